@@ -45,11 +45,10 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
-        let options = LoadOptions {
-            max_input: input.max_input,
-            progress: watched.then_some(&mut report as &mut dyn FnMut(u64)),
-            events,
-        };
+        let mut options = LoadOptions::new().max_input(input.max_input).events(events);
+        if watched {
+            options = options.progress(&mut report);
+        }
         match stdin {
             Some(stdin) => Snapshot::open_stream(stdin, options),
             None => Snapshot::open(path, options),
@@ -78,7 +77,7 @@ pub(crate) fn load_one(path: &Path, input: InputArgs) -> Result<(Loaded, Option<
     if Kind::of(path, &head) == Some(Kind::Graph) {
         return Err(refused(path, &head, &OWN, ""));
     }
-    let options = LoadOptions { max_input: input.max_input, ..LoadOptions::default() };
+    let options = LoadOptions::new().max_input(input.max_input);
     let loaded = Snapshot::open(path, options).map_err(|error| refused(path, &head, &OWN, error))?;
     let warning = warning(&loaded);
     Ok((loaded, warning))

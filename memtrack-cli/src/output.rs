@@ -2,7 +2,7 @@
 //! command are checked before the first is written, and all are written before the first appears.
 
 use crate::error::CliError;
-use memtrack_core::ReplacingFile;
+use memtrack_core::__ReplacingFile as ReplacingFile;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

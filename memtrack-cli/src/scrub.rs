@@ -18,12 +18,13 @@ pub(crate) fn asked(args: &ScrubArgs) -> Option<Scrub> {
 
 /// What was read, with pseudonyms if they are asked for; `folders` have binaries for its names.
 pub(crate) fn loaded(
-    loaded: Loaded,
+    mut loaded: Loaded,
     args: &ScrubArgs,
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Loaded {
-    Loaded { snapshot: snapshot(loaded.snapshot, args, folders, streams), ..loaded }
+    loaded.snapshot = snapshot(loaded.snapshot, args, folders, streams);
+    loaded
 }
 
 /// The same for a snapshot.

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code, reason = "the clock of the thread")]
 
-use memtrack_core::cycles::live::{Options, Tracked, disable, enable, enable_with, find, register};
+use memtrack_core::cycles::{RegisterOptions, Tracked, disable, enable, enable_with, find, register};
 use memtrack_core::references::{References, Visitor};
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ impl References for Shared {
 }
 
 /// Time per value of `each`, for values that were made before and go on living.
-fn per_value<T>(name: &str, options: Options, make: impl Fn() -> T, each: impl Fn(&T)) {
+fn per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each: impl Fn(&T)) {
     const VALUES: usize = 200_000;
     let (fastest, middle) = timed(|| {
         disable();
@@ -87,7 +87,7 @@ fn per_life(name: &str, on: bool, run: impl Fn()) {
 }
 
 fn registrations() {
-    let (plain, stacks) = (Options::new(), Options::new().stacks(true));
+    let (plain, stacks) = (RegisterOptions::new(), RegisterOptions::new().stacks(true));
     per_value("register an Rc", plain, || Rc::new(Local::default()), |value| register(black_box(value)));
     per_value("register an Arc", plain, || Arc::new(Shared::default()), |value| register(black_box(value)));
     per_value(

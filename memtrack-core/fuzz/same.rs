@@ -1,6 +1,6 @@
 //! Whether two pickles say the same, told by values alone.
 
-use memtrack_core::pickle::{Dict, Document, Value};
+use memtrack_core::__pickle::{Dict, Document, Value};
 
 /// Most values that are looked at: shared ones are met once for each way that leads to them.
 const MOST: usize = 100_000;

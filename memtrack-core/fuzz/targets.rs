@@ -6,6 +6,7 @@
 #[path = "same.rs"]
 mod same;
 
+use memtrack_core::__pickle::{Global, Limits, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
 use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
 use memtrack_core::analysis::limits::{Found, Limits as Gate};
@@ -13,7 +14,6 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::cycles;
-use memtrack_core::pickle::{Global, Limits, load};
 use memtrack_core::profile::advice::Advice;
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::{Coalesced, write_raw};
@@ -24,7 +24,7 @@ use memtrack_core::profile::report::{At, CategoryReport};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_core::snapshot::pytorch::{Compression, LoadOptions, write};
+use memtrack_core::snapshot::pytorch::{Compression, Encoding, LoadOptions, write};
 use memtrack_core::snapshot::{EventTable, Format, Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::tracker::TrackerStats;
@@ -122,23 +122,28 @@ pub fn round_trip(data: &[u8]) {
         );
         return;
     }
-    let pickle = |snapshot: &Snapshot| {
-        write(snapshot, Vec::new(), Format::Pickle).expect("a pickle has a form for all")
+    let in_its_form = |snapshot| PytorchSnapshot::try_from(snapshot).expect("no recording");
+    let pickle = |snapshot: &PytorchSnapshot| {
+        write(snapshot, Vec::new(), Encoding::Pickle).expect("a pickle has a form for all")
     };
+    let first = in_its_form(first);
     let written = pickle(&first);
     let second =
         Snapshot::open_stream(&written[..], LoadOptions::default()).expect("what was written can be read");
-    assert!(pickle(&second.snapshot) == written, "a snapshot changed on the way");
+    let second = in_its_form(second.snapshot);
+    assert!(pickle(&second) == written, "a snapshot changed on the way");
     // What the stacks are is in the pickles; their numbers count also those that nothing refers to any more.
     let numbers = |snapshot: &Snapshot| EventTable { stack: Vec::new(), ..snapshot.events.clone() };
-    assert!(numbers(&first) == numbers(&second.snapshot), "the events changed on the way");
-    if let Ok(Text(text)) = write(&first, Text::default(), Format::Json) {
+    assert!(numbers(&first) == numbers(&second), "the events changed on the way");
+    if let Ok(Text(text)) = write(&first, Text::default(), Encoding::Json) {
         let third =
             Snapshot::open_stream(&text[..], LoadOptions::default()).expect("what was written can be read");
-        let again = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        let again =
+            write(&in_its_form(third.snapshot), Text::default(), Encoding::Json).expect("and written");
         // Keys that are one once they are text (1 and "1", a float twice) are one from here on.
         let third = Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("and read");
-        let once_more = write(&third.snapshot, Text::default(), Format::Json).expect("and written");
+        let once_more =
+            write(&in_its_form(third.snapshot), Text::default(), Encoding::Json).expect("and written");
         assert!(once_more.0 == again.0, "the JSON changed on the way a second time");
         // Two halves of a character side by side are one character to every reader of JSON, Python's too.
         let halves = text.windows(3).any(|escape| escape == br"\ud");
@@ -286,7 +291,7 @@ pub fn answers(data: &[u8]) {
 
 fn read(data: &[u8]) -> Result<Loaded, String> {
     let mut quiet = |_: u64| {};
-    let options = LoadOptions { max_input: MAX_INPUT, progress: Some(&mut quiet), ..LoadOptions::default() };
+    let options = LoadOptions::new().max_input(MAX_INPUT).progress(&mut quiet);
     Snapshot::open_stream(data, options).map_err(|error| error.to_string())
 }
 

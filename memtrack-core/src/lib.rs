@@ -226,7 +226,8 @@
 //! nothing until a program enables `record`.
 //!
 //! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of
-//!   the recording API compiles and does nothing.
+//!   the recording API compiles and does nothing, except tests with [limits](testing), which do not compile: a limit that
+//!   nobody looks at would be worse than none. Features that cannot do without it enable it.
 //! - `report` (default): rankings, summaries, the tracker, symbol names; enables `formats`.
 //! - `formats` (enabled by `report`): reads, writes and converts PyTorch's snapshots and `.memtrack` files.
 //! - `allocator`: PyTorch's caching allocator.
@@ -300,6 +301,8 @@ pub use {
 
 #[cfg(all(not(feature = "record"), feature = "report"))]
 pub use off::who_holds;
+#[cfg(all(not(feature = "record"), feature = "plot"))]
+pub use off::{save_memory_usage, save_segment_usage};
 #[cfg(all(feature = "record", feature = "report"))]
 pub use who_holds::who_holds;
 
@@ -312,7 +315,7 @@ pub use memtrack_dataset as dataset;
 /// Python's pickles, for memtrack's own tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_formats::pickle;
+pub use memtrack_formats::pickle as __pickle;
 #[cfg(feature = "page")]
 pub use memtrack_page as page;
 #[cfg(feature = "categories")]
@@ -339,18 +342,15 @@ pub mod host {
     pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
 
     #[cfg(not(feature = "record"))]
-    pub use crate::off::{TrackingAllocator, own_bytes};
+    pub use crate::off::{TrackingAllocator, own_bytes, own_heap_bytes};
 }
 
 #[cfg(feature = "record")]
+pub mod operators;
+#[cfg(feature = "record")]
 pub mod recorder;
-
 #[cfg(feature = "record")]
-#[doc(inline)]
-pub use memtrack_recorder::operators;
-#[cfg(feature = "record")]
-#[doc(inline)]
-pub use memtrack_recorder::scope;
+pub mod scope;
 
 pub mod snapshot;
 
@@ -405,9 +405,10 @@ pub mod analysis {
 #[doc(inline)]
 pub use memtrack_exports as exports;
 
+/// For the command.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_file::ReplacingFile;
+pub use memtrack_file::ReplacingFile as __ReplacingFile;
 
 /// What the `memtrack` command and the programs that it starts say to each other.
 #[doc(hidden)]

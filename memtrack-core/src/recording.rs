@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-#[cfg(all(feature = "record", feature = "report"))]
+#[cfg(feature = "report")]
 use crate::tracker::MemoryTracker;
 #[cfg(feature = "record")]
 use memtrack_recorder::{recorder::session, reentry};
@@ -35,7 +35,7 @@ use crate::tracker::MemoryTracker as Monitor;
 /// Without the feature `report`, it shows what was allocated on each device.
 #[derive(Default)]
 pub struct Recording {
-    #[cfg(all(feature = "record", feature = "report"))]
+    #[cfg(feature = "report")]
     tracker: MemoryTracker,
     snapshot: Snapshot,
     #[cfg(feature = "report")]
@@ -57,7 +57,7 @@ impl Recording {
     }
 
     /// The operators' series and markers.
-    #[cfg(all(feature = "record", feature = "report"))]
+    #[cfg(feature = "report")]
     pub fn tracker(&self) -> &MemoryTracker {
         &self.tracker
     }
@@ -303,7 +303,7 @@ impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Recording");
         shown.field("events", &self.snapshot.events.len());
-        #[cfg(all(feature = "record", feature = "report"))]
+        #[cfg(feature = "report")]
         shown.field("tracker", &self.tracker);
         shown.finish_non_exhaustive()
     }

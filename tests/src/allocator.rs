@@ -31,7 +31,7 @@ pub fn check_books<M: DeviceMemory>(allocator: &CachingAllocator<M>) {
         let stats = allocator.statistics(device).unwrap();
         check_device(&of_device, &stats);
         let info = allocator.mem_get_info(device).unwrap();
-        assert_eq!(info.total - info.free, stats.reserved_bytes.all.current as u64);
+        assert_eq!(info.total_bytes - info.free_bytes, stats.reserved_bytes.all.current as u64);
     }
 }
 

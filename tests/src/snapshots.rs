@@ -1,9 +1,24 @@
 //! Snapshots built by hand, event by event, for tests that check numbers.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
+use memtrack_core::snapshot::pytorch::{Encoding, PytorchSnapshot, write};
 use memtrack_core::snapshot::{
     Clock, DeviceStatistics, LiveBlock, Meta, Module, Scope, ScopeKind, Snapshot, Thread,
 };
+
+/// The pickle of a snapshot in PyTorch's form.
+pub fn pickle(snapshot: &Snapshot) -> Vec<u8> {
+    encoded(snapshot, Encoding::Pickle).expect("a pickle has a form for all")
+}
+
+/// A snapshot in PyTorch's form, written like that.
+///
+/// # Errors
+/// What it holds may have no such form.
+pub fn encoded(snapshot: &Snapshot, encoding: Encoding) -> std::io::Result<Vec<u8>> {
+    let snapshot = PytorchSnapshot::try_from(snapshot.clone()).expect("it is in PyTorch's form");
+    write(&snapshot, Vec::new(), encoding)
+}
 
 /// An exact event on the host at `ticks`, without stack and scope.
 pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event {

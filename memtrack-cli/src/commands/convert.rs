@@ -12,7 +12,7 @@ use crate::output::check_targets;
 use crate::ownership::rules;
 use crate::report::{mention_reordered, mention_samples};
 use crate::scrub;
-use memtrack_core::ReplacingFile;
+use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::exports::{Export, ExportOptions, Target, target_named, target_of};
 use memtrack_core::snapshot::pytorch::Compression;
 use memtrack_core::snapshot::{Format, Snapshot, SnapshotFiles};

@@ -13,13 +13,7 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Err(error) => {
             if args.format.json {
                 // A script parses the output whatever the machine has.
-                let none = Gpus {
-                    driver_version: None,
-                    cuda_version: None,
-                    gpus: Vec::new(),
-                    missing: Some(error.clone()),
-                };
-                answers::GPUS.print(&none.answer(), streams)?;
+                answers::GPUS.print(&Gpus::none(error.clone()).answer(), streams)?;
             }
             return Err(CliError::Io(error.to_string()));
         }

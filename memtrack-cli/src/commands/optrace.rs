@@ -74,7 +74,7 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
         let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
         return Ok(Source { read, recording: None });
     }
-    let options = LoadOptions { max_input: args.input.max_input, ..LoadOptions::default() };
+    let options = LoadOptions::new().max_input(args.input.max_input);
     let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
     recorded(args, loaded.snapshot)
 }
@@ -89,7 +89,7 @@ fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
 
 /// The trace of a recording, if it has operators.
 pub(super) fn of_recording(snapshot: &Snapshot) -> Option<ReadTrace> {
-    Some(ReadTrace { trace: operator_trace(snapshot)?.trace, ..ReadTrace::default() })
+    Some(operator_trace(snapshot)?.trace.into())
 }
 
 /// How the trace is treated.

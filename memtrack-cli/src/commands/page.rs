@@ -8,7 +8,7 @@ use crate::load::{in_pytorch_form, load};
 use crate::output::check_targets;
 use crate::scrub;
 use crate::serve::Server;
-use memtrack_core::ReplacingFile;
+use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::page::{Page, View};
 use std::io::BufWriter;
 use std::path::Path;

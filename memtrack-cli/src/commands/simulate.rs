@@ -6,7 +6,7 @@ use crate::args::SimulateArgs;
 use crate::error::{CliError, Exit};
 use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use crate::output::check_targets;
-use memtrack_core::ReplacingFile;
+use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
 use std::fs::File;
 use std::path::Path;

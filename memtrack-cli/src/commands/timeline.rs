@@ -18,7 +18,8 @@ use memtrack_core::page::{Page, View};
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::figure;
 use memtrack_core::profile::snapshot::snapshot;
-use memtrack_core::snapshot::{Format, Snapshot, pytorch};
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::snapshot::pytorch::{self, Encoding};
 use std::io::Write;
 use std::path::Path;
 
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
                 .write(&mut page)?;
             page
         }
-        Form::Pickle => pytorch::write(&in_pytorch_form(streams), Vec::new(), Format::Pickle)?,
+        Form::Pickle => pytorch::write(&in_pytorch_form(streams), Vec::new(), Encoding::Pickle)?,
     };
     let mut name = form.name().to_owned();
     if to_stdout {

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::CliError;
-use memtrack_core::ReplacingFile;
+use memtrack_core::__ReplacingFile as ReplacingFile;
 use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -52,10 +52,11 @@ pub use backend::{CudaMallocAsync, Pluggable, PluggableError, cuda_backend};
 pub use memory::cuda_memory::{CudaEvent, CudaMemory};
 #[cfg(feature = "cuda-stats")]
 pub use memory::device_buffer::{BufferError, DeviceBuffer};
-pub use memory::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
+pub use memory::device_memory::{DeviceError, DeviceMemory};
 pub use memory::simulated::SimulatedMemory;
 pub use memtrack_model::options::Context;
 pub use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
+pub use memtrack_model::{DeviceProcess, MemoryInfo};
 pub use settings::sizes::{block_size, format_size, segment_size};
 pub use settings::{
     AllocatorBackend, AllocatorOptions, AllocatorSettings, Reserve, Roundup, Settings, SettingsError,

@@ -50,18 +50,14 @@ fn main() {
     println!("  {:<66} {:>9.1}", "1 to 512 KiB, 64 blocks live", median(|| mixed(&allocator)));
 
     println!("\nthe same with history, per event (a pair is three)                      ns/event");
-    for (name, stacks) in
+    for (name, context) in
         [("without stacks", Context::None), ("with stacks of allocations and frees", Context::All)]
     {
         let allocator = fresh();
         warm(&allocator, 512);
-        allocator.record_memory_history(Some(&HistoryOptions {
-            stacks,
-            max_entries: 100_000,
-            ..HistoryOptions::default()
-        }));
+        allocator.record_memory_history(Some(&HistoryOptions::new().context(context).max_entries(100_000)));
         let cost = median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
-        let name = if stacks == Context::All {
+        let name = if context == Context::All {
             let caller = deep(DEPTH, &mut || return_addresses() as f64);
             format!("{name}, {} frames of {caller} calls", frames(&allocator))
         } else {

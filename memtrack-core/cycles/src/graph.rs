@@ -56,6 +56,7 @@ pub enum Held {
 
 /// A value.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Node {
     /// What it is, in one or more lines: its type, and its contents in short.
     pub label: Text,
@@ -77,6 +78,7 @@ pub struct Node {
 
 /// A strong pointer. (Weak ones keep nothing alive and are in no graph.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Edge {
     /// Whose it is, as a place in [`Graph::nodes`].
     pub from: u32,
@@ -88,6 +90,7 @@ pub struct Edge {
 
 /// Device memory that a value holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Whose it is, as a place in [`Graph::nodes`].
     pub node: u32,
@@ -102,6 +105,7 @@ pub struct Memory {
 /// Tracked handles of one value, made at one place, that nobody accounts for: forgotten, or where a scan cannot see them. Never
 /// called a cycle, nor a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unexplained {
     /// The value that they keep alive, as a place in [`Graph::nodes`].
     pub node: u32,
@@ -117,6 +121,7 @@ pub struct Unexplained {
 
 /// Who refers to whom.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Graph {
     /// Where it comes from.
     pub origin: Origin,

@@ -96,6 +96,7 @@ pub struct CountsAnswer {
 /// Device memory, each storage once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct MemoryAnswer {
     /// The bytes; null where a storage's size is not known.
     pub size_bytes: Option<u64>,
@@ -145,6 +146,7 @@ pub struct CycleAnswer {
 /// A way along references; of a long one its beginning and its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct WayAnswer {
     /// How many steps it has.
     pub steps: usize,
@@ -157,6 +159,7 @@ pub struct WayAnswer {
 /// A reference from one value to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct StepAnswer {
     /// Whose it is.
     pub from: u32,
@@ -173,6 +176,7 @@ pub struct StepAnswer {
 /// A reference to make weak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct CutAnswer {
     /// The reference.
     #[serde(flatten)]
@@ -186,6 +190,7 @@ pub struct CutAnswer {
 /// Handles that nobody accounts for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct UnexplainedAnswer {
     /// The value that they keep alive.
     pub node: u32,
@@ -204,6 +209,7 @@ pub struct UnexplainedAnswer {
 /// The same by where they were made.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct SiteAnswer {
     /// What the first value is.
     pub label: String,

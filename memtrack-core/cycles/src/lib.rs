@@ -11,7 +11,7 @@ pub mod findings;
 pub mod graph;
 pub mod json;
 pub mod keep;
-pub mod live;
+mod live;
 pub mod page;
 pub mod picture;
 mod read;
@@ -25,7 +25,7 @@ pub mod words;
 pub use findings::Findings;
 pub use graph::Graph;
 pub use live::{
-    NotScanned, Options, Register, RegisterDyn, Report, Scan, Tracked, declare_root, find, register,
+    NotScanned, Register, RegisterDyn, RegisterOptions, Report, Scan, Tracked, declare_root, find, register,
     register_dyn,
 };
 pub use read::{ReadError, begins_like_graph, is_graph, read};

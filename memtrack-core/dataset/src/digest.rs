@@ -156,8 +156,8 @@ pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Tab
                 number.into(),
                 (moment.event as u64).into(),
                 moment.seconds.into(),
-                moment.size_bytes.into(),
-                moment.free_bytes.into(),
+                moment.requested_bytes.into(),
+                moment.device_free_bytes.into(),
             ]);
         }
     }

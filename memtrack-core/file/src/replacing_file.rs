@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file being written that takes its place only at [`ReplacingFile::commit`]. If it is dropped before, it removes
 /// itself.
+#[must_use = "the file takes its place only when it is committed"]
 #[derive(Debug)]
 pub struct ReplacingFile {
     target: PathBuf,

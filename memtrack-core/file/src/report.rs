@@ -66,6 +66,7 @@ impl From<io::Error> for RecordingError {
 
 /// How much of a recording was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadReport {
     /// Whether the recording was ended in order and read to its end.
     pub complete: bool,

@@ -1,8 +1,7 @@
 //! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no columns
 //! for half of such a snapshot's data; a pickle has all of it.
 
-use crate::Format;
-use crate::pytorch::{read, write};
+use crate::pytorch::{Encoding, read, write_tables};
 use memtrack_file::{ReadReport, RecordingError, RecordingWriter};
 use memtrack_model::Snapshot;
 use std::cell::Cell;
@@ -16,7 +15,7 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     let mut writer = RecordingWriter::new(output, &snapshot.meta, snapshot.clock.first)?;
     writer.pytorch(&[])?;
     let chunks = Chunks { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
-    let mut chunks = write(snapshot, chunks, Format::Pickle)?;
+    let mut chunks = write_tables(snapshot, chunks, Encoding::Pickle)?;
     chunks.hand_over()?;
     writer.close(&[], &[], &snapshot.devices, true)
 }

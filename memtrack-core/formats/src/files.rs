@@ -34,6 +34,7 @@ impl Format {
 
 /// A snapshot that was read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
@@ -51,9 +52,8 @@ pub struct Loaded {
 /// Reads and writes a [`Snapshot`] as files.
 ///
 /// ```
-/// use memtrack_formats::SnapshotFiles;
-/// use memtrack_model::Snapshot;
-///
+/// # use memtrack_formats::SnapshotFiles;
+/// # use memtrack_model::Snapshot;
 /// let path = std::env::temp_dir().join(format!("empty-{}.memtrack", std::process::id()));
 /// Snapshot::default().save(&path)?;
 /// let loaded = Snapshot::open(&path, Default::default())?;

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 
 /// How much a load may cost, and how it reports its progress.
+#[non_exhaustive]
 pub struct LoadOptions<'a> {
     /// The most bytes of input, uncompressed; more is refused.
     pub max_input: u64,
@@ -22,6 +23,35 @@ impl Default for LoadOptions<'_> {
     /// 64 GiB, no progress reports, with events.
     fn default() -> Self {
         Self { max_input: 64 << 30, progress: None, events: true }
+    }
+}
+
+impl<'a> LoadOptions<'a> {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The most bytes of input, uncompressed.
+    #[must_use]
+    pub fn max_input(mut self, bytes: u64) -> Self {
+        self.max_input = bytes;
+        self
+    }
+
+    /// Whom to tell from time to time how many bytes were read.
+    #[must_use]
+    pub fn progress(mut self, progress: &'a mut dyn FnMut(u64)) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// Whether to read the events.
+    #[must_use]
+    pub fn events(mut self, events: bool) -> Self {
+        self.events = events;
+        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every format of snapshots, one row each: how its files are recognised, read, named and written. A format that is only
 //! written has no reader; a new format is a file and a row.
 
-use crate::pytorch::read;
+use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
 use memtrack_file::{MAGIC, ReadReport};
 use memtrack_model::{NameFrames, Snapshot};
@@ -58,7 +58,7 @@ pub(crate) static FORMATS: [Row; 3] = [
                 read::json(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
             Ok((snapshot, None))
         },
-        write: |snapshot, output, names| write_pytorch(snapshot, output, Format::Json, names),
+        write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Json, names),
     },
     Row {
         format: Format::Pickle,
@@ -69,20 +69,20 @@ pub(crate) static FORMATS: [Row; 3] = [
                 read::pickle(input.reader, input.max_bytes, input.stored, input.progress, input.events)?;
             Ok((snapshot, None))
         },
-        write: |snapshot, output, names| write_pytorch(snapshot, output, Format::Pickle, names),
+        write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Pickle, names),
     },
 ];
 
 fn write_pytorch(
     snapshot: &Snapshot,
     output: &mut dyn Write,
-    format: Format,
+    encoding: Encoding,
     names: &mut dyn NameFrames,
 ) -> io::Result<()> {
     if snapshot.pytorch.is_some() {
-        return pytorch::write(snapshot, output, format).map(|_| ());
+        return pytorch::write_tables(snapshot, output, encoding).map(|_| ());
     }
-    pytorch::write(&pytorch::convert(snapshot, names), output, format).map(|_| ())
+    pytorch::write(&pytorch::convert(snapshot, names), output, encoding).map(|_| ())
 }
 
 /// The row of a format.

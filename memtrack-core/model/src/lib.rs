@@ -5,6 +5,7 @@
 
 #[cfg(feature = "serde")]
 pub mod answer;
+mod devices;
 #[doc(hidden)]
 pub mod escape;
 pub mod event;
@@ -22,6 +23,7 @@ pub mod snapshot;
 pub mod text;
 pub mod units;
 
+pub use devices::{DeviceProcess, MemoryInfo};
 pub use frame::{Frame, NameFrames};
 pub use out_of_memory::OutOfMemory;
 pub use scope_path::{Phase, Place, ScopeStep};

@@ -6,6 +6,7 @@ use std::fmt;
 
 /// Memory ran out: what observers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceId,
@@ -17,6 +18,20 @@ pub struct OutOfMemory {
     pub device_free_bytes: u64,
     /// Bytes that the device has, or that its allocator may use of it; 0 where that is unknown.
     pub device_total_bytes: u64,
+}
+
+impl OutOfMemory {
+    /// What `record_oom` is told. Bytes that are unknown are 0.
+    #[must_use]
+    pub const fn new(
+        device: DeviceId,
+        stream: StreamId,
+        requested_bytes: u64,
+        device_free_bytes: u64,
+        device_total_bytes: u64,
+    ) -> Self {
+        Self { device, stream, requested_bytes, device_free_bytes, device_total_bytes }
+    }
 }
 
 impl fmt::Display for OutOfMemory {

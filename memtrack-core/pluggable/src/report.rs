@@ -1,7 +1,7 @@
 //! What PyTorch cannot say of a pluggable allocator: statistics, history and snapshots, for `ctypes` and the like.
 
 use crate::{device, with};
-use memtrack_core::allocator::{Backend, Context, HistoryOptions};
+use memtrack_core::allocator::{Backend, HistoryOptions};
 use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +11,7 @@ use std::path::Path;
 /// it. Answers 0, or 1 where there is no allocator.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
-    let options = HistoryOptions {
-        stacks: Context::All,
-        max_entries: usize::try_from(max_entries).unwrap_or(usize::MAX),
-        ..HistoryOptions::default()
-    };
+    let options = HistoryOptions::new().max_entries(usize::try_from(max_entries).unwrap_or(usize::MAX));
     let recorded = with("record_memory_history", |allocator| {
         allocator.record_memory_history((max_entries != 0).then_some(&options));
         Ok::<(), Infallible>(())

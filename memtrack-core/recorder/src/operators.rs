@@ -1,12 +1,5 @@
-//! What programs say about their operators: which tensors they take and make, and which of them are parameters, gradients
-//! and optimizer state. With the scopes, which say what is running, this is what memory is categorised by.
-//!
-//! Recorded only where [`Options::operators`](crate::recorder::Options::operators) asks for it; otherwise each call is a
-//! load and a branch. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results of annotated
-//! functions by itself; [`operator`] is for the rest.
-//!
-//! What the program hands over is described as numbers on the spot: no tensor lives longer for it, and a panic in an
-//! implementation of [`ReportTensors`] ends in the report, not in the program.
+//! What programs report of their operators: which tensors they take and make, and which of them are parameters, gradients
+//! and optimizer state. `memtrack_core::operators` says what programs call; [`Side`] is for the attribute's expansion.
 
 use crate::recorder::operators::write;
 use crate::{reentry, scope, switch};
@@ -75,7 +68,7 @@ impl Side {
 /// An operator that is running; made by [`operator`].
 ///
 /// ```
-/// # use memtrack_recorder::operators::{self, Dtype, ReportTensors, TensorInfo};
+/// # use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo};
 /// fn matmul<T: ReportTensors<M>, M>(left: &T, right: &T, multiply: impl Fn(&T, &T) -> T) -> T {
 ///     let operator = operators::operator("matmul").input(left).input(right);
 ///     let product = multiply(left, right);
@@ -150,7 +143,7 @@ fn owner() -> u64 {
 /// before they are used; once is enough.
 ///
 /// ```
-/// # use memtrack_recorder::operators::{self, ReportTensors};
+/// # use memtrack_core::operators::{self, ReportTensors};
 /// # fn register<T: ReportTensors<M>, M>(weight: &T, bias: &T) {
 /// operators::parameters("head", [("weight", weight), ("bias", bias)]);
 /// # }

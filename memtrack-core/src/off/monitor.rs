@@ -39,6 +39,24 @@ pub fn dump_snapshot(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
+/// Draws what each segment holds now; without the recorder nothing is written.
+///
+/// # Errors
+/// None.
+#[cfg(feature = "plot")]
+pub fn save_segment_usage(_path: impl AsRef<Path>) -> io::Result<()> {
+    Ok(())
+}
+
+/// Draws what the segments of each stream hold now; without the recorder nothing is written.
+///
+/// # Errors
+/// None.
+#[cfg(feature = "plot")]
+pub fn save_memory_usage(_path: impl AsRef<Path>) -> io::Result<()> {
+    Ok(())
+}
+
 /// Who holds the memory now; without the recorder nobody knows.
 #[cfg(feature = "report")]
 pub fn who_holds(

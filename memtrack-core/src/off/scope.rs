@@ -23,7 +23,8 @@ pub struct Guard {
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeHandle;
 
-/// One annotated function; without the recorder nothing is known about it.
+/// One annotated function; without the recorder nothing is known about it. For `__private`.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Site;
 

@@ -1,8 +1,8 @@
 //! The tracker while a program runs: after every operator it reads the counters of one device, and at the root module's
 //! ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
 
-use super::run::{Mark, Observer, Run, State, TRACKERS};
-use super::{StatsError, Summary, TrackerStats};
+use super::run::{Observer, Run, State, TRACKERS};
+use super::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::message;
 use memtrack_recorder::recorder::{Options, generation, session};

@@ -18,14 +18,16 @@
 
 #[cfg(feature = "record")]
 mod live;
+mod mark;
 #[cfg(feature = "record")]
 mod run;
 #[cfg(feature = "record")]
 mod series;
 
+#[cfg(not(feature = "record"))]
+pub use crate::off::MemoryTracker;
 #[cfg(feature = "record")]
 pub use live::MemoryTracker;
+pub use mark::Mark;
 pub use memtrack_model::python_float::python_float_repr;
 pub use memtrack_report::tracker::*;
-#[cfg(feature = "record")]
-pub use run::Mark;

@@ -2,8 +2,8 @@
 //! thread and are recorded for each tracker that runs; [`MemoryTracker`](super::MemoryTracker) holds a run and reads
 //! it.
 
-use super::TrackerStats;
 use super::series::{Levels, Series, mib};
+use super::{Mark, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums};
 use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
@@ -14,17 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Markers that are kept, the newest: 2 MiB of them.
 const MARKS: usize = 1 << 16;
-
-/// A marker of one iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// `fw_start` or `fw_bw_boundary`.
-    pub name: &'static str,
-    /// The iteration, from 0; each `fw_start` begins one.
-    pub iteration: u64,
-    /// Index of the next operator, counted from the tracker's first.
-    pub op_index: u64,
-}
 
 /// The data of a tracker, shared with the observer while it runs.
 #[derive(Debug)]

@@ -189,7 +189,9 @@ impl All {
         let mut points = vec![point];
         while let Some(Point(stream, number)) = points.pop() {
             let Some(queue) = self.queues.get_mut(&stream) else { continue };
-            while let Some((_, entry)) = queue.entries.pop_front_if(|(at, _)| *at <= number) {
+            while queue.entries.front().is_some_and(|(at, _)| *at <= number)
+                && let Some((_, entry)) = queue.entries.pop_front()
+            {
                 if let Entry::After(other) = entry {
                     points.push(other);
                 }

@@ -24,7 +24,7 @@ fn numbers_follow_an_allocation_through_its_life() {
     let block = allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.memory_allocated(DEVICE), Ok(3 * MIB));
     assert_eq!(allocator.memory_reserved(DEVICE), Ok(20 * MIB));
-    assert_eq!(allocator.mem_get_info(DEVICE).unwrap().free, 80 * MIB);
+    assert_eq!(allocator.mem_get_info(DEVICE).unwrap().free_bytes, 80 * MIB);
     allocator.caching_allocator_delete(block).unwrap();
     assert_eq!(allocator.memory_allocated(DEVICE), Ok(0));
     assert_eq!(allocator.max_memory_allocated(DEVICE), Ok(3 * MIB));
@@ -119,14 +119,11 @@ fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
     let error = allocator.caching_allocator_alloc(31 * MIB, DEVICE, STREAM).unwrap_err();
     assert!(error.is_out_of_memory());
     assert_eq!(error.kind(), "OutOfMemoryError");
-    let rejection = OomRejection {
-        device: DEVICE,
-        stream: STREAM,
-        requested: 31 * MIB,
-        reserved: 30 * MIB,
-        device_total: 40 * MIB,
-    };
-    assert_eq!(*seen.lock().unwrap(), [rejection]);
+    let seen = seen.lock().unwrap();
+    let [rejection] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((rejection.device, rejection.stream), (DEVICE, STREAM));
+    let bytes = (rejection.requested_bytes, rejection.reserved_bytes, rejection.device_total_bytes);
+    assert_eq!(bytes, (31 * MIB, 30 * MIB, 40 * MIB));
     let stats = allocator.statistics(DEVICE).unwrap();
     assert_eq!((stats.num_oom_rejections, stats.num_ooms, stats.num_device_free), (1, 0, 0));
 }
@@ -181,7 +178,7 @@ fn a_segment_that_goes_back_has_a_stack_where_stacks_are_kept() {
             [(Context::None, false), (Context::State, false), (Context::Alloc, true), (Context::All, true)]
         {
             let allocator = allocator(1 << 30, settings);
-            allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+            allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
             // All of its segment, so that the segment's stack is not lost with a split.
             let block = allocator.caching_allocator_alloc(20 * MIB, DEVICE, STREAM).unwrap();
             allocator.caching_allocator_delete(block).unwrap();
@@ -235,7 +232,7 @@ fn a_limit_is_a_limit() {
 #[test]
 fn history_keeps_the_newest_events_with_their_stacks() {
     let allocator = allocator(100 * MIB, "");
-    let options = HistoryOptions { max_entries: 4, ..HistoryOptions::default() };
+    let options = HistoryOptions::new().max_entries(4);
     allocator.record_memory_history(Some(&options));
     for _ in 0..3 {
         let block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
@@ -255,7 +252,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
 
     // The snapshot above left its own event. A history of states keeps the newest; the end of one forgets it.
     assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
-    allocator.record_memory_history(Some(&HistoryOptions { events: false, ..HistoryOptions::default() }));
+    allocator.record_memory_history(Some(&HistoryOptions::new().events(false)));
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     let actions: Vec<Action> = allocator.history(DEVICE).unwrap().iter().map(|entry| entry.action).collect();
     assert_eq!(actions, [Action::Alloc]);
@@ -263,12 +260,8 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.history(DEVICE), Ok(Vec::new()));
     // A new one begins empty where that is asked for.
-    let options = HistoryOptions {
-        clear: true,
-        stacks: Context::None,
-        skip_actions: vec![Action::FreeRequested],
-        ..HistoryOptions::default()
-    };
+    let options =
+        HistoryOptions::new().clear(true).context(Context::None).skip_actions([Action::FreeRequested]);
     allocator.record_memory_history(Some(&options));
     let block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     allocator.caching_allocator_delete(block).unwrap();

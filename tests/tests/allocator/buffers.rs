@@ -101,7 +101,7 @@ fn work_is_queued_when_the_allocator_goes() {
         drop((shared, kept));
         drop((stream, other));
         assert_eq!((objects(0), objects(1)), (0, 0), "{settings:?}: streams and events");
-        assert_eq!(CudaMemory::new(0).unwrap().memory_info().unwrap().free, 16 << 30, "{settings:?}");
+        assert_eq!(CudaMemory::new(0).unwrap().memory_info().unwrap().free_bytes, 16 << 30, "{settings:?}");
     }
 }
 

@@ -66,7 +66,7 @@ fn step(random: &mut u64) -> Step {
             Step::Free { which: below(1 << 30) as usize, used_on }
         }
         90..94 => {
-            let options = MemPoolOptions { use_on_oom: below(2) == 0, no_split: below(2) == 0 };
+            let options = MemPoolOptions::new().use_on_oom(below(2) == 0).no_split(below(2) == 0);
             Step::Pool { options: (below(2) == 0).then_some(options), size, device, stream }
         }
         94 => Step::DropPool,
@@ -105,7 +105,7 @@ impl<M: DeviceMemory> Side<M> {
         let (memories, places): (Vec<_>, _) =
             memories.into_iter().map(|memory| Watched::new(memory, queries)).unzip();
         let allocator = CachingAllocator::new(memories, settings).unwrap();
-        let history = HistoryOptions { stacks: Context::None, ..HistoryOptions::default() };
+        let history = HistoryOptions::new().context(Context::None);
         allocator.record_memory_history(Some(&history));
         Self { allocator, places, streams, live: Vec::new(), pools: Vec::new() }
     }
@@ -238,7 +238,7 @@ fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, 
     drop(cuda);
     // What is live when the allocator goes, goes with it.
     for memory in CudaMemory::all().unwrap() {
-        assert_eq!(memory.memory_info().unwrap().free, TOTAL);
+        assert_eq!(memory.memory_info().unwrap().free_bytes, TOTAL);
     }
     seen
 }

@@ -66,7 +66,7 @@ struct Told {
 fn tell(stacks: Context) -> Told {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::default()).unwrap();
-    allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+    allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
     let first = allocates(&allocator, 1000);
     frees(&allocator, first);
     // Another stream is done only when somebody asks for memory again, or empties the cache.
@@ -174,7 +174,7 @@ fn segments_are_released_by_somebody() {
         (Context::All, Some("empties"), Some("asks_again")),
     ] {
         let allocator = Allocator::simulated(1, 100 * MIB, &Settings::default()).unwrap();
-        allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+        allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
         for _ in 0..2 {
             let block = allocates(&allocator, 12 * MIB);
             frees(&allocator, block);

@@ -95,7 +95,7 @@ fn numbers() {
     assert_eq!(backend.max_memory_allocated(DEVICE), Ok(3 * MIB));
     backend.empty_cache().unwrap();
     assert_eq!(backend.memory_reserved(DEVICE), Ok(CHUNK));
-    assert_eq!(backend.mem_get_info(DEVICE).unwrap().free, TOTAL - CHUNK);
+    assert_eq!(backend.mem_get_info(DEVICE).unwrap().free_bytes, TOTAL - CHUNK);
     let _ = kept;
     drop(backend);
     assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0, "what was live went with the backend");

@@ -76,7 +76,7 @@ fn steps() -> impl Strategy<Value = Step> {
         "unknown:1",
     ]);
     let options = (any::<bool>(), any::<bool>())
-        .prop_map(|(use_on_oom, no_split)| MemPoolOptions { use_on_oom, no_split });
+        .prop_map(|(use_on_oom, no_split)| MemPoolOptions::new().use_on_oom(use_on_oom).no_split(no_split));
     prop_oneof![
         20 => (sizes(), 0..DEVICES, 0..3u64)
             .prop_map(|(size, device, stream)| Step::Alloc { size, device, stream }),

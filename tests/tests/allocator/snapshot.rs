@@ -1,12 +1,12 @@
 //! A snapshot taken here is one of PyTorch's: it lists what PyTorch's own of the same run lists, under the same keys.
 
 use flate2::read::GzDecoder;
+use memtrack_core::__pickle::{self as pickle, Document, Limits, Value as Pickled};
 use memtrack_core::allocator::workload::{Workload, record};
 use memtrack_core::allocator::{
     Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, Settings, SimulatedMemory,
 };
 use memtrack_core::event::{DeviceId, StreamId};
-use memtrack_core::pickle::{self, Document, Limits, Value as Pickled};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::fixture;
 use serde_json::Value;
@@ -154,7 +154,7 @@ fn dump(stacks: Context, settings: &str, path: &Path) {
     let device = DeviceId(0);
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
-    allocator.record_memory_history(Some(&HistoryOptions { stacks, ..HistoryOptions::default() }));
+    allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
     let alloc = |size| allocator.caching_allocator_alloc(size, device, StreamId(0));
     // A segment of one block keeps its stack.
     let whole = alloc(30 * MIB).unwrap();

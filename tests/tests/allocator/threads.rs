@@ -155,11 +155,9 @@ impl World {
                 allocator.set_per_process_memory_fraction(fraction, device).unwrap();
             }
             955..965 => {
-                let options = HistoryOptions {
-                    stacks: [Context::None, Context::All][random.below(2) as usize],
-                    max_entries: 100,
-                    ..HistoryOptions::default()
-                };
+                let options = HistoryOptions::new()
+                    .context([Context::None, Context::All][random.below(2) as usize])
+                    .max_entries(100);
                 allocator.record_memory_history((random.below(3) > 0).then_some(&options));
             }
             965..980 => {
@@ -168,7 +166,7 @@ impl World {
             }
             980..990 => {
                 let options =
-                    MemPoolOptions { use_on_oom: random.below(2) == 0, no_split: random.below(2) == 0 };
+                    MemPoolOptions::new().use_on_oom(random.below(2) == 0).no_split(random.below(2) == 0);
                 let pool = allocator.mem_pool(device, options).unwrap();
                 let route = pool.use_mem_pool().unwrap();
                 (0..3).for_each(|_| self.alloc(random));

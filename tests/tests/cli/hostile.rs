@@ -1,7 +1,7 @@
 //! Files made to break readers: refused in little time and memory, and nothing in them runs.
 #![cfg(unix)]
 
-use memtrack_core::pickle::{Global, Limits, load};
+use memtrack_core::__pickle::{Global, Limits, load};
 use memtrack_tests::{fixture, memtrack, shared};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,18 @@
 //! With the recorder compiled out, scopes are nothing: `tests/programs/off` holds functions in four editions (bare,
 //! annotated as modules and as operators, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
-//! while that program compiles.
+//! while that program compiles, and that each item of the recording API is there without the recorder: `api` names them.
 
 use memtrack_tests::nested;
 use object::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
 use std::fs;
 use std::path::PathBuf;
+
+#[expect(dead_code, reason = "it compiles with the recorder too")]
+#[path = "../../programs/off/src/api.rs"]
+mod api;
+#[expect(dead_code, reason = "it compiles with the recorder too")]
+#[path = "../../programs/off/src/api_of_reports.rs"]
+mod api_of_reports;
 
 #[test]
 fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {

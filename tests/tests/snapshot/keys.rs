@@ -2,10 +2,11 @@
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::{LoadOptions, write};
-use memtrack_core::snapshot::{Format, Snapshot};
+use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_tests::memtrack;
+use memtrack_tests::snapshots::pickle;
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -58,7 +59,7 @@ fn an_oom_with_an_address_too_shows_what_was_free() {
     let summary = run(&events, "summary", &["--json"]);
     assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
     // Nothing of it is lost.
-    let again = read(&write(&snapshot(&events), Vec::new(), Format::Pickle).unwrap());
+    let again = read(&pickle(&snapshot(&events)));
     assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (3 << 20, 77));
 }
 
@@ -82,7 +83,7 @@ fn segments_and_traces_may_be_tuples() {
     assert!(lists != tuples && lists.segments == tuples.segments && lists.blocks == tuples.blocks);
     assert!(lists.events == tuples.events);
     // They stay what they are.
-    let again = read(&write(&tuples, Vec::new(), Format::Pickle).unwrap());
+    let again = read(&pickle(&tuples));
     assert!(again == tuples);
     assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);
 }

@@ -17,7 +17,7 @@ fn a_file_beyond_the_limit_is_refused() {
     // There is a look only every 64 KiB.
     let long = [&bytes[..2], &[b'N', b'0'].repeat(100_000), &bytes[2..]].concat();
     assert!(read(&long[..]).is_ok());
-    let options = LoadOptions { max_input: 100_000, ..LoadOptions::default() };
+    let options = LoadOptions::new().max_input(100_000);
     let error = Snapshot::open_stream(&long[..], options).unwrap_err().to_string();
     assert!(error.contains("--max-input") && error.contains("100000"), "{error}");
 }
@@ -27,7 +27,7 @@ fn progress_tells_the_bytes_of_the_file() {
     let bytes = [&b"\x80\x04"[..], &[b'N', b'0'].repeat(200_000), b"}\x8c\x08segments]s."].concat();
     let mut seen = Vec::new();
     let mut progress = |bytes| seen.push(bytes);
-    let options = LoadOptions { progress: Some(&mut progress), ..LoadOptions::default() };
+    let options = LoadOptions::new().progress(&mut progress);
     Snapshot::open_stream(&bytes[..], options).unwrap();
     assert!(seen.len() >= 4 && seen.is_sorted() && *seen.last().unwrap() <= bytes.len() as u64, "{seen:?}");
 }

@@ -4,20 +4,16 @@
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId, StreamId};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_core::snapshot::pytorch::{Key, LoadOptions, write};
-use memtrack_core::snapshot::{Format, LiveBlock, Scope, ScopeKind, Segment, Snapshot};
+use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
+use memtrack_core::snapshot::{LiveBlock, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};
 use memtrack_core::viz::{Stats, memory_folded, segments_folded, trace};
 use memtrack_tests::opcodes::{assert_known_to_the_viewer, instructions};
-use memtrack_tests::snapshots::{empty, event};
+use memtrack_tests::snapshots::{empty, event, pickle};
 use memtrack_tests::{fixture, shared};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-
-fn pickle(snapshot: &Snapshot) -> Vec<u8> {
-    write(snapshot, Vec::new(), Format::Pickle).unwrap()
-}
 
 fn read(bytes: &[u8]) -> Snapshot {
     Snapshot::open_stream(bytes, LoadOptions::default()).unwrap().snapshot

@@ -1,7 +1,7 @@
 //! One snapshot by many writers (protocols 0 to 5, with and without memo, Python's and C++'s manner): the pickle
 //! machine reads the same data from all. Needs the reference data beside the project.
 
-use memtrack_core::pickle::{Document, Limits, Value, load};
+use memtrack_core::__pickle::{Document, Limits, Value, load};
 use memtrack_tests::shared;
 use std::fs;
 

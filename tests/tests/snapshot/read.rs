@@ -1,9 +1,10 @@
 //! Snapshots of every version, by every writer, packed or not, are read.
 
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::{LoadOptions, write};
-use memtrack_core::snapshot::{Format, Loaded, Snapshot};
+use memtrack_core::snapshot::pytorch::{Encoding, LoadOptions};
+use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_tests::shared;
+use memtrack_tests::snapshots::{encoded, pickle};
 use std::path::{Path, PathBuf};
 
 fn open(path: &Path) -> Loaded {
@@ -41,9 +42,9 @@ fn annotations_that_are_a_list_of_frames_are_kept() {
         format!("(dS'segments'\n(lsS'device_traces'\n(l(l{event}{frames}saasS'external_annotations'\ng1\ns.");
     let read = |bytes: &[u8]| Snapshot::open_stream(bytes, LoadOptions::default()).unwrap().snapshot;
     let first = read(text.as_bytes());
-    let again = read(&write(&first, Vec::new(), Format::Pickle).unwrap());
+    let again = read(&pickle(&first));
     for snapshot in [first, again] {
-        let json = write(&snapshot, Vec::new(), Format::Json).unwrap();
+        let json = encoded(&snapshot, Encoding::Json).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         let expected = serde_json::json!([{ "name": "step", "filename": "train.py", "line": 7 }]);
         assert_eq!(json["external_annotations"], expected);

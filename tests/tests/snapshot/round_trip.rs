@@ -1,9 +1,10 @@
 //! Read, write, read: the same snapshot, unknown keys and oddities included, in every format.
 
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_core::snapshot::pytorch::{LoadOptions, write};
+use memtrack_core::snapshot::pytorch::{Encoding, LoadOptions};
 use memtrack_core::snapshot::{Format, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::snapshots::{encoded, pickle};
 use memtrack_tests::{fixture, shared};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,10 +12,6 @@ use std::path::{Path, PathBuf};
 
 fn read(bytes: &[u8]) -> Snapshot {
     Snapshot::open_stream(bytes, LoadOptions::default()).unwrap_or_else(|error| panic!("{error}")).snapshot
-}
-
-fn pickle(snapshot: &Snapshot) -> Vec<u8> {
-    write(snapshot, Vec::new(), Format::Pickle).unwrap()
 }
 
 fn pickles(folder: &Path) -> Vec<PathBuf> {
@@ -103,11 +100,11 @@ fn said_in_json(files: Vec<PathBuf>) {
     // Shared stacks are written out again and again: what is packed is too long for a debug build.
     for path in files.into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "pickle")) {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
-        match write(&first, Vec::new(), Format::Json) {
+        match encoded(&first, Encoding::Json) {
             Ok(text) => {
                 let second = read(&text);
                 assert_eq!(first.events, second.events, "{}", path.display());
-                assert_eq!(write(&second, Vec::new(), Format::Json).unwrap(), text, "{}", path.display());
+                assert_eq!(encoded(&second, Encoding::Json).unwrap(), text, "{}", path.display());
             }
             Err(error) => {
                 assert!(path.ends_with("trace_unknown_action.pickle"), "{}: {error}", path.display());
@@ -214,7 +211,7 @@ proptest! {
         let second = read(&pickle(&first));
         prop_assert_eq!(pickle(&read(&pickle(&second))), pickle(&second));
         // JSON has no tuples, so texts are compared where the same things are in them.
-        let text = |snapshot: &Snapshot| write(snapshot, Vec::new(), Format::Json).unwrap();
+        let text = |snapshot: &Snapshot| encoded(snapshot, Encoding::Json).unwrap();
         prop_assert_eq!(text(&first), text(&second));
         let back: Value = serde_json::from_slice(&text(&first)).unwrap();
         prop_assert_eq!(back, value);

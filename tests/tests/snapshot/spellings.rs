@@ -21,7 +21,7 @@ impl Read for Pieces<'_> {
 }
 
 fn read(pickle: &[u8], piece: usize, events: bool) -> Result<Snapshot, String> {
-    let options = LoadOptions { events, ..LoadOptions::default() };
+    let options = LoadOptions::new().events(events);
     match Snapshot::open_stream(Pieces(pickle, piece), options) {
         Ok(loaded) => Ok(loaded.snapshot),
         Err(error) => Err(error.to_string()),

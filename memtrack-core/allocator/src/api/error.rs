@@ -69,7 +69,7 @@ impl fmt::Display for AllocatorError {
                 f,
                 "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
                  per_process_memory_fraction limit. Requested size: {}",
-                format_size(rejection.requested)
+                format_size(rejection.requested_bytes)
             ),
             Self::TooLarge => f.write_str("CUDA out of memory. Tried to allocate more than 1EB memory."),
             Self::InvalidPointer(address) => {

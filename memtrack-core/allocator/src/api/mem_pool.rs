@@ -15,11 +15,34 @@ use std::thread;
 
 /// The options of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemPoolOptions {
     /// Requests for the default pool may be served from this one before everything cached is released.
     pub use_on_oom: bool,
     /// Blocks are never split: each allocation takes a whole segment.
     pub no_split: bool,
+}
+
+impl MemPoolOptions {
+    /// The default options.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { use_on_oom: false, no_split: false }
+    }
+
+    /// Whether requests for the default pool may be served from this one before everything cached is released.
+    #[must_use]
+    pub const fn use_on_oom(mut self, use_on_oom: bool) -> Self {
+        self.use_on_oom = use_on_oom;
+        self
+    }
+
+    /// Whether blocks are never split.
+    #[must_use]
+    pub const fn no_split(mut self, no_split: bool) -> Self {
+        self.no_split = no_split;
+        self
+    }
 }
 
 /// A private pool. Dropping it releases its free memory at once; live blocks stay valid.

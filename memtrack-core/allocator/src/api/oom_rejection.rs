@@ -10,19 +10,20 @@ use std::sync::Arc;
 
 /// A request that was refused because a new segment for it would have exceeded the share of the device in the setting
 /// `per_process_memory_fraction`, as it was set last. As in PyTorch, histories have no event for it, nor has memtrack's
-/// recorder. Sizes in bytes.
+/// recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OomRejection {
     /// The device.
     pub device: DeviceId,
     /// The stream it was for.
     pub stream: StreamId,
-    /// The requested size.
-    pub requested: u64,
-    /// What the allocator had taken from the device.
-    pub reserved: u64,
-    /// The device's memory.
-    pub device_total: u64,
+    /// Bytes that were requested.
+    pub requested_bytes: u64,
+    /// Bytes that the allocator had taken from the device.
+    pub reserved_bytes: u64,
+    /// Bytes that the device has.
+    pub device_total_bytes: u64,
 }
 
 /// Called when a request was refused.
@@ -43,9 +44,9 @@ impl<M: DeviceMemory> Device<M> {
         Err(AllocatorError::OomRejection(OomRejection {
             device: self.id,
             stream: request.stream,
-            requested: request.requested,
-            reserved: self.taken,
-            device_total: self.total_memory,
+            requested_bytes: request.requested,
+            reserved_bytes: self.taken,
+            device_total_bytes: self.total_memory,
         }))
     }
 }

@@ -15,10 +15,10 @@ pub use pluggable::{Pluggable, PluggableError};
 
 use crate::api::error::AllocatorError;
 use crate::api::summary;
-use crate::memory::device_memory::MemoryInfo;
 use crate::state::history::HistoryOptions;
 use crate::state::stats::DeviceStats;
 use crate::steps::oom::OutOfMemoryError;
+use memtrack_model::MemoryInfo;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeMap;

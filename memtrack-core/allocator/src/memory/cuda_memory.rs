@@ -4,12 +4,13 @@
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{Context, check, device_count, failed, is_no_stream, relaxed, within};
-use crate::memory::device_memory::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo};
+use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use cudarc::driver::CudaStream;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use memtrack_cuda::{GpuError, gpu_processes};
 use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -210,7 +211,7 @@ impl DeviceMemory for CudaMemory {
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         self.within(|| {
             let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
-            Ok(MemoryInfo { free: free as u64, total: total as u64 })
+            Ok(MemoryInfo::new(free as u64, total as u64))
         })
     }
 
@@ -301,11 +302,7 @@ impl DeviceMemory for CudaMemory {
     }
 
     fn processes(&self) -> Vec<DeviceProcess> {
-        let processes = gpu_processes(self.context.ordinal.into()).unwrap_or_default();
-        let known = |process: memtrack_cuda::GpuProcess| {
-            process.used_bytes.map(|used| DeviceProcess { pid: process.pid, used })
-        };
-        processes.into_iter().filter_map(known).collect()
+        gpu_processes(self.context.ordinal.into()).unwrap_or_default()
     }
 }
 

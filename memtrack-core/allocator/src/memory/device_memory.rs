@@ -1,6 +1,7 @@
 //! What the allocator needs from a device: memory, events, and address space for expandable segments.
 
 use memtrack_model::event::{DeviceId, StreamId};
+use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::fmt;
 
 /// Why a device refused a call.
@@ -23,24 +24,6 @@ impl fmt::Display for DeviceError {
 }
 
 impl std::error::Error for DeviceError {}
-
-/// How much memory a device has, as `cudaMemGetInfo` returns it, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryInfo {
-    /// Unused memory.
-    pub free: u64,
-    /// All memory.
-    pub total: u64,
-}
-
-/// A process that uses a device, as NVML reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceProcess {
-    /// Its process id.
-    pub pid: u32,
-    /// How much it uses, in bytes.
-    pub used: u64,
-}
 
 /// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space with nothing behind it.
 ///
@@ -131,8 +114,9 @@ pub trait DeviceMemory: Send + 'static {
             lines.push("no processes are running".into());
         }
         lines.extend(processes.into_iter().map(|process| {
-            let mib = process.used as f64 / 1_048_576.0;
-            format!("process {:>10} uses {mib:>12.3} MB GPU memory", process.pid)
+            let mib = |bytes| format!("{:.3}", bytes as f64 / 1_048_576.0);
+            let used = process.used_bytes.map_or("unknown".to_owned(), mib);
+            format!("process {:>10} uses {used:>12} MB GPU memory", process.pid)
         }));
         Ok(lines.join("\n"))
     }

@@ -1,8 +1,9 @@
 //! A device that is only an address space with a capacity: everything runs on it without a GPU, and recorded requests
 //! can be run on it again under other settings.
 
-use crate::memory::device_memory::{DeviceError, DeviceMemory, MemoryInfo};
+use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
+use memtrack_model::MemoryInfo;
 use memtrack_model::event::StreamId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,7 +122,7 @@ impl DeviceMemory for SimulatedMemory {
 
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         let total = self.shared.total;
-        Ok(MemoryInfo { free: total - self.space().used, total })
+        Ok(MemoryInfo::new(total - self.space().used, total))
     }
 
     fn record_event(&self, _stream: StreamId) -> Result<(), DeviceError> {

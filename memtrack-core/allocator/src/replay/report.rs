@@ -9,6 +9,7 @@ use std::fmt;
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Row {
     /// The result.
     pub outcome: Outcome,
@@ -18,6 +19,7 @@ pub struct Row {
 
 /// All settings that were tried on the requests of one device, the recommended one first.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ReplayReport {
     /// The device's ordinal in reports.
     pub device: u16,

@@ -15,6 +15,7 @@ const ENDLESS: u64 = 1 << 48;
 /// The result of a replay. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Outcome {
     /// The settings string.
     pub settings: String,

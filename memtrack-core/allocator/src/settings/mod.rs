@@ -21,6 +21,7 @@ use crate::settings::sizes::LARGE_BUFFER;
 
 /// The options that the algorithm uses. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct AllocatorOptions {
     /// Blocks of this size and more are never split; `u64::MAX`: no limit.
     pub max_split_size: u64,
@@ -74,6 +75,7 @@ impl Default for AllocatorOptions {
 
 /// Which allocator the settings ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AllocatorBackend {
     /// The caching allocator.
     #[default]

@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 /// The `allocator_settings` of a snapshot, with PyTorch's keys in PyTorch's order. Sizes in bytes, −1: none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct AllocatorSettings {
     /// The string that was applied last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]

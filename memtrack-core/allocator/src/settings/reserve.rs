@@ -4,6 +4,7 @@ use super::numbers::leading_float;
 
 /// How large an expandable range is reserved; never larger than by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum Reserve {
     /// Nine eighths of the device's memory.
     #[default]

@@ -86,6 +86,7 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
             requested_bytes,
             device_free_bytes,
             device_total_bytes,
+            ..
         } = error.facts;
         memtrack_recorder::recorder::record_oom(
             device,
@@ -141,7 +142,7 @@ impl Caller {
     /// Before stacks are taken for the first time: learns the loaded binaries, and how stacks are best taken.
     pub(crate) fn prepare(options: Option<&HistoryOptions>) {
         #[cfg(feature = "record")]
-        if options.is_some_and(|options| options.stacks != Context::None) {
+        if options.is_some_and(|options| options.context != Context::None) {
             memtrack_recorder::stack::capture::prepare();
         }
         #[cfg(feature = "record")]

@@ -51,7 +51,7 @@ fn is_of_segment(action: Action) -> bool {
 
 impl<M: DeviceMemory> Device<M> {
     pub(crate) fn new(id: DeviceId, memory: M, settings: &Settings) -> Result<Self, AllocatorError> {
-        let total_memory = memory.memory_info()?.total;
+        let total_memory = memory.memory_info()?.total_bytes;
         let options = *settings.options();
         let max_split_size = options.max_split_size as i64;
         let segments_are_recorded = memory.segments_are_recorded();

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TraceEntry {
     /// Nanoseconds since the Unix epoch. In the ring it is ticks, which are converted to time when they are read.
     pub time_ns: u64,
@@ -29,12 +30,13 @@ pub struct TraceEntry {
 
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HistoryOptions {
     /// Whether events are kept. If not, the stacks of live blocks and the newest event are, as with PyTorch's
     /// `enabled="state"`.
     pub events: bool,
     /// Whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
-    pub stacks: Context,
+    pub context: Context,
     /// How many events are kept at most, per device; the oldest are dropped first.
     pub max_entries: usize,
     /// Forget what was recorded before.
@@ -48,11 +50,54 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             events: true,
-            stacks: Context::All,
+            context: Context::All,
             max_entries: usize::MAX,
             clear: false,
             skip_actions: Vec::new(),
         }
+    }
+}
+
+impl HistoryOptions {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether events are kept.
+    #[must_use]
+    pub fn events(mut self, events: bool) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Whose stacks are kept.
+    #[must_use]
+    pub fn context(mut self, context: Context) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// How many events are kept at most, per device.
+    #[must_use]
+    pub fn max_entries(mut self, max_entries: usize) -> Self {
+        self.max_entries = max_entries;
+        self
+    }
+
+    /// Whether what was recorded before is forgotten.
+    #[must_use]
+    pub fn clear(mut self, clear: bool) -> Self {
+        self.clear = clear;
+        self
+    }
+
+    /// Events that are not recorded.
+    #[must_use]
+    pub fn skip_actions(mut self, actions: impl Into<Vec<Action>>) -> Self {
+        self.skip_actions = actions.into();
+        self
     }
 }
 
@@ -83,7 +128,7 @@ impl History {
             return;
         };
         self.enabled = true;
-        self.stacks = options.stacks;
+        self.stacks = options.context;
         self.max_entries = if options.events { options.max_entries.max(1) } else { 1 };
         self.skipped = options.skip_actions.iter().fold(0, |mask, &action| mask | 1 << action as u16);
         if options.clear {

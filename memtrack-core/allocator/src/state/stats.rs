@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// A value that goes up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stat {
     /// The current value.
     pub current: i64,
@@ -54,6 +55,7 @@ impl Stat {
 
 /// A value for all memory and for each kind of pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StatArray {
     /// All memory.
     pub all: Stat,
@@ -97,6 +99,7 @@ impl StatArray {
 
 /// All statistics of one device, by PyTorch's names. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceStats {
     /// Blocks handed out.
     pub allocation: StatArray,

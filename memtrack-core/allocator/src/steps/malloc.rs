@@ -12,6 +12,7 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Allocation {
     /// Its address.
     pub address: u64,

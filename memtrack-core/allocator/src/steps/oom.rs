@@ -6,9 +6,9 @@ use crate::settings::sizes::format_size;
 use crate::state::device::Device;
 use crate::state::pools::PoolId;
 use crate::steps::malloc::Request;
-use memtrack_model::OutOfMemory;
 use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::PoolKind;
+use memtrack_model::{DeviceProcess, OutOfMemory};
 
 /// An allocation that failed for good: what happened, and PyTorch's words for it. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,19 +42,19 @@ impl<M: DeviceMemory> Device<M> {
             Err(error) => return error.into(),
         };
         let place = (request.stream, request.pool);
-        self.record(Action::Oom, info.free, request.size, place, request.context);
+        self.record(Action::Oom, info.free_bytes, request.size, place, request.context);
         self.stats.num_ooms += 1;
         AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
-            facts: OutOfMemory {
-                device: self.id,
-                stream: request.stream,
-                requested_bytes: request.requested,
-                device_free_bytes: info.free,
-                device_total_bytes: info.total,
-            },
+            facts: OutOfMemory::new(
+                self.id,
+                request.stream,
+                request.requested,
+                info.free_bytes,
+                info.total_bytes,
+            ),
             segment_bytes: request.segment,
             limit_bytes: self.limit,
-            message: self.message(request, info.free, info.total),
+            message: self.message(request, info.free_bytes, info.total_bytes),
         }))
     }
 
@@ -91,15 +91,15 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     fn processes(&self) -> String {
-        let sentence = |process: crate::DeviceProcess| {
-            let used = format_size(process.used);
-            if process.pid == std::process::id() {
+        let sentence = |process: DeviceProcess| {
+            let used = format_size(process.used_bytes?);
+            Some(if process.pid == std::process::id() {
                 format!("Including non-PyTorch memory, this process has {used} memory in use. ")
             } else {
                 format!("Process {} has {used} memory in use. ", process.pid)
-            }
+            })
         };
-        self.memory.processes().into_iter().map(sentence).collect()
+        self.memory.processes().into_iter().filter_map(sentence).collect()
     }
 
     fn advice(&self, request: &Request) -> String {

@@ -82,7 +82,7 @@ impl Run {
                 allocator.set_per_process_memory_fraction(fraction, DeviceId(device))?;
             }
         }
-        let history = HistoryOptions { stacks: Context::None, ..HistoryOptions::default() };
+        let history = HistoryOptions::new().context(Context::None);
         allocator.record_memory_history(Some(&history));
         Ok(Self {
             places: memories.iter().map(|_| Places::default()).collect(),
@@ -178,7 +178,7 @@ impl Run {
                 self.snapshot(line);
             }
             Operation::BeginPool { pool, device, use_on_oom, no_split } => {
-                let options = MemPoolOptions { use_on_oom: *use_on_oom, no_split: *no_split };
+                let options = MemPoolOptions::new().use_on_oom(*use_on_oom).no_split(*no_split);
                 self.begin_pool(pool, DeviceId(*device), options, line)?;
             }
             Operation::EndPool { pool, device } => {

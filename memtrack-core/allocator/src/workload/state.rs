@@ -51,7 +51,7 @@ impl Run {
         line.trace_lengths = Some(self.recorded.clone());
         line.stats = Some(self.stats()?);
         let infos = self.devices().map(|device| self.allocator.mem_get_info(device));
-        let infos = infos.map(|info| info.map(|info| (info.free, info.total)));
+        let infos = infos.map(|info| info.map(|info| (info.free_bytes, info.total_bytes)));
         line.mem_get_info = Some(infos.collect::<Result<_, _>>()?);
         let summary = |device, abbreviated| self.allocator.memory_summary(device, abbreviated);
         let summaries = self

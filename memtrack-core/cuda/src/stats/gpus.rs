@@ -5,10 +5,11 @@ use super::error::GpuError;
 use super::memory_info::{MemoryInfo, mem_get_info};
 use super::nvml::{explained, nvml};
 use super::pools::{PoolStatistics, pool_statistics};
-use super::processes::{self, GpuProcess};
+use super::processes::{self, DeviceProcess};
 
 /// One device.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Gpu {
     /// Its number in NVML, which `nvidia-smi` shows; none without NVML.
     pub index: Option<u32>,
@@ -23,11 +24,12 @@ pub struct Gpu {
     /// Its pool in this process; none where it has none or CUDA programs may not use it.
     pub pool: Option<PoolStatistics>,
     /// The processes that compute on it; none where NVML does not report them.
-    pub processes: Option<Vec<GpuProcess>>,
+    pub processes: Option<Vec<DeviceProcess>>,
 }
 
 /// All devices, and what could not be queried.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Gpus {
     /// The driver's version, such as `575.57.08`; none without NVML.
     pub driver_version: Option<String>,
@@ -37,6 +39,14 @@ pub struct Gpus {
     pub gpus: Vec<Gpu>,
     /// Why something of this is missing: the driver or NVML, one of them at most.
     pub missing: Option<GpuError>,
+}
+
+impl Gpus {
+    /// Neither the driver nor NVML answered, and why.
+    #[must_use]
+    pub const fn none(missing: GpuError) -> Self {
+        Self { driver_version: None, cuda_version: None, gpus: Vec::new(), missing: Some(missing) }
+    }
 }
 
 /// The devices of this machine. NVML needs no context, so with it no device memory is used.
@@ -97,7 +107,7 @@ fn by_nvml(nvml: &nvml_wrapper::Nvml, index: u32, devices: &[(u32, String)]) -> 
         cuda_device,
         name: device.name().map_err(explained)?,
         uuid,
-        memory: MemoryInfo { free_bytes: memory.free, total_bytes: memory.total },
+        memory: MemoryInfo::new(memory.free, memory.total),
         pool: cuda_device.map(pool).transpose()?.flatten(),
         processes: processes::of(&device).ok(),
     })

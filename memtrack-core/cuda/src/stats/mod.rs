@@ -19,5 +19,5 @@ pub use self::{
     memory_info::{MemoryInfo, mem_get_info},
     page::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
     pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
-    processes::{GpuProcess, gpu_processes, list_gpu_processes},
+    processes::{DeviceProcess, gpu_processes, list_gpu_processes},
 };

@@ -2,7 +2,7 @@
 
 use super::gpus::{Gpu, Gpus};
 use super::pools::PoolStatistics;
-use super::processes::GpuProcess;
+use super::processes::DeviceProcess;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::units::{human_bytes, printable};
 use serde::Serialize;
@@ -134,6 +134,7 @@ pub struct GpuPoolAnswer {
 /// A process that computes on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct GpuProcessAnswer {
     /// Its number.
     pub pid: u32,
@@ -163,7 +164,7 @@ impl Gpus {
 impl Gpu {
     fn answer(&self) -> GpuAnswer {
         let process =
-            |process: &GpuProcess| GpuProcessAnswer { pid: process.pid, used_bytes: process.used_bytes };
+            |process: &DeviceProcess| GpuProcessAnswer { pid: process.pid, used_bytes: process.used_bytes };
         let number = self.cuda_device.and_then(|number| u16::try_from(number).ok());
         GpuAnswer {
             device: DeviceAnswer { number, kind: DeviceKind::Device, name: self.name.clone() },

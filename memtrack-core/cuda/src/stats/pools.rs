@@ -5,6 +5,7 @@ use super::error::GpuError;
 
 /// A number of bytes and the most it ever was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Watermark {
     /// Bytes now.
     pub current_bytes: u64,
@@ -14,6 +15,7 @@ pub struct Watermark {
 
 /// The pool that `cuMemAllocAsync` takes from. Pools are a process's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStatistics {
     /// What the pool holds of the device.
     pub reserved: Watermark,

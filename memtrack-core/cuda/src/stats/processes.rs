@@ -3,23 +3,15 @@
 use super::calls;
 use super::error::GpuError;
 use super::nvml::{explained, nvml};
+pub use memtrack_model::DeviceProcess;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use std::fmt::Write;
-
-/// A process that computes on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuProcess {
-    /// Its process id. Inside a container it is that of the host.
-    pub pid: u32,
-    /// How much of the device it holds, its context included; none where NVML does not know.
-    pub used_bytes: Option<u64>,
-}
 
 /// The processes that compute on a CUDA device, by the device's number in this process.
 ///
 /// # Errors
 /// When NVML is missing or fails, or there is no such device.
-pub fn gpu_processes(device: u32) -> Result<Vec<GpuProcess>, GpuError> {
+pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
     of(&in_nvml(device)?)
 }
 
@@ -37,7 +29,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     if processes.is_empty() {
         text.push_str("\nno processes are running");
     }
-    for GpuProcess { pid, used_bytes } in processes {
+    for DeviceProcess { pid, used_bytes, .. } in processes {
         // PyTorch divides by 1024 twice and calls it MB; it cannot print what NVML cannot tell.
         let used = used_bytes
             .map_or("unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 20)));
@@ -48,16 +40,16 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
 }
 
 /// Those of an NVML device.
-pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<GpuProcess>, GpuError> {
+pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>, GpuError> {
     let processes = device.running_compute_processes().map_err(explained)?;
     Ok(processes
         .into_iter()
-        .map(|process| GpuProcess {
-            pid: process.pid,
-            used_bytes: match process.used_gpu_memory {
+        .map(|process| {
+            let used_bytes = match process.used_gpu_memory {
                 UsedGpuMemory::Used(bytes) => Some(bytes),
                 UsedGpuMemory::Unavailable => None,
-            },
+            };
+            DeviceProcess::new(process.pid, used_bytes)
         })
         .collect())
 }

@@ -29,6 +29,7 @@ pub enum Proof {
 
 /// A number of bytes of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Bytes {
     /// What is known, each storage once.
     pub known_bytes: u64,
@@ -40,6 +41,7 @@ pub struct Bytes {
 
 /// A reference whose change into a weak one ends a cycle. A suggestion: the program's author knows which of two owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cut {
     /// The edge, as a place in the graph's edges.
     pub edge: u32,
@@ -52,6 +54,7 @@ pub struct Cut {
 
 /// A cycle: values each of which leads to each of the others.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Cycle {
     /// How sure it is.
     pub proof: Proof,
@@ -115,6 +118,7 @@ impl Cycle {
 /// Handles that nobody accounts for and that were made at one place, to values of one type: forgotten, or where a scan cannot see
 /// them, such as a static that grows. No cycle, and perhaps no leak.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Handles {
     /// The first of them, as a place in [`Graph::unexplained`](crate::Graph::unexplained), which has the site and the scope of all.
     pub first: usize,
@@ -130,6 +134,7 @@ pub struct Handles {
 
 /// All that is found in a graph.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Findings {
     /// Cycles from which device memory can be reached, proved ones first, and most bytes first among each.
     pub cycles: Vec<Cycle>,

@@ -26,7 +26,7 @@ const MOST_HANDLES: usize = 1 << 18;
 /// bytes. Made while nothing watches, or beyond 262,144 in a thread, it is as if it were the pointer alone.
 ///
 /// ```
-/// use memtrack_cycles::live::Tracked;
+/// # use memtrack_cycles::Tracked;
 /// use std::rc::Rc;
 ///
 /// let weights = Tracked::new(Rc::new(vec![1.0, 2.0]));

@@ -32,4 +32,4 @@ pub use registry::{Register, RegisterDyn, register, register_dyn};
 pub use roots::declare_root;
 pub use scan::{NotScanned, Report, Scan, find};
 pub(crate) use switch::is_on_here as is_enabled;
-pub use switch::{Options, disable, enable, enable_with};
+pub use switch::{RegisterOptions, disable, enable, enable_with};

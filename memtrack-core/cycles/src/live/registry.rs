@@ -140,7 +140,7 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
 /// dead: there are never more such blocks than twice the values that were alive, and 256 more, in each thread.
 ///
 /// ```
-/// use memtrack_cycles::live as cycles;
+/// # use memtrack_cycles as cycles;
 /// use std::rc::Rc;
 ///
 /// let value = Rc::new(String::from("a layer"));

@@ -34,7 +34,7 @@ static ROOTS: ForkCell<Mutex<Vec<Root>>> = ForkCell::new(Mutex::default);
 /// name replaces the first; at most 4,096 names are kept. The child of a fork declares its own.
 ///
 /// ```
-/// use memtrack_cycles::live as cycles;
+/// # use memtrack_cycles as cycles;
 /// use std::sync::{Arc, Mutex};
 ///
 /// static CACHE: Mutex<Vec<Arc<String>>> = Mutex::new(Vec::new());

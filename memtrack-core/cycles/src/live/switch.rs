@@ -13,11 +13,11 @@ static ENABLED_IN: AtomicU32 = AtomicU32::new(0);
 
 /// What is kept of values that are registered.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct RegisterOptions {
     stacks: bool,
 }
 
-impl Options {
+impl RegisterOptions {
     /// Only the place in the program where each value was registered, which costs nothing.
     pub const fn new() -> Self {
         Self { stacks: false }
@@ -33,11 +33,11 @@ impl Options {
 /// Registers values from now on, with the place where they were registered. What was made before is not registered, but
 /// found where something registered refers to it.
 pub fn enable() {
-    enable_with(Options::new());
+    enable_with(RegisterOptions::new());
 }
 
 /// Like [`enable`], with options, which replace those of an earlier call.
-pub fn enable_with(options: Options) {
+pub fn enable_with(options: RegisterOptions) {
     watch_forks();
     if options.stacks {
         capture::prepare();

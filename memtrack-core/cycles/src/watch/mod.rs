@@ -16,7 +16,7 @@ pub use allocated::name_allocations;
 pub use pages::WatchOptions;
 
 use crate::Findings;
-use crate::live::{self, Options, Report};
+use crate::live::{self, RegisterOptions, Report};
 use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
@@ -86,11 +86,11 @@ fn shortest_interval() -> Option<Duration> {
 /// It is for the whole process, and not counted. Root scopes (`#[track_memory(root)]`) are followed from now on, also while nothing is
 /// monitored: a tracked handle is only reported when the root scope that it was made in has ended.
 pub fn enable() {
-    enable_with(Options::new());
+    enable_with(RegisterOptions::new());
 }
 
 /// Like [`enable`], with options, which replace those of an earlier call.
-pub fn enable_with(options: Options) {
+pub fn enable_with(options: RegisterOptions) {
     let _changes = changes();
     live::enable_with(options);
     follow();
@@ -142,7 +142,7 @@ impl Watch {
 /// Says on stderr, once for each kind of cycle, that it keeps device memory alive, and writes a page about it, whose path is in
 /// the message. The page stays.
 ///
-/// Values must be registered ([`register`](crate::live::register)) after this is called; the values of a thread are looked at when
+/// Values must be registered ([`register`](crate::register)) after this is called; the values of a thread are looked at when
 /// one of its root scopes ends (`#[track_memory(root)]`), what threads share also every ten seconds. Call [`check`] where
 /// neither happens.
 ///

@@ -6,6 +6,7 @@ use std::io;
 
 /// A pickle that was refused or could not be read. Displays as one line.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct PickleError {
     /// The byte offset of the instruction that failed, from the start of the input.
     pub offset: u64,

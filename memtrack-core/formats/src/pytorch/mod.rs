@@ -14,7 +14,8 @@ mod write;
 
 pub use convert::convert;
 pub use intern::StringInterner;
-pub use write::write;
+pub(crate) use write::write_tables;
+pub use write::{Encoding, write};
 
 use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape, known};
 

@@ -88,9 +88,8 @@ impl<'a> TensorInfo<'a> {
 /// program: with two, annotated functions that take it do not compile.
 ///
 /// ```
-/// use memtrack_model::event::DeviceId;
-/// use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
-///
+/// # use memtrack_model::event::DeviceId;
+/// # use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 /// struct Tensor {
 ///     id: u64,
 ///     data: Vec<f32>,

@@ -10,7 +10,7 @@ use std::mem::needs_drop;
 /// that keeps it, and it would go unseen. Here the closure captures nothing; it is given its handles in each call:
 ///
 /// ```
-/// use memtrack_model::references::{Capturing, References};
+/// # use memtrack_model::references::{Capturing, References};
 /// use std::cell::Cell;
 /// use std::rc::Rc;
 ///

@@ -31,7 +31,7 @@ use asked::never_refers;
 /// reported twice may invent one.
 ///
 /// ```
-/// use memtrack_model::references::{References, Visitor};
+/// # use memtrack_model::references::{References, Visitor};
 /// use std::rc::Rc;
 ///
 /// struct Layer {

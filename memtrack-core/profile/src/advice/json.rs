@@ -71,6 +71,7 @@ pub struct FindingAnswer {
 /// A use before the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct UsedBeforeAnswer {
     /// The operator.
     pub operator: String,
@@ -83,6 +84,7 @@ pub struct UsedBeforeAnswer {
 /// A use after the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct UsedAfterAnswer {
     /// The operator.
     pub operator: String,
@@ -95,6 +97,7 @@ pub struct UsedAfterAnswer {
 /// Findings that are not listed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct OtherFindingsAnswer {
     /// How many they are.
     pub findings: usize,
@@ -105,6 +108,7 @@ pub struct OtherFindingsAnswer {
 /// The peak after several changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct TogetherAnswer {
     /// After all that need no more work.
     pub without_more_work: AfterAnswer,
@@ -115,6 +119,7 @@ pub struct TogetherAnswer {
 /// The peak after some changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct AfterAnswer {
     /// How many findings were followed.
     pub findings: u64,

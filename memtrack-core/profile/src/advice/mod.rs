@@ -64,6 +64,7 @@ impl Kind {
 
 /// A use of memory around the peak.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NearUse {
     /// The operator.
     pub operator: String,
@@ -75,6 +76,7 @@ pub struct NearUse {
 
 /// Something that would lower the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// What can be done.
     pub kind: Kind,
@@ -110,6 +112,7 @@ pub struct Finding {
 
 /// The peak after several changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Together {
     /// How many findings were followed.
     pub findings: u64,
@@ -121,6 +124,7 @@ pub struct Together {
 
 /// What would lower a device's peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Advice {
     /// The device's name in the trace.
     pub device: String,

@@ -84,6 +84,7 @@ pub struct SpanAnswer {
 /// What is allocated on the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct AllocatedAnswer {
     /// All of it.
     pub allocated_bytes: i64,

@@ -25,6 +25,7 @@ pub use text::DEPTH;
 
 /// A device's memory, module by module.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
     pub device: String,
@@ -37,6 +38,7 @@ pub struct ModuleReport {
 
 /// A module's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ModuleMemory {
     /// Its path in the model where the trace says it, else its type and a number.
     pub name: String,
@@ -58,6 +60,7 @@ pub struct ModuleMemory {
 
 /// A module's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ModuleCall {
     /// Whether it was called in the backward pass, to make activations again that had not been kept.
     pub is_recomputed: bool,
@@ -76,6 +79,7 @@ pub struct ModuleCall {
 
 /// A part of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Span {
     /// When it began, in ns after the trace's first record.
     pub begin_ns: u64,

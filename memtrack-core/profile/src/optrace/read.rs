@@ -20,11 +20,19 @@ pub enum Mode {
 
 /// A trace that was read, and what had to be put right in it.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ReadTrace {
     /// The trace.
     pub trace: OperatorTrace,
     /// What was put right; nothing in [`Mode::Compat`].
     pub repairs: Repairs,
+}
+
+impl From<OperatorTrace> for ReadTrace {
+    /// Nothing had to be put right.
+    fn from(trace: OperatorTrace) -> Self {
+        Self { trace, ..Self::default() }
+    }
 }
 
 /// A line may have so many bytes. The longest in use are an optimizer's, with some 100 bytes for each parameter.

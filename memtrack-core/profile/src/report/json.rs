@@ -51,6 +51,7 @@ pub struct MomentAnswer {
 /// What was allocated of one category.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct CategoryAnswer {
     /// The category.
     pub category: String,
@@ -63,6 +64,7 @@ pub struct CategoryAnswer {
 /// Groups of memory, the largest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct GroupsAnswer {
     /// The first of them.
     pub rows: Vec<GroupAnswer>,
@@ -73,6 +75,7 @@ pub struct GroupsAnswer {
 /// What was allocated by one module or operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct GroupAnswer {
     /// The module or operator.
     #[serde(flatten)]
@@ -88,6 +91,7 @@ pub struct GroupAnswer {
 /// Groups that are not listed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct OthersAnswer {
     /// How many they are.
     pub rows: usize,
@@ -100,6 +104,7 @@ pub struct OthersAnswer {
 /// What a phase does to memory, over the whole trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct PhaseAnswer {
     /// The phase.
     pub phase: &'static str,

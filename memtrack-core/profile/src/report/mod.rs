@@ -33,6 +33,7 @@ pub enum At {
 
 /// What a group of pieces of memory holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Row {
     /// What they have in common: a category, a module or an operator.
     pub name: String,
@@ -46,6 +47,7 @@ pub struct Row {
 
 /// What was allocated at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Held {
     /// `peak`, `end` or `time`.
     pub moment: &'static str,
@@ -63,6 +65,7 @@ pub struct Held {
 
 /// What a phase of the training steps does to memory, over the whole trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PhaseRow {
     /// Which phase.
     pub when: When,
@@ -85,6 +88,7 @@ impl PhaseRow {
 
 /// What a device's memory is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CategoryReport {
     /// The device's name in the trace.
     pub device: String,

@@ -272,7 +272,7 @@ pub fn record_oom(
     device_total_bytes: u64,
 ) {
     other(Action::Oom, device, stream, device_free_bytes, requested_bytes);
-    oom::report(&OutOfMemory { device, stream, requested_bytes, device_free_bytes, device_total_bytes });
+    oom::report(&OutOfMemory::new(device, stream, requested_bytes, device_free_bytes, device_total_bytes));
 }
 
 /// Bytes of tables that know their own size.

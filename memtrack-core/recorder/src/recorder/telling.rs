@@ -79,13 +79,7 @@ pub(super) fn at_oom(oom: &OutOfMemory) {
 pub(super) fn at_refusal(requested_bytes: u64) {
     let has_stack = Hook::enter().is_some_and(|hook| hook.has_stack(STACK_BYTES));
     let _inside = reentry::enter();
-    let oom = OutOfMemory {
-        device: DeviceId::HOST,
-        stream: StreamId(0),
-        requested_bytes,
-        device_free_bytes: 0,
-        device_total_bytes: 0,
-    };
+    let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
     // As much as a snapshot and the names of some functions take, whatever happened before.
     let has_memory = || {
         let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);

@@ -64,6 +64,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// It is not above the limit. Of an estimate, the complete interval is not, which holds the truth in 95 of 100
     /// cases.

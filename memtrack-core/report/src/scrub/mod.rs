@@ -32,10 +32,9 @@ const BEGINS_NS: u64 = 946_684_800_000_000_000;
 /// Replaces what a snapshot says of who made it.
 ///
 /// ```
-/// use memtrack_model::Snapshot;
-/// use memtrack_report::scrub::Scrub;
-/// use memtrack_symbols::Symbolizer;
-///
+/// # use memtrack_model::Snapshot;
+/// # use memtrack_report::scrub::Scrub;
+/// # use memtrack_symbols::Symbolizer;
 /// let mut snapshot = Snapshot::default();
 /// snapshot.meta.program = "/home/ana/secret/train".into();
 /// let symbols = &mut Symbolizer::of(&snapshot);

@@ -2,8 +2,7 @@
 //! data of a run, its file, its summary and its figures; they are the same for a recorded and for a loaded run.
 //!
 //! ```
-//! use memtrack_report::tracker::TrackerStats;
-//!
+//! # use memtrack_report::tracker::TrackerStats;
 //! let mut stats = TrackerStats::default();
 //! stats.mark("fw_start");
 //! stats.push(".randn.default_0", 1.0, 1.0, 2.0); // MiB allocated, active, reserved

@@ -178,6 +178,7 @@ impl Stats {
 /// How full the segments are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct StatsAnswer {
     /// The segments by size, then by how much of them is handed out.
     pub segments: Vec<SegmentFillAnswer>,
@@ -194,6 +195,7 @@ pub struct StatsAnswer {
 /// How full one segment is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct SegmentFillAnswer {
     /// Its address, as `0x…`.
     pub address: String,

@@ -15,6 +15,7 @@ use std::io::{self, Write};
 /// What `memtrack trace --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct TraceAnswer {
     /// The devices.
     pub devices: Vec<DeviceTraceAnswer>,
@@ -23,6 +24,7 @@ pub struct TraceAnswer {
 /// The events of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DeviceTraceAnswer {
     /// The device.
     pub device: DeviceAnswer,
@@ -33,6 +35,7 @@ pub struct DeviceTraceAnswer {
 /// One event. What does not go with its action is null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct EntryAnswer {
     /// What happened, in the file's word.
     pub action: String,

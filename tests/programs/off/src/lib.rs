@@ -3,6 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
+#[cfg(feature = "plot")]
+pub mod api_of_reports;
+
 use memtrack_core::scope::Guard;
 
 const _: () = assert!(size_of::<Guard>() == 0 && !std::mem::needs_drop::<Guard>());

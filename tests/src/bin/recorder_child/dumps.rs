@@ -213,13 +213,7 @@ pub fn observers(folder: &str) {
     run_out(2);
     let all = [("first", 2), ("numbers", 2), ("allocates", 2), ("dumps", 2)];
     assert_eq!(take(), all);
-    let expected = OutOfMemory {
-        device: DEVICE,
-        stream: STREAM,
-        requested_bytes: 2,
-        device_free_bytes: 1 << 20,
-        device_total_bytes: 8 << 20,
-    };
+    let expected = OutOfMemory::new(DEVICE, STREAM, 2, 1 << 20, 8 << 20);
     assert_eq!(*numbers.unwrap().lock().unwrap(), Some(expected));
     assert_eq!(ooms(&load(&path)), 2, "the dump holds the event it is about");
     first.detach();

@@ -149,7 +149,7 @@ impl Device {
     /// Limits the memory that may be used to a share of the device's.
     pub(super) fn set_fraction(&mut self, fraction: f64) -> Result<(), DeviceError> {
         self.start()?;
-        self.limit = (fraction * self.memory_info()?.total as f64) as u64;
+        self.limit = (fraction * self.memory_info()?.total_bytes as f64) as u64;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Device {
         if self.limit == u64::MAX {
             return Ok(1.0);
         }
-        Ok(self.limit as f64 / self.memory_info()?.total as f64)
+        Ok(self.limit as f64 / self.memory_info()?.total_bytes as f64)
     }
 
     /// Waits for all work and makes the pool give back its unused memory.
@@ -181,7 +181,7 @@ impl Device {
     }
 
     fn out_of_memory(&self, size: u64, stream: StreamId) -> AllocatorError {
-        let MemoryInfo { free, total } = match self.memory_info() {
+        let MemoryInfo { free_bytes: free, total_bytes: total, .. } = match self.memory_info() {
             Ok(info) => info,
             Err(error) => return error.into(),
         };
@@ -197,13 +197,7 @@ impl Device {
             format_size(self.limit),
         );
         AllocatorError::OutOfMemory(Box::new(OutOfMemoryError {
-            facts: OutOfMemory {
-                device: self.id,
-                stream,
-                requested_bytes: size,
-                device_free_bytes: free,
-                device_total_bytes: total,
-            },
+            facts: OutOfMemory::new(self.id, stream, size, free, total),
             segment_bytes: size,
             limit_bytes: (self.limit != u64::MAX).then_some(self.limit),
             message,
@@ -255,7 +249,7 @@ impl Device {
     pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
         self.within(|| {
             let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
-            Ok(MemoryInfo { free: free as u64, total: total as u64 })
+            Ok(MemoryInfo::new(free as u64, total as u64))
         })
     }
 

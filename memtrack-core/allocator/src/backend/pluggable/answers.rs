@@ -94,8 +94,7 @@ impl Backend for Pluggable {
     }
 
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
-        let info = memtrack_cuda::mem_get_info(device.0.into())?;
-        Ok(MemoryInfo { free: info.free_bytes, total: info.total_bytes })
+        Ok(memtrack_cuda::mem_get_info(device.0.into())?)
     }
 
     fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {
@@ -127,15 +126,9 @@ impl PoolAllocator for Pluggable {
 
 /// The library returned null. PyTorch would continue with it.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
-    let info = memtrack_cuda::mem_get_info(device.0.into()).ok();
+    let info = memtrack_cuda::mem_get_info(device.0.into()).unwrap_or_default();
     OutOfMemoryError {
-        facts: OutOfMemory {
-            device,
-            stream,
-            requested_bytes: size,
-            device_free_bytes: info.map_or(0, |info| info.free_bytes),
-            device_total_bytes: info.map_or(0, |info| info.total_bytes),
-        },
+        facts: OutOfMemory::new(device, stream, size, info.free_bytes, info.total_bytes),
         segment_bytes: size,
         limit_bytes: None,
         message: format!(

@@ -194,7 +194,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds to each value the stack with which it was registered, where [stacks are kept](super::Options::stacks): a frame to a
+    /// Adds to each value the stack with which it was registered, where [stacks are kept](super::RegisterOptions::stacks): a frame to a
     /// line, below the place. Reads debug information, which takes tenths of a second the first time.
     pub fn name_stacks(&mut self) {
         let _inside = reentry::enter();

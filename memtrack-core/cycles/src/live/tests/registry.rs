@@ -1,6 +1,6 @@
 //! What is registered, and for how long.
 
-use super::super::{NotScanned, Options, enable_with, find, registry};
+use super::super::{NotScanned, RegisterOptions, enable_with, find, registry};
 use super::*;
 use memtrack_recorder::{scope, switch};
 use std::cell::Cell;
@@ -130,7 +130,7 @@ fn makes_a_leaking_layer() {
 #[test]
 fn a_value_tells_its_scope_and_its_place_and_if_wanted_its_stack() {
     let _alone = alone();
-    enable_with(Options::new().stacks(true));
+    enable_with(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);
     {
         let _net = scope::root("Net");

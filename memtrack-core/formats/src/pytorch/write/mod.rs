@@ -6,7 +6,7 @@ mod measure;
 mod pickle;
 mod walk;
 
-use crate::Format;
+use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Snapshot, StringId};
 use std::io::{self, Write};
 
@@ -51,21 +51,34 @@ trait Sink {
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// Writes a snapshot from PyTorch to `output` and gives it back. A recording must be converted first, by
-/// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch).
+/// How a snapshot in PyTorch's form is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// A pickle, as PyTorch's own.
+    Pickle,
+    /// The same as text.
+    Json,
+}
+
+/// Writes a snapshot in PyTorch's form to `output` and gives it back.
+/// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) converts a recording to that form.
 ///
 /// # Errors
-/// When `output` cannot be written, the snapshot is a recording, or it holds a value that the format cannot represent
+/// When `output` cannot be written, or the snapshot holds a value that the encoding cannot represent
 /// (bytes in JSON; values that share each other so often that their text would be endless).
-/// [`Format::Recording`] is not written here.
-pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Result<W> {
-    match format {
-        Format::Pickle => {
+pub fn write<W: Write>(snapshot: &PytorchSnapshot, output: W, encoding: Encoding) -> io::Result<W> {
+    write_tables(snapshot, output, encoding)
+}
+
+/// Writes the tables of a snapshot that is in PyTorch's form.
+pub(crate) fn write_tables<W: Write>(snapshot: &Snapshot, output: W, encoding: Encoding) -> io::Result<W> {
+    match encoding {
+        Encoding::Pickle => {
             let mut sink = pickle::PickleSink::new(output)?;
             walk::walk(snapshot, &mut sink)?;
             sink.finish()
         }
-        Format::Json => {
+        Encoding::Json => {
             let mut measure = measure::MeasureSink::default();
             walk::walk(snapshot, &mut measure)?;
             measure.finish()?;
@@ -73,6 +86,5 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W, format: Format) -> io::Re
             walk::walk(snapshot, &mut sink)?;
             sink.finish()
         }
-        Format::Recording => Err(io::Error::other("a recording is written by Snapshot::save")),
     }
 }

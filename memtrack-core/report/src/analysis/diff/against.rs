@@ -114,6 +114,7 @@ impl Against {
 /// A file's peaks measured by another file's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct AgainstAnswer {
     /// By how much a device may grow, as a share of what it had.
     pub tolerance: f64,
@@ -128,6 +129,7 @@ pub struct AgainstAnswer {
 /// By how much one device's peak grew.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct GrowthAnswer {
     /// The device.
     pub device: DeviceAnswer,

@@ -32,6 +32,7 @@ pub struct DiffAnswer {
 /// Requested bytes in both files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct BytesChangeAnswer {
     /// In the earlier file.
     pub before_requested_bytes: u64,
@@ -50,6 +51,7 @@ pub struct BytesChangeAnswer {
 /// Blocks in both files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct CountChangeAnswer {
     /// In the earlier file.
     pub before_count: u64,
@@ -117,6 +119,7 @@ pub struct DiffRowAnswer {
 /// A device that only one file has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct AloneAnswer {
     /// The device.
     pub device: DeviceAnswer,

@@ -53,8 +53,8 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
 fn refused(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
-    if refused.total_bytes.is_some_and(|total| requested > total) {
-        let total = human_bytes(refused.total_bytes.unwrap_or_default());
+    if refused.device_total_bytes.is_some_and(|total| requested > total) {
+        let total = human_bytes(refused.device_total_bytes.unwrap_or_default());
         let requested = human_bytes(requested);
         return Some(format!(
             "look at where {requested} are asked for: a device of {total} can never have so much"

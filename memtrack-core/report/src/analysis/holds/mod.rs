@@ -144,9 +144,11 @@ pub struct Refused {
     /// Requested bytes.
     pub requested_bytes: u64,
     /// Bytes that the device says were free; none for a heap.
-    pub free_bytes: Option<u64>,
+    #[serde(rename = "free_bytes")]
+    pub device_free_bytes: Option<u64>,
     /// Bytes that the device has; none where that is unknown.
-    pub total_bytes: Option<u64>,
+    #[serde(rename = "total_bytes")]
+    pub device_total_bytes: Option<u64>,
 }
 
 /// Who holds a part of a device's memory.
@@ -423,14 +425,14 @@ fn refused_of(
     if let Some(oom) = now {
         return Some(Refused {
             requested_bytes: oom.requested_bytes,
-            free_bytes: (!is_heap).then_some(oom.device_free_bytes),
-            total_bytes: known(oom.device_total_bytes),
+            device_free_bytes: (!is_heap).then_some(oom.device_free_bytes),
+            device_total_bytes: known(oom.device_total_bytes),
         });
     }
     let row = place.row.filter(|&row| asked.at == HeldAt::OutOfMemory && row < snapshot.events.len())?;
     Some(Refused {
         requested_bytes: snapshot.events.size_bytes[row],
-        free_bytes: (!is_heap).then(|| snapshot.oom_free_bytes(row)),
-        total_bytes: None,
+        device_free_bytes: (!is_heap).then(|| snapshot.oom_free_bytes(row)),
+        device_total_bytes: None,
     })
 }

@@ -54,13 +54,7 @@ fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapsho
 }
 
 fn asked_for(requested: u64, total: u64) -> OutOfMemory {
-    OutOfMemory {
-        device: DEVICE,
-        stream: StreamId(0),
-        requested_bytes: requested * MIB,
-        device_free_bytes: 0,
-        device_total_bytes: total * MIB,
-    }
+    OutOfMemory::new(DEVICE, StreamId(0), requested * MIB, 0, total * MIB)
 }
 
 fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, asked: &Asked) -> WhoHolds {

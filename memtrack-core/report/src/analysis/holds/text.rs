@@ -73,9 +73,9 @@ impl WhoHolds {
         let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
             None => String::new(),
             Some(refused) => {
-                let free = refused.free_bytes.map_or(String::new(), |free| {
+                let free = refused.device_free_bytes.map_or(String::new(), |free| {
                     let of = refused
-                        .total_bytes
+                        .device_total_bytes
                         .map_or(String::new(), |total| format!(" of {}", human_bytes(total)));
                     format!(", {}{of} free", human_bytes(free))
                 });

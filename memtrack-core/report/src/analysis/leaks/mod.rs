@@ -48,8 +48,7 @@ pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 /// What to look for.
 ///
 /// ```
-/// use memtrack_report::analysis::leaks::LeakOptions;
-///
+/// # use memtrack_report::analysis::leaks::LeakOptions;
 /// let options = LeakOptions::new().per("request").limit(5);
 /// # assert_eq!((options.limit, options.per.as_deref()), (5, Some("request")));
 /// ```

@@ -15,8 +15,7 @@ use std::collections::HashMap;
 /// begin at any module or folder, and one that names a module or folder stands for all below it.
 ///
 /// ```
-/// use memtrack_report::analysis::leaks::Suppressions;
-///
+/// # use memtrack_report::analysis::leaks::Suppressions;
 /// let patterns = Suppressions::new().with_lines("# the plugin cache is kept on purpose\nplugins::load*\n\n/usr/lib\n");
 /// assert_eq!(patterns.len(), 2);
 /// ```

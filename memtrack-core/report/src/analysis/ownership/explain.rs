@@ -67,6 +67,7 @@ impl Explained {
 /// A stack whose frames are judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ExplainedAnswer {
     /// What reports name of it.
     pub named: String,
@@ -81,6 +82,7 @@ pub struct ExplainedAnswer {
 /// A frame, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct JudgedAnswer {
     /// The frame.
     #[serde(flatten)]

@@ -82,9 +82,8 @@ struct Own {
 /// it. Where several match, the longest decides, and of equal ones the first that was given.
 ///
 /// ```
-/// use memtrack_report::analysis::ownership::{Owner, Rules};
-/// use memtrack_model::Frame;
-///
+/// # use memtrack_report::analysis::ownership::{Owner, Rules};
+/// # use memtrack_model::Frame;
 /// let frame = Frame { function: "forward".into(), file: Some("/home/ana/lab/einops/einops.py".into()), line: Some(9) };
 /// assert_eq!(Rules::new().judge(&frame).owner, Owner::Mine);
 /// assert_eq!(Rules::new().not_mine("lab/einops").judge(&frame).owner, Owner::Framework);

@@ -123,10 +123,10 @@ pub struct OutOfMemoryDigest {
     pub event: usize,
     /// When, in seconds.
     pub seconds: f64,
-    /// Bytes that were asked for.
-    pub size_bytes: u64,
+    /// Bytes that were requested.
+    pub requested_bytes: u64,
     /// Bytes that were free on the device.
-    pub free_bytes: u64,
+    pub device_free_bytes: u64,
 }
 
 /// Blocks of one origin that were live at a moment.

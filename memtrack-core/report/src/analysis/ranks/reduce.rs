@@ -260,8 +260,8 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
     rows.map(|row| OutOfMemoryDigest {
         event: Moment::events_before(snapshot, device, row),
         seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
-        size_bytes: snapshot.events.size_bytes[row],
-        free_bytes: snapshot.oom_free_bytes(row),
+        requested_bytes: snapshot.events.size_bytes[row],
+        device_free_bytes: snapshot.oom_free_bytes(row),
     })
     .collect()
 }

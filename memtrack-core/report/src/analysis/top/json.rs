@@ -121,6 +121,7 @@ pub struct RowAnswer {
 /// A part of a row's blocks: those below a function. Of samples, bytes and count of a part are not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct PartAnswer {
     /// The function.
     pub name: Option<String>,
@@ -133,6 +134,7 @@ pub struct PartAnswer {
 /// A part of a row's blocks: those with a text of the program's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct TextAnswer {
     /// The text.
     pub text: String,
@@ -145,6 +147,7 @@ pub struct TextAnswer {
 /// Sums over all rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct TotalsAnswer {
     /// Bytes requested.
     pub requested_bytes: u64,
@@ -161,6 +164,7 @@ pub struct TotalsAnswer {
 /// Bytes by how their operator was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct AttributionAnswer {
     /// Allocated inside of operator scopes.
     pub annotated_bytes: u64,

@@ -137,8 +137,7 @@ impl By {
 /// How to rank.
 ///
 /// ```
-/// use memtrack_report::analysis::top::TopOptions;
-///
+/// # use memtrack_report::analysis::top::TopOptions;
 /// let options = TopOptions::new().limit(5);
 /// # assert_eq!((options.limit, options.at), (5, None));
 /// ```

@@ -1,0 +1,50 @@
+//! What devices answer: how much memory they have, and who uses it.
+
+/// A device's memory, of all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Bytes the device has.
+    pub total_bytes: u64,
+}
+
+impl MemoryInfo {
+    /// So many bytes free of so many.
+    #[must_use]
+    pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
+        Self { free_bytes, total_bytes }
+    }
+
+    /// Bytes in use, by whomever.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.free_bytes)
+    }
+
+    /// Bytes in use that are not among the `tracked_bytes`: contexts, modules, libraries' workspaces, rounding, pools'
+    /// unused memory, other processes. 0 where more is tracked than in use, as with managed memory that is on the host.
+    #[must_use]
+    pub fn untracked_bytes(&self, tracked_bytes: u64) -> u64 {
+        self.used_bytes().saturating_sub(tracked_bytes)
+    }
+}
+
+/// A process that uses a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceProcess {
+    /// Its process id. Inside a container it is that of the host.
+    pub pid: u32,
+    /// How much of the device it holds, its context included; none where NVML does not know.
+    pub used_bytes: Option<u64>,
+}
+
+impl DeviceProcess {
+    /// A process, and how much it holds, where that is known.
+    #[must_use]
+    pub const fn new(pid: u32, used_bytes: Option<u64>) -> Self {
+        Self { pid, used_bytes }
+    }
+}

@@ -1,0 +1,92 @@
+//! The tracker that sees nothing run; what was saved it loads and shows as any other.
+
+use crate::tracker::{Mark, StatsError, Summary, TrackerStats};
+use memtrack_model::event::DeviceId;
+use memtrack_model::options::Options;
+use std::io;
+use std::path::Path;
+
+/// The operators' series; without the recorder it is empty, unless it was loaded.
+#[derive(Debug, Default)]
+pub struct MemoryTracker {
+    loaded: Option<TrackerStats>,
+}
+
+impl MemoryTracker {
+    /// A tracker; without the recorder it sees nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A tracker of one device; without the recorder it sees nothing.
+    pub fn on(_device: DeviceId) -> Self {
+        Self::default()
+    }
+
+    /// Forgets what the tracker holds; without the recorder it does nothing else.
+    pub fn start_monitor(&mut self) {
+        self.loaded = None;
+    }
+
+    /// Forgets what the tracker holds; without the recorder it does nothing else, and no file is created.
+    ///
+    /// # Errors
+    /// None.
+    pub fn start_monitor_with(&mut self, _options: &Options) -> io::Result<()> {
+        self.start_monitor();
+        Ok(())
+    }
+
+    /// Ends recording; without the recorder nothing was recorded.
+    pub fn stop(&mut self) {}
+
+    /// The operators with the largest growth; without the recorder there are none, unless it was loaded.
+    ///
+    /// # Errors
+    /// When the tracker was loaded and has no records.
+    pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
+        match &self.loaded {
+            Some(stats) => stats.summary(top),
+            None => TrackerStats::default().summary_since(top, 0.0),
+        }
+    }
+
+    /// Writes four figures, as with the recorder.
+    ///
+    /// # Errors
+    /// When the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be written.
+    #[cfg(feature = "plot")]
+    pub fn show_traces(
+        &self,
+        path: impl AsRef<Path>,
+    ) -> Result<Vec<std::path::PathBuf>, memtrack_report::tracker::figures::FigureError> {
+        memtrack_report::tracker::figures::write_figures(&self.stats(), path)
+    }
+
+    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without the
+    /// recorder nothing is written, unless it was loaded.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
+        self.loaded.as_ref().map_or(Ok(()), |stats| stats.save_stats(path))
+    }
+
+    /// Reads what PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    ///
+    /// # Errors
+    /// When the file cannot be read or was not written by `save_stats`.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
+        Ok(Self { loaded: Some(TrackerStats::load(path)?) })
+    }
+
+    /// The data: none without the recorder, unless it was loaded.
+    pub fn stats(&self) -> TrackerStats {
+        self.loaded.clone().unwrap_or_default()
+    }
+
+    /// The markers of all iterations: none without the recorder.
+    pub fn marks(&self) -> Vec<Mark> {
+        Vec::new()
+    }
+}
