@@ -102,6 +102,7 @@ static void leaves(int signal) {
 
 static int leaves_in_a_handler(void) {
     const size_t bytes = 8192;
+    allocate(1);
     pid_t child = fork();
     if (child == 0) {
         stack_t alternate = {.ss_sp = stack_of(bytes), .ss_size = bytes};

@@ -7,6 +7,7 @@
 //! through a few states that are shared under a lock.
 #![allow(unsafe_code)]
 
+use super::RECORDER;
 use super::fork::ForkCell;
 use super::kits;
 use super::living;
@@ -125,6 +126,8 @@ impl InHook {
 
     fn first_with_room() -> Self {
         let _uncancelled = Uncancelled::now();
+        // In the child of a fork it is made now: here there is room for it.
+        RECORDER.get();
         if STAGE.get() != SHARES {
             if let Some(state) = take_state() {
                 own(state, name_this_thread());
