@@ -131,7 +131,7 @@ impl Recording {
     }
 
     /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories` and `memtrack timeline` and
-    /// others read (docs/OPTRACE.md), replacing what is there; compressed if the name ends in `.gz`. A recording without
+    /// others read (docs/OPTRACE.md), replacing what is there; compressed if the name ends in `.gz` or `.zst`. A recording without
     /// operators makes a trace without operators.
     ///
     /// # Errors
