@@ -3,6 +3,8 @@
 
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::snapshot::Format;
+use memtrack_core::snapshot::pytorch::{Compression, format_of};
 use memtrack_core::snapshot::recording::older_parts;
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -13,10 +15,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the names of snapshots and recordings end with. Other JSON lies beside them too often.
-const SUFFIXES: [&str; 3] = ["pickle", "pkl", "memtrack"];
-/// What these are compressed with.
-const COMPRESSED: [&str; 2] = ["gz", "zst"];
+/// What files in a folder are read by their names. Other JSON lies beside them too often.
+const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
 /// How deep folders are searched: links may lead in a circle.
 const DEEPEST: usize = 32;
 /// Readings that take less time show no progress.
@@ -71,15 +71,19 @@ fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Cli
     in_folder(path, if recursive { DEEPEST } else { 0 }, &mut found)?;
     if found.is_empty() {
         let deeper = if recursive { "" } else { "; --recursive searches the folders in it" };
+        let suffixes: Vec<String> =
+            FORMATS.iter().flat_map(|format| format.suffixes()).map(|suffix| format!(".{suffix}")).collect();
+        let (last, others) = suffixes.split_last().expect("each format has a suffix");
         return Err(CliError::Usage(format!(
-            "{} has no file that ends with .pickle, .pkl or .memtrack, or with .gz or .zst after it{deeper}",
-            path.display()
+            "{} has no file that ends with {} or {last}, or with .gz or .zst after it{deeper}",
+            path.display(),
+            others.join(", ")
         )));
     }
     found.sort();
     // A recording in several files is read by its last, which reads the others.
     let older: HashSet<PathBuf> =
-        found.iter().filter(|file| has_suffix(file, "memtrack")).flat_map(|file| older_parts(file)).collect();
+        found.iter().filter(|file| is_recording(file)).flat_map(|file| older_parts(file)).collect();
     found.retain(|file| !older.contains(file));
     files.extend(found);
     Ok(())
@@ -106,13 +110,12 @@ fn in_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(),
 
 /// Whether a file in a folder is a snapshot or recording by its name.
 fn is_meant(path: &Path) -> bool {
-    let compressed = COMPRESSED.iter().any(|suffix| has_suffix(path, suffix));
-    let inner = if compressed { path.with_extension("") } else { path.to_owned() };
-    SUFFIXES.iter().any(|suffix| has_suffix(&inner, suffix))
+    format_of(path).is_ok_and(|(format, _)| FORMATS.contains(&format))
 }
 
-fn has_suffix(path: &Path, suffix: &str) -> bool {
-    path.extension().is_some_and(|own| own.eq_ignore_ascii_case(suffix))
+/// Whether a file is a recording by its name, and not compressed.
+fn is_recording(path: &Path) -> bool {
+    format_of(path) == Ok((Format::Recording, Compression::None))
 }
 
 /// Calls `read` for each file, on as many threads as there are cores or `jobs` says, and gives the answers in the order of the
@@ -210,6 +213,7 @@ mod tests {
             ("rank0.memtrack", true),
             ("rank0.pickle.gz", true),
             ("rank0.memtrack.zst", true),
+            ("rank0.pickle.zstd", true),
             ("rank0.json", false),
             ("notes.gz", false),
             ("pickle", false),

@@ -3,7 +3,8 @@
 use crate::error::CliError;
 use memtrack_core::cycles::is_graph;
 use memtrack_core::profile::optrace::is_operator_trace;
-use memtrack_core::snapshot::pytorch::unpacked_head;
+use memtrack_core::snapshot::Format;
+use memtrack_core::snapshot::pytorch::{Compression, unpacked_head};
 use memtrack_core::snapshot::recording::MAGIC;
 use std::fmt;
 use std::fs::File;
@@ -78,8 +79,11 @@ impl Kind {
 
 /// Whether a text may be a pickle of protocol 0, of which its reader says what is wrong.
 fn may_be_pickle(path: &Path) -> bool {
-    let suffix = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    path == Path::new("-") || ["pickle", "pkl", "p", "gz", "zst", "memtrack"].contains(&&*suffix)
+    let suffix = path.extension().unwrap_or_default().to_string_lossy();
+    path == Path::new("-")
+        || suffix.eq_ignore_ascii_case("p")
+        || Compression::named(&suffix).is_some()
+        || matches!(Format::named(&suffix), Some(Format::Pickle | Format::Recording))
 }
 
 /// Whether a text is a program for Python.

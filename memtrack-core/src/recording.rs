@@ -132,7 +132,7 @@ impl Recording {
 
     /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories` and `memtrack timeline` and
     /// others read (the repository's docs/OPTRACE.md describes it), replacing what is there; compressed if the name ends in
-    /// `.gz`. A recording without operators makes a trace without operators.
+    /// `.gz` or `.zst`. A recording without operators makes a trace without operators.
     ///
     /// # Errors
     /// When the file cannot be written. The error names it.

@@ -4,12 +4,12 @@
 use crate::args::RanksArgs;
 use crate::error::CliError;
 use crate::output::check_targets;
+use memtrack_core::snapshot::Format;
+use memtrack_core::snapshot::pytorch::Compression;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Endings of inputs that their pages do without.
-const ENDINGS: [&str; 7] = [".gz", ".zst", ".pickle", ".pkl", ".memtrack", ".json", ".raw"];
 /// Most letters of a page's name, which folders limit to 255 bytes.
 const LONGEST: usize = 60;
 
@@ -100,7 +100,9 @@ fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
 /// A name without the endings of inputs, of letters that every file system takes.
 fn stem(name: &str) -> String {
     let mut stem = name;
-    while let Some(shorter) = ENDINGS.iter().find_map(|ending| stem.strip_suffix(ending)) {
+    while let Some((shorter, end)) = stem.rsplit_once('.')
+        && (Compression::named(end).is_some() || Format::named(end).is_some() || end == "raw")
+    {
         stem = shorter;
     }
     let plain = |letter: char| match letter {
@@ -172,7 +174,7 @@ mod tests {
             named(&["run/rank0/snapshot.pickle", "run/rank1/snapshot.pickle"]),
             ["rank0-snapshot.html", "rank1-snapshot.html"]
         );
-        assert_eq!(named(&["a.pickle", "a.pickle.zst", "A.memtrack"]), ["a.html", "a-2.html", "A-3.html"]);
+        assert_eq!(named(&["a.pickle", "a.pickle.zstd", "A.memtrack"]), ["a.html", "a-2.html", "A-3.html"]);
         assert_eq!(named(&["x/\"<b>&.pickle"]), ["__b__.html"]);
         assert_eq!(named(&[".pickle"]), ["rank.html"]);
         assert!(named(&["é".repeat(200).as_str()])[0].len() < 200);

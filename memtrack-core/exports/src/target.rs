@@ -2,7 +2,7 @@
 //! here, so that names and the sentences about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
-use memtrack_formats::{Compression, Format, format_named, packing};
+use memtrack_formats::{Compression, Format, packing};
 use std::path::Path;
 
 /// What a snapshot can be written as.
@@ -67,7 +67,7 @@ fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
         };
     }
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
-    Ok(format_named(suffix).map(|format| (Target::Snapshot(format), compression)))
+    Ok(Format::named(suffix).map(|format| (Target::Snapshot(format), compression)))
 }
 
 /// What the name of a format (`json`, `pprof`, `csv.zst`) stands for, and how its files are to be compressed.

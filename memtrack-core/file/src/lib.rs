@@ -8,6 +8,7 @@
 
 pub mod binary_id;
 mod chunk;
+mod compression;
 pub mod operators;
 pub mod part;
 mod payload;
@@ -21,6 +22,7 @@ mod varint;
 mod whole;
 mod writer;
 
+pub use compression::Compression;
 pub use part::older_parts;
 pub use reader::{Content, read};
 pub use replacing_file::ReplacingFile;

@@ -1,5 +1,6 @@
 //! Names of files that lie beside another.
 
+use crate::Compression;
 use std::path::{Path, PathBuf};
 
 /// The file's name with `.tag` before what says the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
@@ -8,7 +9,7 @@ pub fn tagged(path: &Path, tag: &str) -> PathBuf {
     let mut suffixes = std::ffi::OsString::new();
     while let Some(suffix) = stem.extension().map(ToOwned::to_owned) {
         stem.set_extension("");
-        let packed = ["gz", "zst", "zstd"].iter().any(|known| suffix.eq_ignore_ascii_case(known));
+        let packed = suffix.to_str().and_then(Compression::named).is_some();
         let after = std::mem::replace(&mut suffixes, ".".into());
         suffixes.push(suffix);
         suffixes.push(after);
@@ -31,7 +32,7 @@ mod tests {
         for (name, expected) in [
             ("a.pickle", "a.1.pickle"),
             ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),
-            ("A.MEMTRACK.ZST", "A.1.MEMTRACK.ZST"),
+            ("A.MEMTRACK.ZSTD", "A.1.MEMTRACK.ZSTD"),
         ] {
             assert_eq!(tagged(Path::new(name), "1"), Path::new(expected));
         }

@@ -28,7 +28,17 @@ impl Format {
 
     /// The usual ending of its files' names, without the dot.
     pub fn suffix(self) -> &'static str {
-        registry::row(self).suffixes[0]
+        self.suffixes()[0]
+    }
+
+    /// All endings of its files' names, without the dot, the usual one first.
+    pub fn suffixes(self) -> &'static [&'static str] {
+        registry::row(self).suffixes
+    }
+
+    /// The format whose files' names end in `.suffix`, in small or large letters.
+    pub fn named(suffix: &str) -> Option<Self> {
+        registry::format_named(suffix)
     }
 }
 
@@ -135,8 +145,8 @@ impl SnapshotFiles for Snapshot {
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
         let loaded = Self::open_stream(part::opened(path)?, options)?;
-        let pickle = path.extension().is_some_and(|suffix| suffix == "pickle" || suffix == "pkl");
-        if pickle && loaded.format == Format::Json {
+        let named = path.extension().and_then(|suffix| Format::named(suffix.to_str()?));
+        if named == Some(Format::Pickle) && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);
         }
         Ok(loaded)

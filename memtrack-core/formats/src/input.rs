@@ -2,6 +2,7 @@
 //! file's name. Nothing here holds more than a window of them.
 
 use flate2::bufread::MultiGzDecoder;
+use memtrack_file::Compression;
 use ruzstd::decoding::StreamingDecoder;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -52,29 +53,6 @@ impl<'a> LoadOptions<'a> {
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self
-    }
-}
-
-/// How a file is compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    #[default]
-    None,
-    /// gzip.
-    Gzip,
-    /// Zstandard.
-    Zstd,
-}
-
-impl Compression {
-    /// What a file's name ends in: `.gz`, `.zst`, or nothing.
-    pub const fn suffix(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Gzip => ".gz",
-            Self::Zstd => ".zst",
-        }
     }
 }
 

@@ -15,7 +15,8 @@ mod registry;
 
 pub use error::LoadError;
 pub use files::{Format, Loaded, SnapshotFiles};
-pub use input::{Compression, Counted, LoadOptions, Stored, unpack, unpacked_head};
+pub use input::{Counted, LoadOptions, Stored, unpack, unpacked_head};
+pub use memtrack_file::Compression;
 pub use output::packed;
 pub use recording::load_from;
-pub use registry::{format_named, format_of, formats_listed, packing};
+pub use registry::{format_of, formats_listed, packing};

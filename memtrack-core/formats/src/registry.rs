@@ -107,7 +107,7 @@ pub(crate) fn listed(before: &str) -> String {
 /// # Errors
 /// A sentence that lists the possible names.
 pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
-    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (name, compression) = packing(&name);
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
     match format_named(suffix) {
@@ -116,18 +116,16 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     }
 }
 
-/// The format whose files' names end in `.suffix`.
-pub fn format_named(suffix: &str) -> Option<Format> {
-    FORMATS.iter().find(|row| row.suffixes.contains(&suffix)).map(|row| row.format)
+/// The format whose files' names end in `.suffix`, in small or large letters.
+pub(crate) fn format_named(suffix: &str) -> Option<Format> {
+    let is_of = |row: &&Row| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
+    FORMATS.iter().find(is_of).map(|row| row.format)
 }
 
-/// A name in lower case without the ending that says how the file is compressed, and what that ending says.
+/// A name without the ending that says how the file is compressed, and what that ending says.
 pub fn packing(name: &str) -> (&str, Compression) {
-    match name.rsplit_once('.') {
-        Some((name, "gz")) => (name, Compression::Gzip),
-        Some((name, "zst" | "zstd")) => (name, Compression::Zstd),
-        _ => (name, Compression::None),
-    }
+    let packed = name.rsplit_once('.').and_then(|(name, end)| Some((name, Compression::named(end)?)));
+    packed.unwrap_or((name, Compression::None))
 }
 
 /// The formats that a snapshot can be written in, as a sentence lists them: `pickle, json or memtrack`.
@@ -144,6 +142,7 @@ mod tests {
     fn names_say_formats_and_sentences_list_them() {
         let of = |name: &str| format_of(Path::new(name));
         assert_eq!(of("a.PKL.gz"), Ok((Format::Pickle, Compression::Gzip)));
+        assert_eq!(of("a.pickle.ZSTD"), Ok((Format::Pickle, Compression::Zstd)));
         assert_eq!(of("a.b.memtrack"), Ok((Format::Recording, Compression::None)));
         assert_eq!(of("json"), of("a.gz"));
         let refused =

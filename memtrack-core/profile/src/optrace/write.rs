@@ -1,6 +1,7 @@
 //! Writes an operator trace, one JSON object a line.
 
 use memtrack_file::ReplacingFile;
+use memtrack_formats::{Compression, packed};
 use memtrack_model::optrace::{
     Arg, Memory, Named, OpKind, OperatorTrace, Optimized, Param, Record, RecordId, Tensor, TensorId,
     TracePhase, What,
@@ -13,19 +14,16 @@ use std::collections::BinaryHeap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the trace to a file, which appears complete or not at all; compressed if its name ends in `.gz`.
+/// Writes the trace to a file, which appears complete or not at all; compressed if its name ends in `.gz` or
+/// `.zst`.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
-    if path.extension().is_some_and(|suffix| suffix == "gz") {
-        let mut packed = flate2::write::GzEncoder::new(&mut file, flate2::Compression::default());
-        write(trace, BufWriter::with_capacity(1 << 16, &mut packed))?;
-        packed.finish()?;
-    } else {
-        write(trace, BufWriter::with_capacity(1 << 16, &mut file))?;
-    }
+    let suffix = path.extension().unwrap_or_default().to_string_lossy();
+    let compression = Compression::named(&suffix).unwrap_or_default();
+    packed(&mut file, compression, |output| write(trace, BufWriter::with_capacity(1 << 16, output)))?;
     file.commit()
 }
 

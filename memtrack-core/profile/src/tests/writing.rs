@@ -45,7 +45,14 @@ fn a_file_is_compressed_by_its_name() {
     let folder = std::env::temp_dir().join(format!("memtrack-optrace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let trace = program().read(Mode::Tolerant).trace;
-    for (name, head) in [("a.optrace.jsonl", &b"{\"ev\""[..]), ("a.optrace.jsonl.gz", &[0x1f, 0x8b][..])] {
+    let (gzip, zstd) = (&[0x1f, 0x8b][..], &[0x28, 0xb5, 0x2f, 0xfd][..]);
+    for (name, head) in [
+        ("a.optrace.jsonl", &b"{\"ev\""[..]),
+        ("a.optrace.jsonl.gz", gzip),
+        ("a.OPTRACE.JSONL.GZ", gzip),
+        ("a.optrace.jsonl.zst", zstd),
+        ("a.optrace.jsonl.zstd", zstd),
+    ] {
         let path = folder.join(name);
         save(&trace, &path).unwrap();
         assert!(std::fs::read(&path).unwrap().starts_with(head));
