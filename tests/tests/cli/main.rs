@@ -31,6 +31,7 @@ mod run_cost;
 mod run_ends;
 mod run_holds;
 mod run_host;
+mod run_inherited;
 mod run_libraries;
 mod run_linked;
 mod run_privilege;
