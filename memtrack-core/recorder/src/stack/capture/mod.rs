@@ -139,7 +139,11 @@ pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
         unwind_tables::refresh();
-        frame_pointers::self_check();
+        {
+            // It walks outside a hook.
+            let _unchanged = unwind_tables::unchanged();
+            frame_pointers::self_check();
+        }
         if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

@@ -16,7 +16,7 @@ use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
@@ -106,7 +106,7 @@ static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
 
 fn known() -> Option<&'static Known> {
     // SAFETY: the pointer is null or a leaked box that nothing changes, and that is freed only when every hook that can
-    // have seen it has ended.
+    // have seen it has ended. Who is in no hook has it kept by `unchanged`.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn refresh() {
         return;
     }
     find_object();
-    let changing = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let changing = unchanged();
     let known = known();
     let mut listing =
         Listing { known, still: vec![false; known.map_or(0, |known| known.binaries.len())], new: Vec::new() };
@@ -215,6 +215,7 @@ fn shift_of(code: &Range<u64>) -> u64 {
 pub(super) fn as_recorded(module: Module) -> Option<Module> {
     let (start, end) = (module.start, module.end);
     let overlaps = |code: &Range<u64>| code.start < end && start < code.end;
+    let _unchanged = unchanged();
     let known = known().and_then(|known| known.binaries.iter().find(|binary| overlaps(&binary.code)));
     if let Some(binary) = known {
         return Some(moved(&module, binary.shift));
@@ -237,8 +238,15 @@ pub(super) fn set_apart(addresses: &mut [u64]) {
     }
 }
 
-/// Held while the known binaries are replaced.
+/// Held while the known binaries are replaced, and by who looks at them outside a hook: only hooks are waited for before
+/// replaced ones are given back.
 static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+
+/// While this is held the known binaries are not replaced, so that they can be looked at outside a hook. Waits: never inside
+/// one.
+pub(super) fn unchanged() -> MutexGuard<'static, ()> {
+    CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Replaced tables that a hook may still be walking with.
 static RETIRED: ForkCell<Mutex<Vec<Retired>>> = ForkCell::new(Mutex::default);
@@ -507,4 +515,46 @@ fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Duration;
+
+    /// As a program's threads do that unload libraries while the keeper lists what is loaded.
+    #[test]
+    fn known_binaries_are_not_given_back_while_they_are_looked_at() {
+        refresh();
+        let libc = known().and_then(|known| known.binaries.last()).and_then(|binary| binary.module.clone());
+        let module = libc.expect("the program has libraries");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let asks = {
+            let (asked, module) = (Arc::clone(&asked), module.clone());
+            move || {
+                for _ in 0..2000 {
+                    assert_eq!(
+                        as_recorded(module.clone()).map(|found| found.path),
+                        Some(module.path.clone())
+                    );
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        // Who looks waits for who replaces them.
+        let changing = unchanged();
+        let looks = thread::spawn(asks);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "it did not wait");
+        drop(changing);
+        while !looks.is_finished() {
+            let changing = unchanged();
+            publish(known().map_or(Vec::new(), |known| known.binaries.clone()));
+            drop(changing);
+            give_back_retired();
+        }
+        looks.join().expect("it found what is loaded");
+    }
 }
