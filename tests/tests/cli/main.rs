@@ -34,6 +34,7 @@ mod run_host;
 mod run_inherited;
 mod run_libraries;
 mod run_linked;
+mod run_plugins;
 mod run_privilege;
 mod run_snapshots;
 mod run_unhooked;

@@ -7,6 +7,7 @@
 //! kept, so that an address in a recording means one thing.
 #![allow(unsafe_code)]
 
+use super::foreign;
 use crate::own;
 use crate::recorder::{ForkCell, generation as generation_of_process, hooks_have_ended};
 use crate::stack::modules::describe_loaded;
@@ -140,26 +141,26 @@ pub(super) fn take_gone() -> Vec<Gone> {
 }
 
 /// Looks at what is loaded: learns what is new and small, and forgets what is gone. Takes the dynamic linker's lock and
-/// allocates: never inside a hook.
+/// allocates: never inside a hook. In a forked child, in which a thread that is gone may hold that lock for ever, only what
+/// is known is looked at, without it; what is new is learned when a stack goes through it ([`learn`]).
 pub(super) fn refresh() {
-    // In the child of a fork a thread that is gone may hold the list's lock for ever (`recorder::binaries`).
-    if known().is_some() && generation_of_process() > 0 {
-        return;
-    }
-    find_object();
     let changing = unchanged();
     let known = known();
-    let mut listing =
-        Listing { known, still: vec![false; known.map_or(0, |known| known.binaries.len())], new: Vec::new() };
-    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
-    let Listing { still, new, .. } = listing;
     let before = known.map_or(&[][..], |known| &known.binaries);
+    let (still, new) = if known.is_some() && generation_of_process() > 0 {
+        (before.iter().map(is_still_loaded).collect(), Vec::new())
+    } else {
+        find_object();
+        let mut listing = Listing { known, still: vec![false; before.len()], new: Vec::new() };
+        // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
+        (listing.still, listing.new)
+    };
     let (here, gone): (Vec<_>, Vec<_>) = before.iter().zip(still).partition(|(_, still)| *still);
     if !new.is_empty() || !gone.is_empty() {
         let gone = gone.into_iter().map(|(binary, _)| Gone {
             code: binary.code.start.wrapping_add(binary.shift)..binary.code.end.wrapping_add(binary.shift),
-            module: binary.module.as_ref().map(|module| moved(module, binary.shift)),
+            module: binary.as_recorded(),
             raw: binary.code.clone(),
         });
         GONE.get().lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
@@ -167,6 +168,72 @@ pub(super) fn refresh() {
     }
     drop(changing);
     give_back_retired();
+}
+
+/// Whether a binary is where it was, in a forked child. Takes no lock, and follows no pointer of the loader's: another thread
+/// may have it unloaded meanwhile.
+fn is_still_loaded(binary: &Binary) -> bool {
+    if find_object().is_none() {
+        return true;
+    }
+    let Some(object) = object_at(binary.code.start) else { return false };
+    let is_named_so = name_of(object.link_map)
+        .is_none_or(|(bias, name)| bias == binary.bias && String::from_utf8_lossy(&name) == binary.name);
+    object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
+}
+
+/// How the loader calls a binary, and where it lies; `None` where the kernel does not copy it.
+fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
+    let mut head = [0; 2];
+    if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
+        return None;
+    }
+    let [bias, name_at] = head;
+    if name_at == 0 {
+        return Some((bias, Vec::new()));
+    }
+    let mut name = [0; LONGEST_NAME / 8];
+    let copied = foreign::copy_from(name_at, &mut name);
+    let bytes = name.iter().flat_map(|word| word.to_ne_bytes()).take(copied);
+    Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
+}
+
+/// Longest name of a file.
+const LONGEST_NAME: usize = 4096;
+
+/// The binaries as a forked child lists them: of those that its parent has listed what is still there, and what was learned
+/// since. Takes no lock of the loader's.
+pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
+    let _unchanged = unchanged();
+    let known = known().map_or(&[][..], |known| &known.binaries);
+    let described: Vec<(&Binary, Module)> =
+        known.iter().filter_map(|binary| Some((binary, binary.as_recorded()?))).collect();
+    let is_here = |module: &Module| {
+        let is_known = |(binary, known): &(&Binary, Module)| {
+            (binary.code.start < module.end && module.start < binary.code.end).then_some(known == module)
+        };
+        // Where another one's code lies now, it does not; what has no unwind tables is nobody else's.
+        match described.iter().find_map(is_known) {
+            Some(is_it) => is_it,
+            None => {
+                described.iter().any(|(_, known)| known == module)
+                    || find_object().is_none()
+                    || object_at(module.start).is_some()
+            }
+        }
+    };
+    let mut all: Vec<Module> = of_parent.into_iter().filter(is_here).collect();
+    let new: Vec<Module> =
+        described.into_iter().map(|(_, module)| module).filter(|module| !all.contains(module)).collect();
+    all.extend(new);
+    all
+}
+
+impl Binary {
+    /// What recordings say of it.
+    fn as_recorded(&self) -> Option<Module> {
+        self.module.as_ref().map(|module| moved(module, self.shift))
+    }
 }
 
 /// A module as it is recorded when its addresses are shifted.
@@ -262,9 +329,9 @@ fn give_back_retired() {
     }
 }
 
-/// In the child of a fork: a thread that is gone may have held a lock.
+/// In the child of a fork, which goes on with the tables that there are: they are all that is held so far.
 pub(super) fn reset_after_fork() {
-    ANY_TAKEN.store(false, Ordering::Release);
+    own::hold(COPIED_BYTES.load(Ordering::Relaxed));
 }
 
 /// Learns the binaries that hold those `addresses` no known one covers; whether there were any. Called inside hooks.
@@ -423,8 +490,8 @@ fn find_object() -> Option<FindObject> {
     })
 }
 
-/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
-fn find(address: u64) -> Option<Binary> {
+/// What glibc says of the binary that holds `address`. Takes no lock.
+fn object_at(address: u64) -> Option<DlFindObject> {
     let find = find_object()?;
     let mut object = DlFindObject {
         flags: 0,
@@ -434,15 +501,19 @@ fn find(address: u64) -> Option<Binary> {
         eh_frame: std::ptr::null(),
         reserved: [0; 7],
     };
-    // SAFETY: on success glibc has filled the structure for a binary that is loaded; the code at `address` is on this
-    // thread's stack, so it stays loaded while this runs.
+    // SAFETY: the address is only compared; glibc fills the structure, which is ours.
+    (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
+}
+
+/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
+fn find(address: u64) -> Option<Binary> {
+    let object = object_at(address)?;
+    if object.eh_frame.is_null() || object.link_map.is_null() {
+        return None;
+    }
+    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's stack,
+    // so it stays loaded while this runs.
     let (bias, name) = unsafe {
-        if find(address as *const c_void, &mut object) != 0
-            || object.eh_frame.is_null()
-            || object.link_map.is_null()
-        {
-            return None;
-        }
         let LinkMap { bias, name } = *object.link_map;
         (
             bias,
