@@ -8,7 +8,7 @@ use crate::output::{check_targets, write_files};
 use crate::run::census::Census;
 use crate::run::holds::who_held;
 use crate::run::wait::{self, Ended};
-use crate::run::{library, program};
+use crate::run::{inherited, library, program};
 use clap::ValueEnum;
 use memtrack_core::__run_protocol as protocol;
 use memtrack_core::snapshot::recording::older_parts;
@@ -54,6 +54,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     }
     // As a shell does it: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
+    inherited::pass_on(&mut command);
     let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
     // The end is the program's; what stderr cannot take is lost.
     let recorded = recorded(&output, started, ended.process);

@@ -2,6 +2,7 @@
 
 pub(crate) mod census;
 pub(crate) mod holds;
+pub(crate) mod inherited;
 pub(crate) mod library;
 pub(crate) mod program;
 pub(crate) mod wait;

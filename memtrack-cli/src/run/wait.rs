@@ -32,6 +32,7 @@ pub(crate) struct Ended {
 pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
     EARLY.store(0, Ordering::SeqCst);
     let before = PASSED_ON.map(pass_on);
+    let childs = wait_for_children();
     let ended = command.spawn().and_then(|mut program| {
         PROGRAM.store(program.id() as i32, Ordering::SeqCst);
         send_early(program.id() as i32);
@@ -43,7 +44,19 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
         // SAFETY: what was there before.
         unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
     }
+    // SAFETY: as above.
+    unsafe { libc::sigaction(libc::SIGCHLD, &childs, std::ptr::null_mut()) };
     ended
+}
+
+/// Where SIGCHLD is ignored the kernel tells nobody how a child ended. What was there before is returned.
+fn wait_for_children() -> libc::sigaction {
+    // SAFETY: zeros are the default action, and the kernel fills the other one in.
+    unsafe {
+        let (usual, mut before): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+        libc::sigaction(libc::SIGCHLD, &usual, &mut before);
+        before
+    }
 }
 
 /// The exit code of a shell for this end.

@@ -4,7 +4,7 @@
 //! when a snapshot is taken, and twice a second while a recording is streamed.
 #![allow(unsafe_code)]
 
-use super::{RECORDER, binaries};
+use super::binaries;
 use crate::{reentry, switch};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = real() else { return -1 };
     // SAFETY: the caller's argument and promise.
     let answer = unsafe { real(handle) };
-    if switch::is_on(switch::EVENTS) && !reentry::is_inside() && RECORDER.is_made() {
+    if switch::is_on(switch::EVENTS) && !reentry::is_inside() {
         let _inside = reentry::enter();
         // What the C library left there is the caller's.
         // SAFETY: every thread has one.

@@ -28,7 +28,7 @@ pub(super) fn take<'a>(
 }
 
 /// Copies what is mapped from `address` on, a page at a time. Returns how many bytes there were.
-fn copy_from(address: u64, copy: &mut [u64]) -> usize {
+pub(super) fn copy_from(address: u64, copy: &mut [u64]) -> usize {
     let room_bytes = size_of_val(copy);
     let first_page = (PAGE_BYTES - address % PAGE_BYTES) as usize;
     let mut remote =

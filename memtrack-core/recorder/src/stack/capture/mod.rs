@@ -139,7 +139,11 @@ pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
         unwind_tables::refresh();
-        frame_pointers::self_check();
+        {
+            // It walks outside a hook.
+            let _unchanged = unwind_tables::unchanged();
+            frame_pointers::self_check();
+        }
         if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -177,7 +181,7 @@ impl Unloaded {
 }
 
 /// Looks at what is loaded now, and returns what is gone since this was last asked. Never inside a hook: it takes the
-/// dynamic linker's lock.
+/// dynamic linker's lock, but for a forked child, where that may be locked for ever.
 pub(crate) fn unloaded() -> Vec<Unloaded> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
@@ -201,6 +205,16 @@ pub(crate) fn as_recorded(
     return unwind_tables::as_recorded(module);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     Some(module)
+}
+
+/// The binaries as a forked child lists them, by those that its parent has listed. Takes no lock of the loader's.
+pub(crate) fn listed_in_child(
+    of_parent: Vec<memtrack_model::snapshot::Module>,
+) -> Vec<memtrack_model::snapshot::Module> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return unwind_tables::listed_in_child(of_parent);
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    of_parent
 }
 
 /// A new stack's addresses as they are kept: an address of a recording means one thing, whatever was unloaded.

@@ -7,6 +7,7 @@
 //! kept, so that an address in a recording means one thing.
 #![allow(unsafe_code)]
 
+use super::foreign;
 use crate::own;
 use crate::recorder::{ForkCell, generation as generation_of_process, hooks_have_ended};
 use crate::stack::modules::describe_loaded;
@@ -16,7 +17,7 @@ use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
@@ -106,7 +107,7 @@ static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
 
 fn known() -> Option<&'static Known> {
     // SAFETY: the pointer is null or a leaked box that nothing changes, and that is freed only when every hook that can
-    // have seen it has ended.
+    // have seen it has ended. Who is in no hook has it kept by `unchanged`.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
@@ -140,26 +141,26 @@ pub(super) fn take_gone() -> Vec<Gone> {
 }
 
 /// Looks at what is loaded: learns what is new and small, and forgets what is gone. Takes the dynamic linker's lock and
-/// allocates: never inside a hook.
+/// allocates: never inside a hook. In a forked child, in which a thread that is gone may hold that lock for ever, only what
+/// is known is looked at, without it; what is new is learned when a stack goes through it ([`learn`]).
 pub(super) fn refresh() {
-    // In the child of a fork a thread that is gone may hold the list's lock for ever (`recorder::binaries`).
-    if known().is_some() && generation_of_process() > 0 {
-        return;
-    }
-    find_object();
-    let changing = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let changing = unchanged();
     let known = known();
-    let mut listing =
-        Listing { known, still: vec![false; known.map_or(0, |known| known.binaries.len())], new: Vec::new() };
-    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
-    let Listing { still, new, .. } = listing;
     let before = known.map_or(&[][..], |known| &known.binaries);
+    let (still, new) = if known.is_some() && generation_of_process() > 0 {
+        (before.iter().map(is_still_loaded).collect(), Vec::new())
+    } else {
+        find_object();
+        let mut listing = Listing { known, still: vec![false; before.len()], new: Vec::new() };
+        // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
+        (listing.still, listing.new)
+    };
     let (here, gone): (Vec<_>, Vec<_>) = before.iter().zip(still).partition(|(_, still)| *still);
     if !new.is_empty() || !gone.is_empty() {
         let gone = gone.into_iter().map(|(binary, _)| Gone {
             code: binary.code.start.wrapping_add(binary.shift)..binary.code.end.wrapping_add(binary.shift),
-            module: binary.module.as_ref().map(|module| moved(module, binary.shift)),
+            module: binary.as_recorded(),
             raw: binary.code.clone(),
         });
         GONE.get().lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
@@ -167,6 +168,72 @@ pub(super) fn refresh() {
     }
     drop(changing);
     give_back_retired();
+}
+
+/// Whether a binary is where it was, in a forked child. Takes no lock, and follows no pointer of the loader's: another thread
+/// may have it unloaded meanwhile.
+fn is_still_loaded(binary: &Binary) -> bool {
+    if find_object().is_none() {
+        return true;
+    }
+    let Some(object) = object_at(binary.code.start) else { return false };
+    let is_named_so = name_of(object.link_map)
+        .is_none_or(|(bias, name)| bias == binary.bias && String::from_utf8_lossy(&name) == binary.name);
+    object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
+}
+
+/// How the loader calls a binary, and where it lies; `None` where the kernel does not copy it.
+fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
+    let mut head = [0; 2];
+    if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
+        return None;
+    }
+    let [bias, name_at] = head;
+    if name_at == 0 {
+        return Some((bias, Vec::new()));
+    }
+    let mut name = [0; LONGEST_NAME / 8];
+    let copied = foreign::copy_from(name_at, &mut name);
+    let bytes = name.iter().flat_map(|word| word.to_ne_bytes()).take(copied);
+    Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
+}
+
+/// Longest name of a file.
+const LONGEST_NAME: usize = 4096;
+
+/// The binaries as a forked child lists them: of those that its parent has listed what is still there, and what was learned
+/// since. Takes no lock of the loader's.
+pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
+    let _unchanged = unchanged();
+    let known = known().map_or(&[][..], |known| &known.binaries);
+    let described: Vec<(&Binary, Module)> =
+        known.iter().filter_map(|binary| Some((binary, binary.as_recorded()?))).collect();
+    let is_here = |module: &Module| {
+        let is_known = |(binary, known): &(&Binary, Module)| {
+            (binary.code.start < module.end && module.start < binary.code.end).then_some(known == module)
+        };
+        // Where another one's code lies now, it does not; what has no unwind tables is nobody else's.
+        match described.iter().find_map(is_known) {
+            Some(is_it) => is_it,
+            None => {
+                described.iter().any(|(_, known)| known == module)
+                    || find_object().is_none()
+                    || object_at(module.start).is_some()
+            }
+        }
+    };
+    let mut all: Vec<Module> = of_parent.into_iter().filter(is_here).collect();
+    let new: Vec<Module> =
+        described.into_iter().map(|(_, module)| module).filter(|module| !all.contains(module)).collect();
+    all.extend(new);
+    all
+}
+
+impl Binary {
+    /// What recordings say of it.
+    fn as_recorded(&self) -> Option<Module> {
+        self.module.as_ref().map(|module| moved(module, self.shift))
+    }
 }
 
 /// A module as it is recorded when its addresses are shifted.
@@ -215,6 +282,7 @@ fn shift_of(code: &Range<u64>) -> u64 {
 pub(super) fn as_recorded(module: Module) -> Option<Module> {
     let (start, end) = (module.start, module.end);
     let overlaps = |code: &Range<u64>| code.start < end && start < code.end;
+    let _unchanged = unchanged();
     let known = known().and_then(|known| known.binaries.iter().find(|binary| overlaps(&binary.code)));
     if let Some(binary) = known {
         return Some(moved(&module, binary.shift));
@@ -237,8 +305,15 @@ pub(super) fn set_apart(addresses: &mut [u64]) {
     }
 }
 
-/// Held while the known binaries are replaced.
+/// Held while the known binaries are replaced, and by who looks at them outside a hook: only hooks are waited for before
+/// replaced ones are given back.
 static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+
+/// While this is held the known binaries are not replaced, so that they can be looked at outside a hook. Waits: never inside
+/// one.
+pub(super) fn unchanged() -> MutexGuard<'static, ()> {
+    CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Replaced tables that a hook may still be walking with.
 static RETIRED: ForkCell<Mutex<Vec<Retired>>> = ForkCell::new(Mutex::default);
@@ -254,9 +329,9 @@ fn give_back_retired() {
     }
 }
 
-/// In the child of a fork: a thread that is gone may have held a lock.
+/// In the child of a fork, which goes on with the tables that there are: they are all that is held so far.
 pub(super) fn reset_after_fork() {
-    ANY_TAKEN.store(false, Ordering::Release);
+    own::hold(COPIED_BYTES.load(Ordering::Relaxed));
 }
 
 /// Learns the binaries that hold those `addresses` no known one covers; whether there were any. Called inside hooks.
@@ -415,8 +490,8 @@ fn find_object() -> Option<FindObject> {
     })
 }
 
-/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
-fn find(address: u64) -> Option<Binary> {
+/// What glibc says of the binary that holds `address`. Takes no lock.
+fn object_at(address: u64) -> Option<DlFindObject> {
     let find = find_object()?;
     let mut object = DlFindObject {
         flags: 0,
@@ -426,15 +501,19 @@ fn find(address: u64) -> Option<Binary> {
         eh_frame: std::ptr::null(),
         reserved: [0; 7],
     };
-    // SAFETY: on success glibc has filled the structure for a binary that is loaded; the code at `address` is on this
-    // thread's stack, so it stays loaded while this runs.
+    // SAFETY: the address is only compared; glibc fills the structure, which is ours.
+    (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
+}
+
+/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
+fn find(address: u64) -> Option<Binary> {
+    let object = object_at(address)?;
+    if object.eh_frame.is_null() || object.link_map.is_null() {
+        return None;
+    }
+    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's stack,
+    // so it stays loaded while this runs.
     let (bias, name) = unsafe {
-        if find(address as *const c_void, &mut object) != 0
-            || object.eh_frame.is_null()
-            || object.link_map.is_null()
-        {
-            return None;
-        }
         let LinkMap { bias, name } = *object.link_map;
         (
             bias,
@@ -507,4 +586,46 @@ fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Duration;
+
+    /// As a program's threads do that unload libraries while the keeper lists what is loaded.
+    #[test]
+    fn known_binaries_are_not_given_back_while_they_are_looked_at() {
+        refresh();
+        let libc = known().and_then(|known| known.binaries.last()).and_then(|binary| binary.module.clone());
+        let module = libc.expect("the program has libraries");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let asks = {
+            let (asked, module) = (Arc::clone(&asked), module.clone());
+            move || {
+                for _ in 0..2000 {
+                    assert_eq!(
+                        as_recorded(module.clone()).map(|found| found.path),
+                        Some(module.path.clone())
+                    );
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        // Who looks waits for who replaces them.
+        let changing = unchanged();
+        let looks = thread::spawn(asks);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "it did not wait");
+        drop(changing);
+        while !looks.is_finished() {
+            let changing = unchanged();
+            publish(known().map_or(Vec::new(), |known| known.binaries.clone()));
+            drop(changing);
+            give_back_retired();
+        }
+        looks.join().expect("it found what is loaded");
+    }
 }

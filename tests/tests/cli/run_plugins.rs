@@ -1,0 +1,123 @@
+//! `memtrack run --host` on a program that forks, as daemons do, and whose child unloads plugins and loads others: code that
+//! comes to lie where other code was keeps its own name.
+
+use memtrack_core::event::DeviceId;
+use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::child::ends_well;
+use memtrack_tests::run::{Bench, load, said};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// `daemon HOW END`: the child `inherits` a loaded plugin, or the parent has `unloaded` two; it ends by `exit` or `_exit`.
+const SOURCE: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef void (*work)(void (*)(size_t), size_t);
+
+static volatile char *volatile kept;
+static void take(size_t bytes) { kept = malloc(bytes); *kept = 1; }
+
+static void *load(const char *file) {
+    void *library = dlopen(file, RTLD_NOW);
+    if (!library) abort();
+    return library;
+}
+
+static void *run(void *library, const char *name, size_t bytes) {
+    work function = (work)dlsym(library, name);
+    if (!function) abort();
+    function(take, bytes);
+    return (void *)function;
+}
+
+static void *turn(const char *file, const char *name, size_t bytes) {
+    void *library = load(file), *at = run(library, name, bytes);
+    dlclose(library);
+    return at;
+}
+
+int main(int count, char **words) {
+    if (count != 3) return 2;
+    void *inherited = 0, *before;
+    if (!strcmp(words[1], "inherits")) {
+        inherited = load("./first.so");
+        before = run(inherited, "first_work", 1000001);
+        // The recording lists it.
+        usleep(1200000);
+    } else {
+        before = turn("./first.so", "first_work", 1000001);
+        turn("./second.so", "second_work", 2000001);
+    }
+    pid_t child = fork();
+    if (!child) {
+        if (inherited) dlclose(inherited);
+        void *second = turn("./second.so", "second_work", 3000001);
+        void *first = turn("./first.so", "first_work", 4000001);
+        void *again = turn("./second.so", "second_work", 5000001);
+        if (before == second && second == first && first == again) puts("at one place");
+        fflush(stdout);
+        if (!strcmp(words[2], "exit")) exit(0);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return status != 0;
+}
+"#;
+
+fn compile(folder: &Path, source: &str, arguments: &[&str]) {
+    fs::write(folder.join("source.c"), source).expect("it can be written");
+    let mut compiler = Command::new("cc");
+    ends_well(compiler.args(["-g", "-O1", "source.c"]).args(arguments).arg("-ldl").current_dir(folder));
+}
+
+/// The plugins' functions in the stacks of large blocks, by their size in millions of bytes.
+fn work(recording: &Path) -> Vec<(u64, String)> {
+    let snapshot = load(recording).0;
+    let mut symbols = Symbolizer::of(&snapshot);
+    let mut found = Vec::new();
+    for block in snapshot.blocks.iter().filter(|block| block.device == DeviceId::HOST) {
+        if block.size_bytes >= 1_000_000 {
+            let stack = symbols.stack(snapshot.stacks.get(block.stack));
+            let names = stack.iter().map(|frame| frame.function.as_str());
+            let plugins: Vec<&str> = names.filter(|name| name.ends_with("_work")).collect();
+            found.push((block.size_bytes / 1_000_000, plugins.join(" ")));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_forked_childs_plugins_keep_their_own_names() {
+    let bench = Bench::new();
+    let folder = bench.folder.path();
+    compile(folder, SOURCE, &["-o", "daemon"]);
+    for name in ["first", "second"] {
+        let code = format!(
+            "#include <stddef.h>\nvoid {name}_work(void (*take)(size_t), size_t bytes) {{ take(bytes); take(1); }}\n"
+        );
+        compile(folder, &code, &["-shared", "-fPIC", "-o", &format!("{name}.so")]);
+    }
+    for how in ["inherits", "unloaded"] {
+        for end in ["exit", "_exit"] {
+            let name = format!("{how}{end}");
+            let output = bench.run(&["--host", "-o", &name, "--", "./daemon", how, end]);
+            assert!(output.status.success(), "{name}: {}", said(&output));
+            // glibc gives the same addresses out again; elsewhere there is nothing to mistake.
+            assert_eq!(output.stdout, b"at one place\n", "{name}");
+            let files = bench.files();
+            let child = files.iter().find(|file| file.starts_with(&format!("{name}.")));
+            let child = child.unwrap_or_else(|| panic!("the child recorded nothing: {files:?}"));
+            let expected = [(3, "second_work"), (4, "first_work"), (5, "second_work")];
+            let expected = expected.map(|(millions, function)| (millions, function.to_owned()));
+            assert_eq!(work(&bench.path(child)), expected, "{name}");
+        }
+    }
+}
