@@ -36,7 +36,7 @@ static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers what stderr is, as early as possible; only the first call does. A program that closes it may be given its number
 /// for a file of its own, in which memtrack's words would be damage.
-pub fn remember_stderr() {
+pub fn remember_destination() {
     #[cfg(unix)]
     if !IS_REMEMBERED.load(Ordering::Acquire)
         && let Some(stderr) = stderr_data()

@@ -34,7 +34,7 @@ static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 /// With the host's heap asked for, every program is recorded from here on, else from its first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
-    message::remember_stderr();
+    message::remember_destination();
     ending::will_be_called();
     unhooked::prepare();
     census::prepare();

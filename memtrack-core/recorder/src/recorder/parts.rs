@@ -201,10 +201,10 @@ fn taken(path: &Path) -> io::Result<Option<File>> {
         if !take(&file) || stays(path)? {
             return Ok(None);
         }
+        // Those of the finished recording that is replaced, which says which they are; one that cannot be removed only takes room.
+        older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
         file.set_len(0)?;
     }
-    // Those of the finished recording that is replaced; one that cannot be removed only takes room.
-    older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
     Ok(Some(file))
 }
 

@@ -84,7 +84,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     fork::watch();
     let recorder = RECORDER.get();
     recorder.clear();
-    message::remember_stderr();
+    message::remember_destination();
     let (mut unwritten, mut unkept) = (None, None);
     if let Some(path) = &options.output {
         ending::write_when_the_program_ends();
