@@ -3,6 +3,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
 use memtrack_tests::run::{Bench, assert_work, load, said};
 
@@ -150,8 +151,85 @@ fn programs_that_cannot_be_recorded_are_counted() {
     assert!(said(&found).contains("it started a program that is not recorded"), "{}", said(&found));
 }
 
+const NO_LIBRARY: &str = "is not recorded, because its environment was replaced";
+
+/// Each way has the environment somewhere else: among the arguments, or in the process's own.
+#[test]
+fn programs_that_are_started_without_the_library_are_counted() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("starts.c"), STARTS).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    ends_well(compiler.args(["starts.c", "-o", "starts"]).current_dir(bench.folder.path()));
+    for way in
+        ["execve", "execvpe", "fexecve", "posix_spawn", "posix_spawnp", "execv", "execvp", "execl", "execlp"]
+    {
+        let run = |what: &str| {
+            let output = bench.run(&["--host", "--force", "-o", "parent", "--", "./starts", way, what]);
+            assert!(output.status.success(), "{way}: {}", said(&output));
+            assert_eq!(output.stdout, b"well\n", "{way}");
+            said(&output)
+        };
+        for what in ["without", "none"] {
+            let text = run(what);
+            assert!(text.contains("it started a program that") && text.contains(NO_LIBRARY), "{way}: {text}");
+        }
+        let text = run("with");
+        assert!(!text.contains("that is not recorded"), "{way}: {text}");
+    }
+    // Without the heap it may have been a program that uses a device, where nothing else did.
+    let output = bench.run(&["--", "./starts", "execve", "without"]);
+    assert!(said(&output).contains(NO_LIBRARY), "{}", said(&output));
+    // By tools.
+    let output = bench.run(&[
+        "--host",
+        "--force",
+        "-o",
+        "parent",
+        "--",
+        "sh",
+        "-c",
+        "env -i /bin/ls; env -i /bin/ls; ls",
+    ]);
+    assert!(said(&output).contains("2 times it started a program that is not recorded"), "{}", said(&output));
+}
+
+/// `starts WAY WHAT`: starts `echo well` with its environment, without memtrack's variables, or with none.
+const STARTS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int main(int count, char **words) {
+    if (count != 3) return 2;
+    char *arguments[] = {"echo", "well", 0}, *without[] = {"PATH=/usr/bin:/bin", "LD_PRELOAD=", 0}, *none[] = {0};
+    char **list = !strcmp(words[2], "with") ? environ : !strcmp(words[2], "without") ? without : none, *way = words[1];
+    pid_t child = 0;
+    int status;
+    if (!strcmp(way, "posix_spawn")) posix_spawn(&child, "/bin/echo", 0, 0, arguments, list);
+    if (!strcmp(way, "posix_spawnp")) posix_spawnp(&child, "echo", 0, 0, arguments, list);
+    if (!child && !(child = fork())) {
+        if (!strcmp(way, "execve")) execve("/bin/echo", arguments, list);
+        if (!strcmp(way, "execvpe")) execvpe("echo", arguments, list);
+        if (!strcmp(way, "fexecve")) fexecve(open("/bin/echo", O_RDONLY | O_CLOEXEC), arguments, list);
+        environ = list;
+        if (!strcmp(way, "execv")) execv("/bin/echo", arguments);
+        if (!strcmp(way, "execvp")) execvp("echo", arguments);
+        if (!strcmp(way, "execl")) execl("/bin/echo", "echo", "well", (char *)0);
+        if (!strcmp(way, "execlp")) execlp("echo", "echo", "well", (char *)0);
+        _exit(9);
+    }
+    return waitpid(child, &status, 0) != child || status;
+}
+"#;
+
 /// The loader of another C library looks for the preload libraries where they are not.
 #[test]
+#[cfg_attr(not(bash), ignore = "needs bash")]
 fn only_glibcs_loader_finds_the_libraries() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "shell", "--", "bash", "-c", "echo $LD_PRELOAD"]);
