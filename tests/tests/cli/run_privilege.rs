@@ -14,7 +14,7 @@ use std::process::Command;
 const NOBODY: u32 = 65_534;
 const OTHER_GROUP: u32 = 4;
 
-/// Records a block, of no driver, has a cycle found, and says whether it has more rights than who started it.
+/// Records a block, of no driver, and says whether it has more rights than who started it.
 #[test]
 #[ignore = "is run by the test below"]
 #[allow(unsafe_code)]
