@@ -3,8 +3,8 @@
 //! some of these take any number of arguments. Those that start a program besides are here too: what cannot be recorded
 //! is counted.
 
-use memtrack_cuda::run;
-use std::ffi::{CStr, c_char};
+use memtrack_cuda::run::{self, Environment, Started};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Looks the C library's function up, unless that was done.
@@ -18,7 +18,7 @@ macro_rules! ends {
     ($($name:ident $room:ident $symbol:literal $act:ident;)*) => {
         $(
             mod $room {
-                use super::{AtomicPtr, c_char, find};
+                use super::{AtomicPtr, Word, find};
 
                 static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -26,10 +26,10 @@ macro_rules! ends {
                     find(&REAL, $symbol);
                 }
 
-                /// With the first two of the caller's arguments.
-                extern "C" fn before(first: *const c_char, second: *const c_char) {
+                /// With what the caller has in the registers of arguments, whether it is one or not.
+                extern "C" fn before(a: Word, b: Word, c: Word, d: Word, e: Word, f: Word) {
                     prepare();
-                    super::$act(first, second);
+                    super::$act(&[a, b, c, d, e, f]);
                 }
 
                 #[cfg(target_arch = "x86_64")]
@@ -97,43 +97,78 @@ macro_rules! ends {
     };
 }
 
-fn ends(_: *const c_char, _: *const c_char) {
+/// What a register of arguments holds.
+type Word = *const ();
+type Words = [Word; 6];
+
+unsafe extern "C" {
+    /// The process's own environment, which is that of a program started without another one.
+    static environ: *const *const c_char;
+}
+
+fn own_environment() -> Environment {
+    // SAFETY: the C library's variable, read as its own functions do: who changes it meanwhile breaks their rules.
+    Some(unsafe { environ })
+}
+
+fn ends(_: &Words) {
     run::before_the_end();
 }
 
-fn becomes(program: *const c_char, _: *const c_char) {
+/// The process becomes another program.
+fn becomes(program: Started, environment: Environment) {
     // SAFETY: what the caller gives the C library.
-    unsafe { run::before_a_start(program, false) };
+    unsafe { run::before_a_start(program, environment) };
     run::before_the_end();
 }
 
-fn becomes_searched(program: *const c_char, _: *const c_char) {
-    // SAFETY: as above.
-    unsafe { run::before_a_start(program, true) };
-    run::before_the_end();
+fn becomes_path(&[path, ..]: &Words) {
+    becomes(Started::Path(path.cast()), own_environment());
 }
 
-fn starts(_: *const c_char, program: *const c_char) {
-    // SAFETY: as above.
-    unsafe { run::before_a_start(program, false) };
+fn becomes_path_with(&[path, _, environment, ..]: &Words) {
+    becomes(Started::Path(path.cast()), Some(environment.cast()));
 }
 
-fn starts_searched(_: *const c_char, program: *const c_char) {
+/// The environment is somewhere behind the program's arguments.
+fn becomes_path_with_last(&[path, ..]: &Words) {
+    becomes(Started::Path(path.cast()), None);
+}
+
+fn becomes_name(&[name, ..]: &Words) {
+    becomes(Started::Name(name.cast()), own_environment());
+}
+
+fn becomes_name_with(&[name, _, environment, ..]: &Words) {
+    becomes(Started::Name(name.cast()), Some(environment.cast()));
+}
+
+fn becomes_open_with(&[file, _, environment, ..]: &Words) {
+    // The register's lower half.
+    becomes(Started::Open(file.addr() as c_int), Some(environment.cast()));
+}
+
+fn starts_path_with(&[_, path, .., environment]: &Words) {
     // SAFETY: as above.
-    unsafe { run::before_a_start(program, true) };
+    unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast())) };
+}
+
+fn starts_name_with(&[_, name, .., environment]: &Words) {
+    // SAFETY: as above.
+    unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast())) };
 }
 
 ends! {
-    execve ends_execve c"execve" becomes;
-    execv ends_execv c"execv" becomes;
-    execvp ends_execvp c"execvp" becomes_searched;
-    execvpe ends_execvpe c"execvpe" becomes_searched;
-    execl ends_execl c"execl" becomes;
-    execlp ends_execlp c"execlp" becomes_searched;
-    execle ends_execle c"execle" becomes;
-    fexecve ends_fexecve c"fexecve" ends;
-    posix_spawn ends_posix_spawn c"posix_spawn" starts;
-    posix_spawnp ends_posix_spawnp c"posix_spawnp" starts_searched;
+    execve ends_execve c"execve" becomes_path_with;
+    execv ends_execv c"execv" becomes_path;
+    execvp ends_execvp c"execvp" becomes_name;
+    execvpe ends_execvpe c"execvpe" becomes_name_with;
+    execl ends_execl c"execl" becomes_path;
+    execlp ends_execlp c"execlp" becomes_name;
+    execle ends_execle c"execle" becomes_path_with_last;
+    fexecve ends_fexecve c"fexecve" becomes_open_with;
+    posix_spawn ends_posix_spawn c"posix_spawn" starts_path_with;
+    posix_spawnp ends_posix_spawnp c"posix_spawnp" starts_name_with;
     _exit ends_exit c"_exit" ends;
     _Exit ends_exit_of_c c"_Exit" ends;
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     let _ = tell(streams, name, args.host, &recorded, ended);
     let told = args.json.as_deref().map(|target| answer(target, name, &recorded, ended, streams));
     if let Some(census) = census {
-        let _ = census.tell(streams, args);
+        let _ = census.tell(streams, args, recorded.is_any());
     }
     if let Some(Err(error)) = told {
         // The program's own end counts for more than a report of it.
@@ -114,6 +114,13 @@ struct Recorded<'a> {
     later: Vec<PathBuf>,
     /// Those of its children.
     children: Vec<PathBuf>,
+}
+
+impl Recorded<'_> {
+    /// Whether anything was recorded.
+    fn is_any(&self) -> bool {
+        self.own.is_some() || !self.later.is_empty() || !self.children.is_empty()
+    }
 }
 
 /// Looks for the recordings that were written since `started`.

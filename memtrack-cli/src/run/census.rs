@@ -2,7 +2,7 @@
 
 use crate::Streams;
 use crate::args::RunArgs;
-use memtrack_core::__run_protocol::{BEGAN, REFUSED};
+use memtrack_core::__run_protocol::{BEGAN, REFUSED, WITHOUT_LIBRARY};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ impl Census {
             .map(|number| env::temp_dir().join(format!("memtrack-processes-{}-{number}", process::id())));
         let made = |folder: &PathBuf| fs::DirBuilder::new().mode(0o700).create(folder).is_ok();
         let census = Self { folder: std::path::absolute(folder.into_iter().find(made)?).ok()? };
-        for name in [BEGAN, REFUSED] {
+        for name in [BEGAN, REFUSED, WITHOUT_LIBRARY] {
             fs::File::create_new(census.folder.join(name)).ok()?;
         }
         Some(census)
@@ -31,8 +31,13 @@ impl Census {
         self.folder.join(name).metadata().map_or(0, |data| data.len())
     }
 
-    /// Says which programs are not recorded.
-    pub(crate) fn tell(&self, streams: &mut Streams<'_>, args: &RunArgs) -> io::Result<()> {
+    /// Says which programs are not recorded, where others were or not.
+    pub(crate) fn tell(
+        &self,
+        streams: &mut Streams<'_>,
+        args: &RunArgs,
+        was_recorded: bool,
+    ) -> io::Result<()> {
         let most = args.max_processes;
         match self.count(BEGAN).saturating_sub(most) {
             0 => {}
@@ -42,20 +47,29 @@ impl Census {
                 if more == 1 { "program, which is" } else { "programs, which are" }
             )?,
         }
-        if !args.host {
-            // The driver's library needs glibc, so these have taken no memory of a device.
-            return Ok(());
+        // The driver's library needs glibc, so those into which nothing can be preloaded have taken no memory of a device. The
+        // others may have; where something was recorded, they are mostly tools that a library asks about the system.
+        if args.host {
+            let why = "into which nothing can be preloaded: statically linked, with another C library than glibc, for \
+                       another kind of processor, or with rights of its own";
+            not_recorded(streams, self.count(REFUSED), why)?;
         }
-        let why = "into which nothing can be preloaded: statically linked, with another C library than glibc, for \
-                   another kind of processor, or with rights of its own";
-        match self.count(REFUSED) {
-            0 => Ok(()),
-            1 => writeln!(streams.stderr, "memtrack: it started a program that is not recorded, {why}"),
-            count => writeln!(
-                streams.stderr,
-                "memtrack: {count} times it started a program that is not recorded, {why}"
-            ),
+        if args.host || !was_recorded {
+            let why = "because its environment was replaced by one without memtrack's LD_PRELOAD or MEMTRACK_RUN_OUTPUT";
+            not_recorded(streams, self.count(WITHOUT_LIBRARY), why)?;
         }
+        Ok(())
+    }
+}
+
+fn not_recorded(streams: &mut Streams<'_>, count: u64, why: &str) -> io::Result<()> {
+    match count {
+        0 => Ok(()),
+        1 => writeln!(streams.stderr, "memtrack: it started a program that is not recorded, {why}"),
+        count => writeln!(
+            streams.stderr,
+            "memtrack: {count} times it started a program that is not recorded, {why}"
+        ),
     }
 }
 

@@ -23,3 +23,5 @@ pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
 pub const BEGAN: &str = "began";
 /// In that folder, the file of programs that cannot be recorded: a byte each.
 pub const REFUSED: &str = "refused";
+/// In that folder, the file of programs that were started without memtrack's library in their environment: a byte each.
+pub const WITHOUT_LIBRARY: &str = "without-library";

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// A variable's value; `None` where it is not set, or not to be believed.
 pub fn variable(name: &str) -> Option<OsString> {
@@ -12,6 +13,14 @@ pub fn variable(name: &str) -> Option<OsString> {
 /// The same as text; `None` for what is no Unicode too.
 pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
+}
+
+/// Where files go that nobody has named a folder for: `TMPDIR`, where it is set and to be believed.
+pub fn temporary_folder() -> PathBuf {
+    if !is_privileged() {
+        return std::env::temp_dir();
+    }
+    PathBuf::from("/tmp")
 }
 
 /// What the kernel told the process when it became this program, as C's `secure_getenv` asks.

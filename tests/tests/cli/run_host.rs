@@ -3,6 +3,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
+use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
 use memtrack_tests::run::{Bench, assert_work, load, said};
 
@@ -89,6 +90,7 @@ fn a_program_that_is_started_in_any_way_records_its_own_heap() {
 }
 
 #[test]
+#[cfg_attr(not(bash), ignore = "needs bash")]
 fn programs_beyond_the_limit_are_counted() {
     let bench = Bench::new();
     let script = "for number in 1 2 3 4 5; do /bin/ls >/dev/null; done";
@@ -150,8 +152,85 @@ fn programs_that_cannot_be_recorded_are_counted() {
     assert!(said(&found).contains("it started a program that is not recorded"), "{}", said(&found));
 }
 
+const NO_LIBRARY: &str = "is not recorded, because its environment was replaced";
+
+/// Each way has the environment somewhere else: among the arguments, or in the process's own.
+#[test]
+fn programs_that_are_started_without_the_library_are_counted() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("starts.c"), STARTS).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    ends_well(compiler.args(["starts.c", "-o", "starts"]).current_dir(bench.folder.path()));
+    for way in
+        ["execve", "execvpe", "fexecve", "posix_spawn", "posix_spawnp", "execv", "execvp", "execl", "execlp"]
+    {
+        let run = |what: &str| {
+            let output = bench.run(&["--host", "--force", "-o", "parent", "--", "./starts", way, what]);
+            assert!(output.status.success(), "{way}: {}", said(&output));
+            assert_eq!(output.stdout, b"well\n", "{way}");
+            said(&output)
+        };
+        for what in ["without", "none"] {
+            let text = run(what);
+            assert!(text.contains("it started a program that") && text.contains(NO_LIBRARY), "{way}: {text}");
+        }
+        let text = run("with");
+        assert!(!text.contains("that is not recorded"), "{way}: {text}");
+    }
+    // Without the heap it may have been a program that uses a device, where nothing else did.
+    let output = bench.run(&["--", "./starts", "execve", "without"]);
+    assert!(said(&output).contains(NO_LIBRARY), "{}", said(&output));
+    // By tools.
+    let output = bench.run(&[
+        "--host",
+        "--force",
+        "-o",
+        "parent",
+        "--",
+        "sh",
+        "-c",
+        "env -i /bin/ls; env -i /bin/ls; ls",
+    ]);
+    assert!(said(&output).contains("2 times it started a program that is not recorded"), "{}", said(&output));
+}
+
+/// `starts WAY WHAT`: starts `echo well` with its environment, without memtrack's variables, or with none.
+const STARTS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int main(int count, char **words) {
+    if (count != 3) return 2;
+    char *arguments[] = {"echo", "well", 0}, *without[] = {"PATH=/usr/bin:/bin", "LD_PRELOAD=", 0}, *none[] = {0};
+    char **list = !strcmp(words[2], "with") ? environ : !strcmp(words[2], "without") ? without : none, *way = words[1];
+    pid_t child = 0;
+    int status;
+    if (!strcmp(way, "posix_spawn")) posix_spawn(&child, "/bin/echo", 0, 0, arguments, list);
+    if (!strcmp(way, "posix_spawnp")) posix_spawnp(&child, "echo", 0, 0, arguments, list);
+    if (!child && !(child = fork())) {
+        if (!strcmp(way, "execve")) execve("/bin/echo", arguments, list);
+        if (!strcmp(way, "execvpe")) execvpe("echo", arguments, list);
+        if (!strcmp(way, "fexecve")) fexecve(open("/bin/echo", O_RDONLY | O_CLOEXEC), arguments, list);
+        environ = list;
+        if (!strcmp(way, "execv")) execv("/bin/echo", arguments);
+        if (!strcmp(way, "execvp")) execvp("echo", arguments);
+        if (!strcmp(way, "execl")) execl("/bin/echo", "echo", "well", (char *)0);
+        if (!strcmp(way, "execlp")) execlp("echo", "echo", "well", (char *)0);
+        _exit(9);
+    }
+    return waitpid(child, &status, 0) != child || status;
+}
+"#;
+
 /// The loader of another C library looks for the preload libraries where they are not.
 #[test]
+#[cfg_attr(not(bash), ignore = "needs bash")]
 fn only_glibcs_loader_finds_the_libraries() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "shell", "--", "bash", "-c", "echo $LD_PRELOAD"]);
@@ -190,25 +269,16 @@ fn programs_with_musl_run_as_without_memtrack() {
     assert!(said(&output).contains("it started a program that is not recorded"), "{}", said(&output));
 }
 
-#[test]
-fn programs_do_not_notice_that_their_heap_is_recorded() {
-    let bench = Bench::new();
-    let programs: [&[&str]; 6] = [
-        &["ls", "/"],
-        &["git", "--version"],
-        &[
-            "python3",
-            "-c",
-            "import ctypes, json, threading, subprocess; print(subprocess.check_output(['echo', '6']), len(json.dumps(list(range(100000)))))",
-        ],
-        &["cargo", "--version"],
-        &["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"],
-        &["perl", "-e", "my %h; $h{$_} = 'x' x $_ for 1..2000; print length(join('', values %h)), \"\\n\""],
-    ];
-    for program in programs {
+/// One program each: those that not every machine has are looked for when the tests are built.
+mod programs_do_not_notice_that_their_heap_is_recorded {
+    use super::*;
+
+    fn assert_unnoticed(program: &[&str]) {
+        let bench = Bench::new();
         let mut alone = mock_cuda::with_driver(program[0], bench.driver.path());
-        let Ok(alone) = alone.args(&program[1..]).current_dir(bench.folder.path()).output() else { continue };
-        let output = bench.run(&[&["--host", "--force", "-o", "heap", "--"], program].concat());
+        let alone = alone.args(&program[1..]).current_dir(bench.folder.path()).output();
+        let alone = alone.expect("the program is there");
+        let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", said(&output));
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", said(&output));
         // A script becomes other programs, and has children: all of them have a heap, and none lost anything.
@@ -219,5 +289,42 @@ fn programs_do_not_notice_that_their_heap_is_recorded() {
         for (_, report) in recordings {
             assert_eq!(report.lost_bytes, 0, "{program:?}: {report:?}");
         }
+    }
+
+    #[test]
+    fn ls() {
+        assert_unnoticed(&["ls", "/"]);
+    }
+
+    #[test]
+    #[cfg_attr(not(git), ignore = "needs git")]
+    fn git() {
+        assert_unnoticed(&["git", "--version"]);
+    }
+
+    #[test]
+    #[cfg_attr(not(python3), ignore = "needs python3")]
+    fn python() {
+        let script = "import ctypes, json, threading, subprocess; \
+                      print(subprocess.check_output(['echo', '6']), len(json.dumps(list(range(100000)))))";
+        assert_unnoticed(&["python3", "-c", script]);
+    }
+
+    #[test]
+    fn cargo() {
+        assert_unnoticed(&["cargo", "--version"]);
+    }
+
+    #[test]
+    #[cfg_attr(not(bash), ignore = "needs bash")]
+    fn bash() {
+        assert_unnoticed(&["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"]);
+    }
+
+    #[test]
+    #[cfg_attr(not(perl), ignore = "needs perl")]
+    fn perl() {
+        let script = "my %h; $h{$_} = 'x' x $_ for 1..2000; print length(join('', values %h)), \"\\n\"";
+        assert_unnoticed(&["perl", "-e", script]);
     }
 }

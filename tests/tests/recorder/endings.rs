@@ -1,7 +1,7 @@
 //! However a program ends, its recording is there, whole and true.
 
-use memtrack_core::event::DeviceId;
-use memtrack_core::recorder::Options;
+use memtrack_core::event::{DeviceId, StreamId};
+use memtrack_core::recorder::{Options, record_alloc};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::{assert_passed, run, run_well, start, this_program};
@@ -166,4 +166,26 @@ fn a_program_without_an_event_source_is_told_once_which_line_is_missing() {
     );
     assert_eq!(said(this_program(monitors_without_the_heap)), "");
     assert!(run_well(CHILD, &["no_warning"], Path::new(".")).stderr.is_empty());
+}
+
+#[test]
+#[ignore = "is run by the test below"]
+fn reports_devices_without_number() {
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
+    for device in [50, 40, 60] {
+        record_alloc(DeviceId(device), StreamId(0), 1 << 40, 512);
+    }
+    eprintln!("the program goes on");
+    drop(memtrack_core::stop());
+    memtrack_core::start_monitor();
+    drop(memtrack_core::stop());
+}
+
+/// A hook says nothing: the program may hold a lock that whoever reads its messages waits for.
+#[test]
+fn a_device_that_is_not_recorded_is_told_at_the_end() {
+    let output = this_program(reports_devices_without_number).output().unwrap();
+    let said = assert_passed(&output).errors;
+    let expected = "the program goes on\nmemtrack: device 40 is not recorded: at most 31 devices (0 to 30) can be told apart\n";
+    assert_eq!(said, expected);
 }

@@ -5,10 +5,11 @@ use memtrack_core::event::DeviceId;
 use memtrack_core::references::{DeviceMemory, References, Visitor};
 use memtrack_core::{scope, track_memory};
 use memtrack_tests::alone;
-use memtrack_tests::child::{assert_passed, this_program};
+use memtrack_tests::child::{assert_passed, ends_well, this_program};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -264,6 +265,44 @@ fn where_no_page_can_be_written_the_warning_says_so() {
 fn cannot_write() {
     cycles::warn_device_cycles_with(WatchOptions::new().folder(Path::new("/nobody/has/this/folder")));
     step(|| leak(1));
+}
+
+#[test]
+#[ignore = "is run by the test below"]
+fn warns_in_any_folder() {
+    cycles::warn_device_cycles();
+    step(|| leak(1));
+}
+
+/// The caller of a program that has more rights than it must not choose where it writes.
+#[test]
+#[cfg_attr(
+    not(programs_with_rights),
+    ignore = "needs root, and a temporary folder that gives rights to programs"
+)]
+fn a_program_with_rights_of_its_own_writes_pages_to_no_folder_of_its_callers() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    // Nobody, and a group that nobody is not in.
+    const NOBODY: u32 = 65_534;
+    const OTHER_GROUP: u32 = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(folder.path(), 0o777);
+    let program = folder.path().join("program");
+    let test = this_program(warns_in_any_folder);
+    ends_well(Command::new("cp").arg(test.get_program()).arg(&program));
+    chown(&program, None, Some(OTHER_GROUP)).unwrap();
+    for (mode, place) in [(0o755, folder.path()), (0o2755, Path::new("/tmp"))] {
+        set_mode(&program, mode);
+        let mut command = Command::new(&program);
+        command.args(test.get_args()).envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("TMPDIR", folder.path()).current_dir("/").uid(NOBODY).gid(NOBODY);
+        let said = assert_passed(&command.output().unwrap()).errors;
+        let page = said.lines().find_map(|line| line.trim_start().strip_prefix("see ")).unwrap_or_default();
+        assert_eq!(Path::new(page).parent(), Some(place), "{mode:o}: {said}");
+        fs::remove_file(page).unwrap();
+    }
 }
 
 #[test]

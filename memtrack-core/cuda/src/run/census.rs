@@ -1,10 +1,11 @@
 //! How many programs there were that are not recorded, which none of them can know alone: each leaves a byte in a file of
 //! the command's, which says at its end how many there are. There is one file for programs that begin a recording, of
-//! which only so many do, and one for those into which no library can be preloaded: who starts such a program counts it.
+//! which only so many do, one for those into which no library can be preloaded, and one for those whose environment does
+//! not name it: who starts such a program counts it.
 
-use super::{BEGAN, MAX_PROCESSES, PROCESSES, REFUSED};
+use super::{BEGAN, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED, WITHOUT_LIBRARY};
 use memtrack_recorder::environment;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -12,12 +13,35 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The path of the file of those, leaked: what starts a program may run in a signal's handler.
 static REFUSED_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// The same of the other file.
+static WITHOUT_LIBRARY_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// The name of the preload library's file without its folder, leaked.
+static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 /// The preload library was loaded.
 pub(super) fn prepare() {
-    if let Some(file) = file(REFUSED) {
-        REFUSED_AT.store(file.into_raw(), Ordering::Release);
+    for (name, at) in [(REFUSED, &REFUSED_AT), (WITHOUT_LIBRARY, &WITHOUT_LIBRARY_AT)] {
+        if let Some(file) = file(name) {
+            at.store(file.into_raw(), Ordering::Release);
+        }
     }
+    if let Some(name) = own_name() {
+        LIBRARY.store(name.into_raw(), Ordering::Release);
+    }
+}
+
+/// What the loader calls the library that this is in, without the folder.
+fn own_name() -> Option<CString> {
+    // SAFETY: asks about an address of code; on success the loader has filled the structure with a name that stays as long as
+    // the library does.
+    let path = unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(prepare as *const c_void, &mut found) == 0 || found.dli_fname.is_null() {
+            return None;
+        }
+        CStr::from_ptr(found.dli_fname).to_bytes()
+    };
+    CString::new(path.rsplit(|&byte| byte == b'/').next()?).ok()
 }
 
 fn file(name: &str) -> Option<CString> {
@@ -50,64 +74,134 @@ fn add_one(file: &CStr) -> Option<u64> {
     }
 }
 
+/// What a program is started as.
+#[derive(Clone, Copy)]
+pub enum Started {
+    /// A path.
+    Path(*const c_char),
+    /// A name, which is looked for as a shell does.
+    Name(*const c_char),
+    /// A descriptor.
+    Open(c_int),
+}
+
+/// An environment as C has it; `None` where it is not known.
+pub type Environment = Option<*const *const c_char>;
+
 /// A program is about to be started, or to take this one's place. Nothing is allocated or locked, and `errno` stays.
-pub(super) fn starts(program: *const c_char, is_searched: bool) {
+///
+/// # Safety
+/// What there is must be as the C library wants it: C strings, and a list of them that ends with null. Each may be null.
+pub(super) unsafe fn starts(program: Started, environment: Environment) {
     let refused_at = REFUSED_AT.load(Ordering::Acquire);
-    if refused_at.is_null() || program.is_null() {
+    if refused_at.is_null() {
         return;
     }
-    // SAFETY: the first is ours; the caller's is a C string, as it promises the C library. Every thread has an `errno`.
+    // SAFETY: the files' names are ours, the rest is as the caller promises. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
-        let name = CStr::from_ptr(program);
-        let refused = if is_searched && !name.to_bytes().contains(&b'/') {
-            first_found_refuses(name.to_bytes())
-        } else {
-            refuses(name.as_ptr())
+        let mut room = [0; LONGEST_PATH];
+        let path = match program {
+            Started::Path(path) => path,
+            Started::Name(name) => found_as(name, &mut room),
+            Started::Open(file) => path_of(file, &mut room),
         };
-        if refused {
-            add_one(CStr::from_ptr(refused_at));
+        if !path.is_null() && libc::access(path, libc::X_OK) == 0 {
+            let without_at = WITHOUT_LIBRARY_AT.load(Ordering::Acquire);
+            if refuses(path) {
+                add_one(CStr::from_ptr(refused_at));
+            } else if !without_at.is_null() && environment.is_some_and(|list| !names_library(list)) {
+                add_one(CStr::from_ptr(without_at));
+            }
         }
         *libc::__errno_location() = errno;
     }
 }
 
-/// Whether the first file that the shell would find of this name refuses a library.
-fn first_found_refuses(name: &[u8]) -> bool {
-    const LONGEST: usize = 1024;
-    // SAFETY: `getenv` gives null or a C string.
-    let list = unsafe {
-        let list = libc::getenv(c"PATH".as_ptr());
-        if list.is_null() {
-            return false;
+/// Longer paths are not looked at.
+const LONGEST_PATH: usize = 1024;
+
+/// Whether a program that is started with this environment loads the library, and knows where its recording goes.
+///
+/// # Safety
+/// `list` must be null, which is an empty one, or a list of C strings that ends with null.
+unsafe fn names_library(mut list: *const *const c_char) -> bool {
+    let library = LIBRARY.load(Ordering::Acquire);
+    if library.is_null() {
+        return true;
+    }
+    let (mut is_loaded, mut is_told) = (false, false);
+    // SAFETY: the name is ours, and the list ends where it says.
+    unsafe {
+        let library = CStr::from_ptr(library).to_bytes();
+        while !list.is_null() && !(*list).is_null() {
+            let variable = CStr::from_ptr(*list).to_bytes();
+            if let Some(libraries) = variable.strip_prefix(b"LD_PRELOAD=") {
+                let mut libraries = libraries.split(|byte| b" :".contains(byte));
+                is_loaded = libraries.any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(library));
+            } else if variable.strip_prefix(OUTPUT.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
+                is_told = true;
+            }
+            list = list.add(1);
         }
-        CStr::from_ptr(list).to_bytes()
+    }
+    is_loaded && is_told
+}
+
+/// The first file that a shell would find of this name; null for none.
+///
+/// # Safety
+/// `name` must be null or a C string.
+unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+    if name.is_null() {
+        return name;
+    }
+    // SAFETY: `getenv` gives null or a C string.
+    let (bytes, list) = unsafe {
+        let list = libc::getenv(c"PATH".as_ptr());
+        // Where none is named, the C library looks there.
+        let list = if list.is_null() { c"/bin:/usr/bin".as_ptr() } else { list };
+        (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(list).to_bytes())
     };
+    if bytes.contains(&b'/') {
+        return name;
+    }
     for folder in list.split(|&byte| byte == b':') {
-        let mut path = [0_u8; LONGEST];
-        let length = folder.len() + 1 + name.len();
-        if folder.is_empty() || length >= LONGEST {
+        let length = folder.len() + 1 + bytes.len();
+        if folder.is_empty() || length >= LONGEST_PATH {
             continue;
         }
         path[..folder.len()].copy_from_slice(folder);
         path[folder.len()] = b'/';
-        path[folder.len() + 1..length].copy_from_slice(name);
-        // SAFETY: a C string: zeros follow.
+        path[folder.len() + 1..length].copy_from_slice(bytes);
+        path[length] = 0;
+        // SAFETY: a C string: a zero follows.
         if unsafe { libc::access(path.as_ptr().cast(), libc::X_OK) } == 0 {
-            return refuses(path.as_ptr().cast());
+            return path.as_ptr().cast();
         }
     }
-    false
+    std::ptr::null()
+}
+
+/// A path of an open file; null where the number is no descriptor's.
+fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+    let folder = b"/proc/self/fd/";
+    path[..folder.len()].copy_from_slice(folder);
+    let Ok(mut number) = u32::try_from(file) else { return std::ptr::null() };
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    for place in path[folder.len()..folder.len() + digits].iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    path[folder.len() + digits] = 0;
+    path.as_ptr().cast()
 }
 
 /// Whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it has
-/// other rights. Not where that cannot be told, and not where there is no such program.
+/// other rights. Not where that cannot be told.
 fn refuses(path: *const c_char) -> bool {
     // SAFETY: a C string, and memory of ours; the descriptor is ours.
     unsafe {
-        if libc::access(path, libc::X_OK) != 0 {
-            return false;
-        }
         let file = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
         if file < 0 {
             return false;

@@ -19,10 +19,11 @@ use memtrack_recorder::signals::{Uncancelled, Unsignalled};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
 use memtrack_report::analysis::holds::for_the_log;
-use std::ffi::{CStr, OsStr, OsString, c_char, c_void};
+use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use census::{Environment, Started};
 pub use memtrack_model::run_protocol::*;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -73,10 +74,12 @@ pub fn before_the_end() {
 /// A program is about to be started, or to take this one's place: one that cannot be recorded is counted.
 ///
 /// # Safety
-/// `program` must be null or a C string.
-pub unsafe fn before_a_start(program: *const c_char, is_searched: bool) {
+/// As for the C library, which is given the same: C strings, and a list of them that ends with null. Each may be null.
+pub unsafe fn before_a_start(program: Started, environment: Environment) {
     let _uncancelled = Uncancelled::now();
-    let _ = std::panic::catch_unwind(|| with_room(|| census::starts(program, is_searched)));
+    // SAFETY: the caller's promise.
+    let count = || with_room(|| unsafe { census::starts(program, environment) });
+    let _ = std::panic::catch_unwind(count);
 }
 
 /// Where a function of this name is that comes after the preload library's own; null for nowhere.

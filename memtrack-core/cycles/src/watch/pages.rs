@@ -3,7 +3,7 @@
 use super::Observed;
 use super::report::write_page;
 use crate::words;
-use memtrack_recorder::{message, reentry};
+use memtrack_recorder::{environment, message, reentry};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,8 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// Pages in the folder for temporary files, twenty at most; what threads share is looked at every ten seconds.
+    /// Pages in the folder for temporary files (`/tmp` in a program with more rights than its caller, whatever the environment
+    /// says), twenty at most; what threads share is looked at every ten seconds.
     pub const fn new() -> Self {
         Self { folder: None, every: Duration::from_secs(10), pages: 20 }
     }
@@ -96,7 +97,7 @@ impl Pages {
     /// A page about all that was found; its path.
     fn write(&self, observed: &Observed<'_>, number: u32) -> io::Result<PathBuf> {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
-        let path = self.options.folder.clone().unwrap_or_else(std::env::temp_dir).join(name);
+        let path = self.options.folder.clone().unwrap_or_else(environment::temporary_folder).join(name);
         let path = std::path::absolute(path)?;
         write_page(&observed.report.graph, observed.findings, &path)?;
         Ok(path)

@@ -136,6 +136,7 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::forget_all();
     crate::own::reset_after_fork();
+    super::reset_after_fork();
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
     super::thread_names::reset_after_fork();

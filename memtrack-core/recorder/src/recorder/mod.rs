@@ -81,7 +81,7 @@ use memtrack_model::event::{Action, DeviceId, Event, StreamId};
 use ring::Ring;
 use same_memory::SameMemory;
 use segments::Segments;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -291,13 +291,25 @@ fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_
     }
 }
 
-/// Says once that a device is beyond those that can be told apart.
+/// The lowest device that was met beyond those that can be told apart, until that was told.
+static BEYOND: AtomicU16 = AtomicU16::new(NOT_BEYOND);
+/// The heap's number, which is always recorded.
+const NOT_BEYOND: u16 = DeviceId::HOST.0;
+
+/// A device is beyond those that can be told apart. Inside a hook, where nothing is said: it is told at the end.
 #[cold]
 fn too_many_devices(device: DeviceId) {
-    static WARNED: std::sync::Once = std::sync::Once::new();
-    WARNED.call_once(|| {
-        crate::message::say(format_args!(
-            "{device} is not recorded: at most 31 devices (0 to 30) can be told apart"
-        ));
-    });
+    BEYOND.fetch_min(device.0, Ordering::Relaxed);
+}
+
+/// What is to be told of devices that were not recorded, once; `None` for nothing.
+fn devices_left_out() -> Option<String> {
+    let beyond = BEYOND.swap(NOT_BEYOND, Ordering::Relaxed);
+    let device = (beyond != NOT_BEYOND).then_some(DeviceId(beyond))?;
+    Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
+}
+
+/// In the child of a fork: it is the parent's to tell.
+fn reset_after_fork() {
+    BEYOND.store(NOT_BEYOND, Ordering::Relaxed);
 }

@@ -10,8 +10,8 @@ use super::telling::Told;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, keeper, ring, scope_sums,
-    settings, threads,
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, devices_left_out, ending, fork, keeper,
+    ring, scope_sums, settings, threads,
 };
 use crate::host::reserve;
 use crate::{message, reentry, scope, signals, stack, switch};
@@ -170,15 +170,13 @@ pub(super) fn has_memory() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::OutOfMemory, why))
 }
 
-/// Tells of forked processes that left no file, and of a recording that ended before the program. The caller holds no
-/// lock.
+/// Tells of forked processes that left no file, of devices that are in no recording, and of a recording that ended before the
+/// program. The caller holds no lock.
 pub(super) fn tell_left_out() {
     if reserve::ran_out() {
         message::say("memory ran out while recording: what happened after that is not in the recording");
     }
-    if let Some(left_out) = left_out() {
-        message::say(left_out);
-    }
+    [devices_left_out(), left_out()].into_iter().flatten().for_each(message::say);
 }
 
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
