@@ -125,8 +125,8 @@ pub struct OutOfMemoryDigest {
     pub seconds: f64,
     /// Bytes that were asked for.
     pub size_bytes: u64,
-    /// Bytes that were free on the device.
-    pub free_bytes: u64,
+    /// Bytes that were free on the device, if that is known.
+    pub free_bytes: Option<u64>,
 }
 
 /// Blocks of one origin that were live at a moment.
