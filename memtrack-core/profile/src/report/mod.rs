@@ -86,7 +86,7 @@ impl PhaseRow {
 /// What a device's memory is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CategoryReport {
-    /// The device's name in the trace.
+    /// The device's name in the trace; of a recording, what reports call it.
     pub device: String,
     /// From the first change to the last, in ns.
     pub lasts_ns: u64,
