@@ -22,6 +22,8 @@ pub fn same(before: &Document, after: &Document) -> bool {
             (Value::Tuple(one), Value::Tuple(other)) => {
                 pairs(&mut open, before.tuple(one), after.tuple(other))
             }
+            // Where Python iterates, a tuple is read, and written, as a list.
+            (Value::Tuple(one), Value::List(other)) => pairs(&mut open, before.tuple(one), after.list(other)),
             (Value::List(one), Value::List(other)) => pairs(&mut open, before.list(one), after.list(other)),
             (Value::Dict(one), Value::Dict(other)) => {
                 let (one, other) = (entries(before, before.dict(one)), entries(after, after.dict(other)));

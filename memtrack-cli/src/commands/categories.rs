@@ -22,17 +22,22 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
     if begins_like_trace(&head) {
-        return of_trace(args, &optrace::load(&args.trace, streams)?.read, streams);
+        return of_trace(args, &optrace::load(&args.trace, streams)?.read, false, streams);
     }
     let Loaded { snapshot, .. } = load(&args.trace.path, args.trace.input, streams)?;
     match optrace::of_recording(&snapshot) {
-        Some(read) => of_trace(args, &read, streams),
+        Some(read) => of_trace(args, &read, true, streams),
         None => categories_read::run(args, snapshot, streams),
     }
 }
 
-/// Analyses the trace and prints its categories.
-fn of_trace(args: &CategoriesArgs, read: &ReadTrace, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+/// Analyses the trace and prints its categories. That of a recording names devices as traces do; reports do not.
+fn of_trace(
+    args: &CategoriesArgs,
+    read: &ReadTrace,
+    is_recorded: bool,
+    streams: &mut Streams<'_>,
+) -> Result<Exit, CliError> {
     let (profile, repairs) = optrace::analysed(&args.trace, read, streams)?;
     if args.tensors {
         return tensors(args, &profile, streams);
@@ -44,7 +49,10 @@ fn of_trace(args: &CategoriesArgs, read: &ReadTrace, streams: &mut Streams<'_>) 
         Some(AtMoment::End) => vec![At::End],
         Some(AtMoment::After(ns)) => vec![At::After(ns)],
     };
-    let report = CategoryReport::of(&profile, device, &moments, repairs);
+    let mut report = CategoryReport::of(&profile, device, &moments, repairs);
+    if is_recorded {
+        report.device = optrace::called(&report.device);
+    }
     if args.format.json {
         let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
         answers::CATEGORIES.print(&CategoriesAnswer { devices }, streams)?;

@@ -92,6 +92,23 @@ pub(super) fn of_recording(snapshot: &Snapshot) -> Option<ReadTrace> {
     Some(operator_trace(snapshot)?.trace.into())
 }
 
+/// What reports call a device of a recording that its trace calls `name`.
+pub(super) fn called(name: &str) -> String {
+    match short(name) {
+        "host" => "host heap".to_owned(),
+        "pinned" => "pinned host memory".to_owned(),
+        number => format!("device {number}"),
+    }
+}
+
+/// What `--device` calls it where other reports are asked: a number, `host` or `pinned`.
+fn short(name: &str) -> &str {
+    match name {
+        "cpu" => "host",
+        name => name.strip_prefix("cuda:").unwrap_or(name),
+    }
+}
+
 /// How the trace is treated.
 pub(super) fn mode(args: &TraceArgs) -> Mode {
     if args.compat { Mode::Compat } else { Mode::Tolerant }
@@ -138,7 +155,7 @@ pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIn
         (Some(asked), _) => devices
             .iter()
             .copied()
-            .find(|device| name(device) == asked)
+            .find(|device| name(device) == asked || short(name(device)) == asked)
             .ok_or_else(|| CliError::Usage(format!("the trace has no device {asked}: it has {}", list()))),
         (None, [only]) => Ok(*only),
         (None, _) => {

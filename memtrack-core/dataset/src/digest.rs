@@ -111,7 +111,7 @@ pub static OUT_OF_MEMORY: Table = Table {
         Column::new("event", Kind::Long),
         Column::new("seconds", Kind::Double),
         Column::new("size_bytes", Kind::Long),
-        Column::new("free_bytes", Kind::Long),
+        Column::new("free_bytes", Kind::Long).nullable(),
     ],
 };
 

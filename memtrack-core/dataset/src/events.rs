@@ -192,7 +192,8 @@ impl<'a> Events<'a> {
             )),
             Cells::all(Values::Double(each().map(|row| snapshot.weighed_event(row).blocks).collect())),
             Cells::longs(each().map(|row| {
-                is_oom(row).then(|| i64::try_from(snapshot.oom_free_bytes(row)).unwrap_or(i64::MAX))
+                let free = snapshot.oom_free_bytes(row).filter(|_| is_oom(row))?;
+                Some(i64::try_from(free).unwrap_or(i64::MAX))
             })),
             Cells::all(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
             Cells::all(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),

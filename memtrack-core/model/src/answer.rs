@@ -51,8 +51,11 @@ impl DeviceAnswer {
         Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
     }
 
-    /// A device that an operator trace calls `name`: `cuda:0`, `cpu`.
+    /// A device that an operator trace calls `name`: `cuda:0`, `cpu`; of a recording, what reports call it.
     pub fn named(name: &str) -> Self {
+        if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
+            return Self::called(name);
+        }
         let kind = if name == "cpu" { DeviceKind::Host } else { DeviceKind::Device };
         let number = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
         Self { number, kind, name: name.to_owned() }

@@ -344,7 +344,10 @@ impl DeviceTables<'_> {
             let told_stack = action == Action::Alloc && of_event[event] != NONE;
             stacks.push(if told_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
-                Action::Oom => (self.snapshot.oom_free_bytes(row), events.size_bytes[row]),
+                // What is not known is the largest number.
+                Action::Oom => {
+                    (self.snapshot.oom_free_bytes(row).unwrap_or(u64::MAX), events.size_bytes[row])
+                }
                 _ => (events.address[row], self.snapshot.weighed_event(row).bytes),
             };
             let text = match action {

@@ -136,19 +136,19 @@ fn a_trace_comes_from_a_pipe_and_its_export_goes_into_one() {
     assert_eq!(report["repairs"], json!({}));
     let peak = &report["moments"][0];
     assert_eq!(
-        (&peak["moment"], &peak["allocated_bytes"], &peak["after_ns"]),
+        (&peak["moment"], &peak["requested_bytes"], &peak["after_ns"]),
         (&json!("peak"), &json!(57856), &json!(5000))
     );
     let of = |name: &str| {
         let rows = peak["categories"].as_array().unwrap();
-        rows.iter().find(|row| row["category"] == name).map(|row| row["allocated_bytes"].as_u64().unwrap())
+        rows.iter().find(|row| row["category"] == name).map(|row| row["requested_bytes"].as_u64().unwrap())
     };
     assert_eq!(
         (of("PARAMETER"), of("OPTIMIZER_STATE"), of("GRADIENT")),
         (Some(16384), Some(16384), Some(16384))
     );
     assert_eq!((of("INPUT"), of("ACTIVATION"), of("UNKNOWN")), (Some(2048), Some(2048), Some(4608)));
-    assert_eq!(report["moments"][1]["allocated_bytes"], 34816);
+    assert_eq!(report["moments"][1]["requested_bytes"], 34816);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn the_text_tells_the_peak_the_end_and_the_phases() {
     let text = String::from_utf8(text).unwrap();
     for part in [
         "cuda:0: 20 changes over 5.9 µs",
-        "At the peak, 5.0 µs after the start: 56.5 KiB allocated (57,856 bytes)",
-        "At the end: 34.0 KiB allocated (34,816 bytes)",
+        "At the peak, 5.0 µs after the start: 56.5 KiB requested (57,856 bytes)",
+        "At the end: 34.0 KiB requested (34,816 bytes)",
         "Linear_0",
         "MmBackward",
         "backward ",

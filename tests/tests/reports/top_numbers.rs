@@ -170,7 +170,7 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
     let text = report.to_string();
     // One sample says no more than a bound.
     assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB "), "{text}");
-    assert!(text.contains("they may lack up to 3.1 KiB in such blocks"), "{text}");
+    assert!(text.contains("Rows with less than 3.1 KiB in such blocks may be missing"), "{text}");
     let json = &report.to_json()["rows"][1];
     assert_eq!(
         (json["requested_bytes"].as_u64(), json["count_error"]["standard_error"].as_f64().map(f64::round)),

@@ -51,7 +51,7 @@ fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
 fn an_oom_with_an_address_too_shows_what_was_free() {
     let events =
         [event("alloc", 4096, 512, json!({})), event("oom", 77, 8 << 20, json!({"device_free": 3_145_728}))];
-    assert_eq!(snapshot(&events).oom_free_bytes(1), 3 << 20);
+    assert_eq!(snapshot(&events).oom_free_bytes(1), Some(3 << 20));
     let trace = run(&events, "trace", &[]);
     assert!(trace.contains("raise OutOfMemoryError # 8.0MiB requested, 3.0MiB free in CUDA"), "{trace}");
     let trace: Value = serde_json::from_str(&run(&events, "trace", &["--json"])).unwrap();
@@ -60,7 +60,7 @@ fn an_oom_with_an_address_too_shows_what_was_free() {
     assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
     // Nothing of it is lost.
     let again = read(&pickle(&snapshot(&events)));
-    assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (3 << 20, 77));
+    assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (Some(3 << 20), 77));
 }
 
 #[test]
@@ -86,6 +86,88 @@ fn segments_and_traces_may_be_tuples() {
     let again = read(&pickle(&tuples));
     assert!(again == tuples);
     assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);
+}
+
+/// The pickle (text protocol) of a JSON value, whose arrays are written by `array`.
+fn pickled(value: &Value, array: &dyn Fn(&str) -> String) -> String {
+    match value {
+        Value::Object(entries) => {
+            let items = entries
+                .iter()
+                .map(|(key, value)| format!("S'{key}'\n{}", pickled(value, array)))
+                .collect::<String>();
+            format!("({items}d")
+        }
+        Value::Array(items) => array(&items.iter().map(|item| pickled(item, array)).collect::<String>()),
+        Value::String(text) => format!("S'{text}'\n"),
+        Value::Null => "N".to_owned(),
+        number => format!("I{number}\n"),
+    }
+}
+
+/// A snapshot with a list in each place that may have one.
+fn with_lists() -> Value {
+    let frames = json!([{"filename": "a.py", "name": "f", "line": 3}]);
+    let block = json!({"address": 4096, "size": 512, "state": "active_allocated",
+        "history": [{"addr": 4096, "real_size": 500, "frames": frames}]});
+    let other = json!({"address": 4608, "size": 512, "requested_size": 400, "state": "active_allocated", "frames": frames});
+    let segment = json!({"device": 0, "address": 4096, "total_size": 1024, "stream": 0, "segment_type": "small",
+        "frames": frames, "blocks": [block, other]});
+    let event =
+        json!({"action": "alloc", "addr": 4096, "size": 500, "stream": 0, "time_us": 9, "frames": frames});
+    json!({"segments": [segment], "device_traces": [[event]],
+        "host_segments": [segment], "host_traces": [event],
+        "external_annotations": [{"stage": "START", "name": "x", "device": 0, "time_us": 1}]})
+}
+
+#[test]
+fn whatever_pytorch_iterates_over_may_be_a_tuple() {
+    let whole = with_lists();
+    let list = |items: &str| format!("({items}l");
+    let tuple = |items: &str| format!("({items}t");
+    let [mut lists, tuples] = [&list as &dyn Fn(&str) -> String, &tuple]
+        .map(|array| read(format!("{}.", pickled(&whole, array)).as_bytes()));
+    assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (2, 4, 2));
+    assert!(lists.events.stack.iter().all(|stack| stack.0 != 0), "{:?}", lists.events.stack);
+    assert!(lists.blocks.iter().all(|block| block.stack.0 != 0), "{:?}", lists.blocks);
+    // The outermost are known to be tuples, since they are written as such again.
+    let details = lists.pytorch.as_mut().unwrap();
+    (details.segments_are_a_tuple, details.traces_are_a_tuple) = (true, true);
+    assert!(lists == tuples);
+}
+
+#[test]
+fn what_is_no_list_where_one_must_be_is_refused_by_its_path() {
+    for (pointer, value, words) in [
+        ("/segments/0/blocks", json!({"address": 1}), "segments[0].blocks is a dictionary"),
+        ("/segments/0/blocks", Value::Null, "segments[0].blocks is None"),
+        ("/segments/0/blocks", json!([7]), "segments[0].blocks is a list of something else"),
+        ("/segments/0/frames", json!("f"), "segments[0].frames is a string"),
+        ("/segments/0/blocks/1/frames", json!("f"), "segments[0].blocks[1].frames is a string"),
+        ("/segments/0/blocks/0/history", json!(7), "segments[0].blocks[0].history is an integer"),
+        ("/segments/0/blocks/0/history", json!(["f"]), "segments[0].blocks[0].history[0] is a string"),
+        (
+            "/segments/0/blocks/0/history/0/frames",
+            json!("f"),
+            "segments[0].blocks[0].history[0].frames is a string",
+        ),
+        ("/device_traces/0", json!({"a": 1}), "device_traces[0] is a dictionary"),
+        ("/device_traces/0/0/frames", json!("f"), "device_traces[0][0].frames is a string"),
+        ("/device_traces/0/0/frames", json!(["f"]), "device_traces[0][0].frames is a list of something else"),
+        ("/host_segments", json!("f"), "host_segments is a string"),
+        ("/host_traces", json!("f"), "host_traces is a string"),
+        ("/host_traces/0/frames", json!({"a": 1}), "host_traces[0].frames is a dictionary"),
+    ] {
+        let mut whole = with_lists();
+        *whole.pointer_mut(pointer).unwrap() = value;
+        let bytes = whole.to_string();
+        let error = Snapshot::open_stream(bytes.as_bytes(), LoadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(words), "{pointer}: {error}");
+    }
+    // Nothing is what a file without stacks says.
+    let mut whole = with_lists();
+    *whole.pointer_mut("/device_traces/0/0/frames").unwrap() = Value::Null;
+    assert_eq!(read(whole.to_string().as_bytes()).events.len(), 2);
 }
 
 #[test]

@@ -20,5 +20,6 @@ mod round_trip;
 mod sharing;
 mod spellings;
 mod statistics;
+mod unknown;
 
 memtrack_tests::tests_wait!();

@@ -183,7 +183,9 @@ fn name() -> impl Strategy<Value = String> {
 fn varied(base: Value) -> impl Strategy<Value = Value> {
     prop::collection::vec((name(), anything()), 0..4).prop_map(move |entries| {
         let mut object = base.clone();
-        for (key, value) in entries.into_iter().filter(|(key, _)| key != "action") {
+        // What must be a list is refused where it is none.
+        let is_free = |(key, _): &(String, Value)| !["action", "blocks", "frames"].contains(&key.as_str());
+        for (key, value) in entries.into_iter().filter(is_free) {
             object[key] = value;
         }
         object

@@ -39,11 +39,10 @@ fn number(number: u16) -> Vec<u8> {
 }
 
 /// Every place of a snapshot at which a value without bound may stand.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 11] = [
     "unknown key",
     "user_metadata",
     "annotation",
-    "frames",
     "frame's key",
     "frame's line",
     "unknown action",
@@ -171,6 +170,16 @@ fn json_without_end_is_refused_before_it_is_written() {
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{place}: {left:?}");
     }
+}
+
+#[test]
+fn frames_that_are_no_frames_are_refused_however_many_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.pickle"), snapshot("frames")).unwrap();
+    let output = run(&["summary", "a.pickle"], folder.path());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("device_traces[0][0].frames is a list of something else"), "{errors}");
 }
 
 #[test]

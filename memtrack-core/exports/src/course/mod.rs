@@ -165,9 +165,10 @@ impl<'a> Course<'a> {
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
-        if self.device.is_accelerator() && !self.snapshot.is_heap(self.device) {
-            let told = |row: usize| (self.snapshot.events.ticks[row], self.snapshot.oom_free_bytes(row));
-            free.extend(self.ran_out().map(told));
+        if self.device.is_accelerator() {
+            let told =
+                |row: usize| Some((self.snapshot.events.ticks[row], self.snapshot.oom_free_bytes(row)?));
+            free.extend(self.ran_out().filter_map(told));
         }
         free.sort_unstable();
         free.dedup();

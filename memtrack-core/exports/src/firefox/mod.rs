@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         for row in course.ran_out() {
             let name = self.profile.intern_string("out of memory");
             let requested = self.snapshot.events.size_bytes[row];
-            let free = (!self.snapshot.is_heap(course.device)).then(|| self.snapshot.oom_free_bytes(row));
+            let free = self.snapshot.oom_free_bytes(row);
             let detail = match free {
                 Some(free) => format!("{requested} bytes requested, {free} bytes free"),
                 None => format!("{requested} bytes requested"),

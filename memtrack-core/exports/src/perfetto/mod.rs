@@ -154,13 +154,12 @@ impl<'a> Writer<'a> {
         }
         let track = self.track(format!("{}: out of memory", course.name), false, None)?;
         let mut events = Events::new(&mut self.trace);
-        let is_heap = self.snapshot.is_heap(course.device);
         for row in rows {
             let detail =
                 |name: &str, bytes| DebugAnnotation { name: Some(name.to_owned()), uint_value: Some(bytes) };
             let mut debug_annotations = vec![detail("requested_bytes", self.snapshot.events.size_bytes[row])];
-            if !is_heap {
-                debug_annotations.push(detail("free_bytes", self.snapshot.oom_free_bytes(row)));
+            if let Some(free) = self.snapshot.oom_free_bytes(row) {
+                debug_annotations.push(detail("free_bytes", free));
             }
             let event = TrackEvent {
                 track_uuid: Some(track),

@@ -61,3 +61,6 @@ export function share(part: number, whole: number): string {
 export function exact_time(us: number): string {
   return `${(us / 1e6).toFixed(6).replace('-', '−')} s`;
 }
+
+/** What is said where a device's sizes are estimates. */
+export const ESTIMATED = 'Estimates: small blocks were sampled, and each that is shown stands for others; memtrack summary and top say how far off they may be.';

@@ -22,8 +22,8 @@ use crate::Category;
 use decide::Case;
 use memtrack_model::NameFrames;
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
+use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
 use order::{Facts, Order, storages};
 
@@ -63,7 +63,10 @@ impl BlockCategories {
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
         let case = Case::new(snapshot, &facts, &order, &storages, device);
-        if facts.has_stacks || facts.has_scopes {
+        // memtrack's own files say what each piece is for where they say it of any: nothing is left to guess.
+        let is_given = snapshot.seconds_since() == Since::Start
+            && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
+        if (facts.has_stacks || facts.has_scopes) && !is_given {
             for (storage, decision) in storages.iter().zip(case.decide(&asked)) {
                 storage.lifetimes.iter().for_each(|&at| read[at] = decision);
             }

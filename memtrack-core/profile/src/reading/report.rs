@@ -9,6 +9,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::estimate::{Estimate, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
+use memtrack_report::analysis::net::{AtEnd, counted_at_end};
 use memtrack_report::analysis::peak::Peak;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -46,11 +47,19 @@ pub struct Totals {
     /// Requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
+    /// How far off they may be where blocks were sampled.
+    #[serde(rename = "requested_bytes_error")]
+    pub bytes_error: Option<ErrorAnswer>,
     /// Blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
+    /// How far off their number may be.
+    #[serde(rename = "count_error")]
+    pub blocks_error: Option<ErrorAnswer>,
     /// Bytes that no rule tells.
     pub untold_bytes: u64,
+    /// How far off they may be.
+    pub untold_bytes_error: Option<ErrorAnswer>,
     /// Their share of [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
     /// The share of [`Self::bytes`] whose rule is a guess.
@@ -62,6 +71,20 @@ pub struct Totals {
     /// How far off [`Self::bytes`] may be because blocks were sampled.
     #[serde(skip)]
     pub error: Estimate,
+}
+
+impl Totals {
+    /// Takes the recorder's own count for the sum, which is exact.
+    fn count_as(&mut self, held: &AtEnd) {
+        let rows = self.categories.iter_mut().map(|row| (&mut row.share, row.bytes));
+        rows.for_each(|(of, bytes)| *of = share(bytes, held.bytes));
+        let scale = share(self.bytes, held.bytes);
+        self.guessed_share *= scale;
+        self.given_share *= scale;
+        self.untold_share = share(self.untold_bytes, held.bytes);
+        (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
+        (self.blocks, self.blocks_error) = (held.blocks, None);
+    }
 }
 
 /// A category and its blocks.
@@ -82,9 +105,15 @@ pub struct CategoryRow {
     /// Blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
+    /// How far off their number may be.
+    #[serde(rename = "count_error")]
+    pub blocks_error: Option<ErrorAnswer>,
     /// How far off [`Self::bytes`] may be because blocks were sampled.
     #[serde(skip)]
     pub error: Estimate,
+    /// How far off [`Self::blocks`] may be.
+    #[serde(skip)]
+    pub count_error: Estimate,
 }
 
 /// What was live at a moment.
@@ -124,6 +153,12 @@ pub struct RuleRow {
     /// The number of all blocks.
     #[serde(rename = "all_count")]
     pub all_blocks: u64,
+    /// How far off [`Self::live_bytes`] may be.
+    #[serde(skip)]
+    pub live_errors: Vec<Estimate>,
+    /// How far off [`Self::all_bytes`] may be.
+    #[serde(skip)]
+    pub all_error: Estimate,
 }
 
 /// What a device's memory is for, as read from stacks, scopes and the order of events: not exact.
@@ -216,16 +251,30 @@ impl CategoryReading {
         };
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
         let (all, by_decision_in_all) = totals(blocks, &sums, |_| true);
+        let counted = counted_at_end(snapshot, device, &blocks.lifetimes);
         let mut by_decision: Vec<ByDecision> = Vec::new();
-        let moments: Vec<MomentReading> = moments
+        let at = moments;
+        let moments: Vec<MomentReading> = at
             .iter()
             .map(|&at| {
                 let row = row_of(at);
-                let (live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
+                let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
+                if let Some(held) = counted.filter(|_| at == ReadingAt::End) {
+                    live.count_as(&held);
+                }
                 by_decision.push(tallies);
                 MomentReading { moment: at.name(), seconds: row.map(seconds), live }
             })
             .collect();
+        let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
+        // Of the blocks that a rule gave a category: those that were live after a row, or all.
+        let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
+            let read = blocks.lifetimes.iter().zip(&blocks.read);
+            let of = read.filter(|(lifetime, read)| {
+                **read == Some((decision.1, decision.0)) && live.is_none_or(|row| lifetime.is_live_after(row))
+            });
+            sums.bytes(of.map(|(lifetime, _)| lifetime))
+        };
         let rule_row = |(&decision, tally): (&Option<(Rule, Category)>, &Tally)| {
             let (rule, category) = decision?;
             let live = || by_decision.iter().map(|of| of.get(&decision).copied().unwrap_or_default());
@@ -238,6 +287,8 @@ impl CategoryReading {
                 live_blocks: live().map(Tally::whole_blocks).collect(),
                 all_bytes: tally.bytes,
                 all_blocks: tally.whole_blocks(),
+                live_errors: rows.iter().map(|&row| error((rule, category), Some(row))).collect(),
+                all_error: error((rule, category), None),
             })
         };
         let mut rules: Vec<RuleRow> = by_decision_in_all.iter().filter_map(rule_row).collect();
@@ -327,15 +378,20 @@ fn totals(
             bytes: sum.bytes.saturating_add(tally.bytes),
             blocks: sum.blocks + tally.blocks,
         });
-        let same = some().filter(|(_, read)| read.map(|(is, _)| is) == category);
-        let error = sums.bytes(same.map(|(lifetime, _)| lifetime));
+        let same = || {
+            let of = some().filter(|(_, read)| read.map(|(is, _)| is) == category);
+            of.map(|(lifetime, _)| lifetime)
+        };
+        let (error, count_error) = (sums.bytes(same()), sums.blocks(same()));
         CategoryRow {
             category: category.map(Category::name),
             bytes: tally.bytes,
             bytes_error: error.answer(),
             share: share(tally.bytes, total.bytes),
             blocks: tally.whole_blocks(),
+            blocks_error: count_error.answer(),
             error,
+            count_error,
         }
     };
     let categories: Vec<CategoryRow> = told.chain([None]).map(row).collect();
@@ -346,15 +402,21 @@ fn totals(
         share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
     };
     let untold_bytes = by_decision.get(&None).map_or(0, |tally| tally.bytes);
+    let all = || some().map(|(lifetime, _)| lifetime);
+    let untold = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
+    let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,
+        bytes_error: error.answer(),
         blocks: total.whole_blocks(),
+        blocks_error: sums.blocks(all()).answer(),
         untold_bytes,
+        untold_bytes_error: sums.bytes(untold).answer(),
         untold_share: share(untold_bytes, total.bytes),
         guessed_share: of(Confidence::Guess),
         given_share: of(Confidence::Given),
         categories,
-        error: sums.bytes(some().map(|(lifetime, _)| lifetime)),
+        error,
     };
     (totals, by_decision)
 }

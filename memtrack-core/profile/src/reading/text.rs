@@ -2,7 +2,7 @@
 
 use super::report::{CategoryReading, MomentReading, RuleRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
-use memtrack_model::units::{capitalised, human_bytes, human_count, human_share};
+use memtrack_model::units::{capitalised, human_share};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -80,8 +80,11 @@ impl CategoryReading {
     fn table(&self, moment: &MomentReading) -> String {
         let mut table = table(&["Category"], &["Live", "Share", "Blocks"]);
         for row in moment.live.categories.iter().filter(|row| row.blocks > 0 || row.category.is_none()) {
-            let numbers =
-                [row.error.as_bytes(row.bytes), row.error.as_share(row.share), human_count(row.blocks)];
+            let numbers = [
+                row.error.as_bytes(row.bytes),
+                row.error.as_share(row.share),
+                row.count_error.as_count(row.blocks),
+            ];
             let name = Cell::new(row.category.unwrap_or("(could not be told)"));
             table.add_row(std::iter::once(name).chain(numbers.map(right)));
         }
@@ -105,8 +108,10 @@ impl CategoryReading {
         let mut table = table(&["Rule", "Category", "Confidence"], &heads);
         for row in self.shown_rules() {
             let words = [row.rule, row.category, row.confidence.name()].map(Cell::new);
-            let numbers = row.live_bytes.iter().copied().chain([row.all_bytes]);
-            table.add_row(words.into_iter().chain(numbers.map(|bytes| right(human_bytes(bytes)))));
+            let live = row.live_errors.iter().zip(&row.live_bytes);
+            let numbers = live.chain([(&row.all_error, &row.all_bytes)]);
+            let numbers = numbers.map(|(error, &bytes)| right(error.as_bytes(bytes)));
+            table.add_row(words.into_iter().chain(numbers));
         }
         table.trim_fmt()
     }

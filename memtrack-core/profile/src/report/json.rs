@@ -39,7 +39,7 @@ pub struct MomentAnswer {
     /// When it was, after the trace's first record.
     pub after_ns: u64,
     /// All that was allocated.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
     /// The same by category.
     pub categories: Vec<CategoryAnswer>,
     /// The same by the module that obtained or registered it.
@@ -56,7 +56,7 @@ pub struct CategoryAnswer {
     /// The category.
     pub category: String,
     /// The bytes.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
     /// In how many pieces.
     pub count: u64,
 }
@@ -81,7 +81,7 @@ pub struct GroupAnswer {
     #[serde(flatten)]
     pub name: NameAnswer,
     /// The bytes.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
     /// In how many pieces.
     pub count: u64,
     /// The bytes by category.
@@ -96,7 +96,7 @@ pub struct OthersAnswer {
     /// How many they are.
     pub rows: usize,
     /// Their bytes.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
     /// In how many pieces.
     pub count: u64,
 }
@@ -145,13 +145,13 @@ impl CategoryReport {
 fn moment(held: &Held, rows: usize) -> MomentAnswer {
     let category = |row: &Row| CategoryAnswer {
         category: row.name.clone(),
-        allocated_bytes: row.bytes,
+        requested_bytes: row.bytes,
         count: row.pieces,
     };
     MomentAnswer {
         moment: held.moment,
         after_ns: held.after_ns,
-        allocated_bytes: held.bytes,
+        requested_bytes: held.bytes,
         categories: held.categories.iter().map(category).collect(),
         modules: groups(&held.modules, rows),
         operators: groups(&held.operators, rows),
@@ -162,7 +162,7 @@ fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
     let group = |row: &Row| GroupAnswer {
         name: NameAnswer::shown(&row.name),
-        allocated_bytes: row.bytes,
+        requested_bytes: row.bytes,
         count: row.pieces,
         category_bytes: by_category(&row.by_category),
     };
@@ -170,7 +170,7 @@ fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {
             rows: rest.len(),
-            allocated_bytes: rest.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
+            requested_bytes: rest.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
             count: rest.iter().map(|row| row.pieces).sum(),
         },
     }

@@ -90,7 +90,7 @@ impl PhaseRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CategoryReport {
-    /// The device's name in the trace.
+    /// The device's name in the trace; of a recording, what reports call it.
     pub device: String,
     /// From the first change to the last, in ns.
     pub lasts_ns: u64,

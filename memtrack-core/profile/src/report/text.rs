@@ -64,7 +64,7 @@ fn write_held(out: &mut String, held: &Held, rows: usize, room: usize) -> fmt::R
         "end" => "At the end".to_owned(),
         _ => format!("{} after the start", human_time(held.after_ns)),
     };
-    writeln!(out, "{when}: {} allocated ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
+    writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
     if held.categories.is_empty() {
         return Ok(());
     }

@@ -108,8 +108,31 @@ impl Estimate {
     pub fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
+            // What may be missing does not show in so few digits.
+            _ if self.is_certain() && human_bytes(self.high.ceil() as u64) == human_bytes(bytes) => {
+                human_bytes(bytes)
+            }
             Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
             Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+        }
+    }
+
+    /// How far the number, of which `bytes` is the exact rounding, is from another: `+1.3 GiB ± 4 %`, `−40.0 MiB`; where the
+    /// two may be equal, the most that lies between them, `±3.0 MiB`.
+    #[cfg(feature = "compare")]
+    pub(super) fn as_difference(&self, bytes: u64, other: u64) -> String {
+        let sign = if bytes > other { "+" } else { "−" };
+        let by = self.less(&Self::exact(other as f64));
+        match bytes.abs_diff(other) {
+            0 if by.is_exact() => "±0 B".to_owned(),
+            _ if !by.is_exact() && by.low <= 0.0 && by.high >= 0.0 => {
+                format!("±{}", human_bytes(by.high.max(-by.low).ceil() as u64))
+            }
+            distance => {
+                let (low, high) = if bytes > other { (by.low, by.high) } else { (-by.high, -by.low) };
+                let by = Self { value: by.value.abs(), low, high, bound: high, ..by };
+                format!("{sign}{}", by.as_bytes(distance))
+            }
         }
     }
 
@@ -117,7 +140,9 @@ impl Estimate {
     /// is off by as many percent as its number.
     pub fn as_share(&self, share: f64) -> String {
         match self.percent() {
-            Shown::Bound => format!("< {}", human_share((share * self.bound / self.value).min(1.0))),
+            Shown::Bound if self.value > 0.0 => {
+                format!("< {}", human_share((share * self.bound / self.value).min(1.0)))
+            }
             _ => human_share(share),
         }
     }
@@ -144,12 +169,15 @@ impl Estimate {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
 
-    /// A number without samples is shown as it is: all that it stands for was recorded, and what may be missing a
-    /// report says once, for all of them.
+    /// Whether all that the number stands for was recorded. Where small blocks are sampled, more may be missing.
+    fn is_certain(&self) -> bool {
+        self.standard_error == 0.0
+    }
+
     fn percent(&self) -> Shown {
         let error = self.relative_error();
         match error {
-            _ if self.standard_error == 0.0 => Shown::Exact,
+            _ if self.is_exact() => Shown::Exact,
             _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
             _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
             _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
@@ -346,6 +374,13 @@ impl Sums {
         some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
         self.0.bytes(&sum)
     }
+
+    /// What their number is known to.
+    pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let mut sum = Sum::default();
+        some.for_each(|one| sum.add(1.0, one.blocks));
+        self.0.blocks(&sum)
+    }
 }
 
 #[cfg(test)]
@@ -367,8 +402,30 @@ mod tests {
         assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
         assert_eq!(
             Estimate { standard_error: 0.0, value: 7.0, high: 90.0, ..Estimate::default() }.as_count(7),
-            "7"
+            "< 90"
         );
+        // What was recorded shows its bound where blocks were sampled, unless that changes no digit of it.
+        let recorded = |value: f64, high: f64| {
+            Estimate { value, low: value, high, bound: high, standard_error: 0.0 }.as_bytes(value as u64)
+        };
+        assert_eq!(recorded(1048576.0, 1051000.0), "1.0 MiB");
+        assert_eq!(recorded(3072.0, 1_000_000.0), "< 976.6 KiB");
+        assert_eq!(recorded(3072.0, 3400.0), "3.0 KiB ± 11 %");
+    }
+
+    #[cfg(feature = "compare")]
+    #[test]
+    fn a_difference_of_estimates_has_their_error() {
+        let around = |low: f64, value: f64, high: f64| {
+            let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0 };
+            estimate.as_difference(value as u64, 10 << 10)
+        };
+        assert_eq!(Estimate::exact(2048.0).as_difference(2048, 1024), "+1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 2048), "−1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 1024), "±0 B");
+        assert_eq!(around(19.0 * 1024.0, 20.0 * 1024.0, 21.0 * 1024.0), "+10.0 KiB ± 10 %");
+        assert_eq!(around(4.0 * 1024.0, 5.0 * 1024.0, 6.0 * 1024.0), "−5.0 KiB ± 20 %");
+        assert_eq!(around(9.0 * 1024.0, 11.0 * 1024.0, 13.0 * 1024.0), "±3.0 KiB");
     }
 
     #[test]

@@ -21,13 +21,15 @@ pub struct Held {
     pub blocks: u64,
     /// Bytes of those blocks.
     pub allocated: u64,
-    /// Requested bytes of those blocks.
+    /// Requested bytes of those blocks, as far as they are known: [`Self::requested()`].
     pub requested: u64,
+    /// Blocks that are handed out and do not say what was requested, as in some of PyTorch's older files.
+    pub unknown_requests: u64,
     /// Blocks that were given back but are not free yet.
     pub pending_blocks: u64,
     /// Bytes of those.
     pub pending: u64,
-    /// Requested bytes of those.
+    /// Requested bytes of those, as far as they are known.
     pub pending_requested: u64,
     /// Whether sampled blocks are among those that are handed out, which makes their bytes and number estimates.
     pub estimated: bool,
@@ -107,19 +109,22 @@ impl Held {
         for block in blocks {
             let table = &pytorch.blocks;
             let size = table.number(block, Key::Size);
-            let asked = || if table.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
+            let requested = || pytorch.requested_bytes(&snapshot.strings, block);
             match snapshot.strings.bytes(table.text(block, Key::State)) {
                 b"active_allocated" => {
                     active = true;
                     self.blocks += 1;
                     add(&mut self.allocated, size);
-                    add(&mut self.requested, table.number(block, asked()));
+                    match requested() {
+                        Some(bytes) => add(&mut self.requested, bytes),
+                        None => self.unknown_requests += 1,
+                    }
                 }
                 b"active_pending_free" | b"active_awaiting_free" => {
                     active = true;
                     self.pending_blocks += 1;
                     add(&mut self.pending, size);
-                    add(&mut self.pending_requested, table.number(block, asked()));
+                    add(&mut self.pending_requested, requested().unwrap_or(0));
                 }
                 _ => {
                     add(&mut self.inactive, size);
@@ -143,9 +148,14 @@ impl Held {
         self.allocated.saturating_add(self.pending)
     }
 
-    /// Bytes that rounding added to the requested ones.
-    pub fn rounding(&self) -> u64 {
-        self.allocated.saturating_sub(self.requested)
+    /// What the program asked for of the blocks that are handed out, if all of them say it.
+    pub fn requested(&self) -> Option<u64> {
+        (self.unknown_requests == 0).then_some(self.requested)
+    }
+
+    /// Bytes that rounding added to the requested ones, if those are known.
+    pub fn rounding(&self) -> Option<u64> {
+        Some(self.allocated.saturating_sub(self.requested()?))
     }
 
     /// Free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds but can neither

@@ -8,6 +8,7 @@ use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
+use super::reserved::tells_held;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
@@ -148,6 +149,8 @@ pub struct Found {
     pub dropped: u64,
     /// Whether there is nothing but the heap, which has no segments that could be fragmented.
     pub heap_alone: bool,
+    /// Whether a device has no segments because the file leaves them out: how fragmented it is nobody knows.
+    pub segments_missing: bool,
 }
 
 impl Found {
@@ -189,12 +192,18 @@ impl Found {
             found.leaks.push(measured(bytes, precision.bytes(&sum)));
             // A heap's blocks lie in no segments that could be fragmented.
             let is_heap = snapshot.is_heap(id);
+            found.segments_missing |= !is_heap && !tells_held(snapshot, id);
             let fragmentation = if is_heap { 0.0 } else { Held::of(snapshot, id).fragmentation() };
             if fragmentation > found.fragmentation.0 {
                 found.fragmentation = (fragmentation, device);
             }
         }
         found
+    }
+
+    /// Whether the largest fragmentation is known.
+    fn tells_fragmentation(&self) -> bool {
+        !self.heap_alone && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
     /// The peak of the worst device: the highest or, if there is a limit, the one that compares worst with it.
@@ -209,9 +218,9 @@ impl Found {
 
     /// Peak, leak and fragmentation in words.
     pub fn to_text(&self) -> String {
-        let fragmentation = match self.heap_alone {
-            true => String::new(),
-            false => format!(", fragmentation {}", human_share(self.fragmentation.0)),
+        let fragmentation = match self.tells_fragmentation() {
+            false => String::new(),
+            true => format!(", fragmentation {}", human_share(self.fragmentation.0)),
         };
         let shown = |found: Measured| found.error.as_bytes(found.bytes);
         let (peak, leak) = (shown(self.peak(None)), shown(self.leak(None)));
@@ -230,6 +239,9 @@ impl Found {
             ),
             _ if limits.fragmentation.is_some() && self.heap_alone => {
                 Some("it holds nothing but the heap, which has no segments that could be fragmented")
+            }
+            _ if limits.fragmentation.is_some() && self.segments_missing => {
+                Some("it has no segments, so that nobody knows how fragmented memory is")
             }
             _ => None,
         }
@@ -319,15 +331,19 @@ impl Found {
             limit_bytes: limit,
             verdict: limit.map(|limit| found.against(limit)),
         };
-        let verdict = |limit| if self.fragmentation.0 > limit { Verdict::Exceeded } else { Verdict::Within };
+        let verdict = |limit| match self.fragmentation.0 > limit {
+            true => Verdict::Exceeded,
+            false if self.segments_missing => Verdict::CannotTell,
+            false => Verdict::Within,
+        };
         FoundAnswer {
             exceeded: self.exceeded(limits),
             cannot_tell: self.cannot_tell(limits),
             peak: bytes(self.peak(limits.peak), limits.peak),
             leak: bytes(self.leak(limits.leak), limits.leak),
             fragmentation: FragmentationAnswer {
-                device: (!self.heap_alone).then(|| device(self.fragmentation.1)),
-                share: (!self.heap_alone).then_some(self.fragmentation.0),
+                device: self.tells_fragmentation().then(|| device(self.fragmentation.1)),
+                share: self.tells_fragmentation().then_some(self.fragmentation.0),
                 limit: limits.fragmentation,
                 verdict: limits.fragmentation.map(verdict),
             },
@@ -390,7 +406,8 @@ pub struct MeasuredAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FragmentationAnswer {
-    /// The device; null where there is nothing but a heap, which has no segments that could be fragmented.
+    /// The device; null where there is nothing but a heap, which has no segments that could be fragmented, or the file has
+    /// no segments.
     pub device: Option<DeviceAnswer>,
     /// The share, from 0 to 1.
     pub share: Option<f64>,

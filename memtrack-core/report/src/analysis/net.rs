@@ -1,6 +1,8 @@
 //! What a heap has handed out and not got back, by the recorder's own count: exact even where sums over sampled blocks
 //! are estimates. `summary` shows it, and `check` fails a process that certainly holds more than the limit.
 
+use super::estimate::Estimate;
+use super::lifetimes::{Lifetime, is_estimate};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
@@ -12,6 +14,37 @@ pub struct Net {
     pub bytes: i64,
     /// Blocks; negative likewise.
     pub blocks: i64,
+}
+
+/// What a sampled heap holds at the end, as every report has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AtEnd {
+    /// Requested bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// The same bytes, which are exact.
+    pub bytes_error: Estimate,
+    /// The same blocks, which are exact.
+    pub blocks_error: Estimate,
+}
+
+/// What `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own count. `None` where sums over blocks
+/// are exact, where nobody counted, and where the count is less than the blocks that were recorded: then older memory, which
+/// was never counted, was given back.
+pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<AtEnd> {
+    let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
+    let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);
+    let live = lifetimes.iter().filter(|one| one.to.is_none());
+    let recorded =
+        live.fold((0u64, 0u64), |(bytes, blocks), one| (bytes.saturating_add(one.size_bytes), blocks + 1));
+    (recorded.0 <= bytes && recorded.1 <= blocks).then(|| AtEnd {
+        bytes,
+        blocks,
+        bytes_error: Estimate::exact(bytes as f64),
+        blocks_error: Estimate::exact(blocks as f64),
+    })
 }
 
 /// The net count of `device`; `None` unless it is a heap whose recorder counted.

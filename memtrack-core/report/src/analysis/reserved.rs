@@ -53,12 +53,24 @@ fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize
     })
 }
 
+/// Whether the file says what a device holds at the end: a PyTorch file without segments says what happened, and not what
+/// was there before. memtrack's own always have what was live.
+pub fn tells_held(snapshot: &Snapshot, device: DeviceId) -> bool {
+    let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
+    // Segments on the host may be among those of the devices.
+    let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
+    pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
+}
+
 /// Whether the file says what an allocator reserved for a device. For a heap nobody did. PyTorch's memory profiles, and
 /// memtrack's snapshots of operator traces, have categories and segments that only say where blocks were seen: no event is
 /// about them, and nothing was counted in them.
 pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
+        return false;
+    }
+    if !tells_held(snapshot, device) {
         return false;
     }
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };

@@ -106,7 +106,10 @@ impl<'a> Replay<'a> {
         let number = |key, column| event_integer(self.blocks.snapshot, details, row, key, column);
         let action = events.action[row];
         let address = match action {
-            Action::Oom => number(Key::DeviceFree, self.blocks.snapshot.oom_free_bytes(row)),
+            Action::Oom => number(
+                Key::DeviceFree,
+                self.blocks.snapshot.oom_free_bytes(row).unwrap_or(events.address[row]),
+            ),
             _ => number(Key::Addr, events.address[row]),
         };
         let size = number(Key::Size, events.size_bytes[row]);

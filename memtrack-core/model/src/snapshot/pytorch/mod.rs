@@ -15,8 +15,8 @@ pub use records::{Odd, Records, Shape, known};
 pub use samples::{Sample, Samples};
 pub use segment_info::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 
-use super::{Snapshot, Value};
-use crate::event::DeviceId;
+use super::{Snapshot, StringTable, Value};
+use crate::event::{DeviceId, StackId};
 use std::ops::Range;
 
 /// What a PyTorch file contains beyond what every snapshot does.
@@ -85,6 +85,16 @@ pub enum Part {
     Value(Value),
 }
 
+/// Whom a block was handed to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tenant {
+    /// What was asked for, if that is known.
+    pub requested_bytes: Option<u64>,
+    /// Where it was.
+    pub stack: StackId,
+}
+
 impl PyTorch {
     /// What is under a root key that has no table, such as [`Key::AllocatorSettings`].
     pub fn root_value(&self, key: Key) -> Option<&Value> {
@@ -93,6 +103,35 @@ impl PyTorch {
             Some((_, Part::Value(value))) => Some(value),
             _ => None,
         }
+    }
+
+    /// The tenant of a block in use whose tenants are listed, as PyTorch did up to 2.0: the first is the live one.
+    pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
+        if self.blocks.has(block, Key::Frames) {
+            return None;
+        }
+        let Value::List(tenants) = self.blocks.odd_under(block, Key::History)? else { return None };
+        let Value::Dict(entries) = tenants.first()? else { return None };
+        let mut tenant = Tenant::default();
+        for (key, value) in entries.iter() {
+            let Value::Str(key) = key else { continue };
+            match (strings.bytes(*key), value) {
+                (b"real_size", value) => {
+                    tenant.requested_bytes = value.as_i128().and_then(|bytes| u64::try_from(bytes).ok());
+                }
+                (b"frames", Value::Stack(frames)) => tenant.stack = *frames,
+                _ => {}
+            }
+        }
+        Some(tenant)
+    }
+
+    /// What was asked for of a block in use: as its tenant says, or else the block. `None` where neither does.
+    pub fn requested_bytes(&self, strings: &StringTable, block: usize) -> Option<u64> {
+        let of_tenant = self.tenant(strings, block).and_then(|tenant| tenant.requested_bytes);
+        let blocks = &self.blocks;
+        let says = || blocks.has(block, Key::RequestedSize).then(|| blocks.number(block, Key::RequestedSize));
+        of_tenant.or_else(says)
     }
 
     /// Whether the root has that key.
@@ -113,15 +152,22 @@ impl Snapshot {
     }
 
     /// How much of the device was free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). In a
-    /// PyTorch file, such an event may have an address as well, which means nothing.
+    /// PyTorch file, such an event may have an address as well, which means nothing. `None` where the file does not say it,
+    /// and of a heap, of which nobody knows.
     ///
     /// # Panics
     /// When there is no such event.
-    pub fn oom_free_bytes(&self, row: usize) -> u64 {
-        let details = self.pytorch.as_deref().map(|pytorch| &pytorch.events);
-        match details.filter(|details| details.has(row, Key::Addr) && details.has(row, Key::DeviceFree)) {
-            Some(details) => details.number(row, Key::DeviceFree),
-            None => self.events.address[row],
+    pub fn oom_free_bytes(&self, row: usize) -> Option<u64> {
+        if self.is_heap(self.events.device[row]) {
+            return None;
         }
+        let Some(pytorch) = self.pytorch.as_deref() else { return Some(self.events.address[row]) };
+        let details = &pytorch.events;
+        let says = details.has(row, Key::DeviceFree)
+            && details.odd_under(row, Key::DeviceFree).is_none_or(|value| !matches!(value, Value::None));
+        says.then(|| match details.has(row, Key::Addr) {
+            true => details.number(row, Key::DeviceFree),
+            false => self.events.address[row],
+        })
     }
 }

@@ -4,7 +4,7 @@ import './categories.css';
 import type {Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
-import {bytes, count, exact_bytes, share, time, visible} from '../format.ts';
+import {ESTIMATED, bytes, count, exact_bytes, share, time, visible} from '../format.ts';
 import type {Window} from '../timeline/frame.ts';
 import type {Inks, Place} from '../timeline/marks.ts';
 import {paint} from '../timeline/paint.ts';
@@ -115,7 +115,7 @@ export class CategoryView extends Plot {
   }
 
   private get mark(): string {
-    return this.page.device.head.estimated ? '~' : '';
+    return this.page.device.head.estimated ? 'about ' : '';
   }
 
   private when(event: number): string {
@@ -161,7 +161,7 @@ export class CategoryView extends Plot {
 
   protected describe(): void {
     const parts: (Node | string)[] = [], threads = this.thread_choice();
-    if (this.page.device.head.estimated) parts.push(h('span', {class: 'note'}, '~ estimated: small blocks were sampled, each stands for others'));
+    if (this.page.device.head.estimated) parts.push(h('span', {class: 'note'}, ESTIMATED));
     if (threads) parts.push(threads);
     fill(this.bar, ...parts);
     this.bar.hidden = parts.length === 0;

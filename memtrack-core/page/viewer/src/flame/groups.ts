@@ -59,7 +59,7 @@ class Panel implements GroupsPanel {
     let bytes = 0;
     for (const row of rows) bytes += device.blocks.size[row]!;
     this.groups = groups;
-    const about = device.head.estimated ? '~' : '';
+    const about = device.head.estimated ? 'about ' : '';
     set_text(this.sum, rows.length === 0 ? 'Nothing is selected.' : `${about}${size_text(bytes)} in ${plural(rows.length, 'block')}${passing ? ' that match' : ''}, ${plural(count, 'group')}${count > MOST ? `; the largest ${MOST}` : ''}`);
     this.list.replaceChildren(...groups.map((group, i) => this.item(group, bytes, i)));
     this.mark(state);

@@ -185,7 +185,7 @@ class FlameView implements View {
     this.empty.hidden = !nothing;
     set_text(this.empty, this.what.value !== 'window' ? 'No block is live after this event.' : 'Nothing was allocated in this range of the axis.');
     this.spacer.style.height = `${(tree.deepest + 1) * ROW + 4}px`;
-    const about = device.head.estimated ? '~' : '', event = this.event_of(device, this.app.state);
+    const about = device.head.estimated ? 'about ' : '', event = this.event_of(device, this.app.state);
     set_text(this.title, `${about}${size_text(bytes)} in ${plural(blocks, 'block')} ${this.what.value !== 'window' ? event < 0 ? 'before the first event' : `after event ${count_text(event)}` : 'allocated in the range'}`
       + (tree.matched[0]! < tree.value[0]! ? `, of it ${this.amount(tree.matched[0]!)} (${share_text(tree.matched[0]!, tree.value[0]!)}) matching` : '')
       + (tree.folded > 0 ? `; ${plural(tree.folded, 'frame')} folded` : ''));

@@ -107,7 +107,7 @@ export class Bar implements SearchBar {
     const key = `${state.event}`;
     if (this.counted !== key) {
       this.counted = key;
-      const r = count_live(device, marks, state.event), blocks = this.result!.count, about = device.head.estimated ? '~' : '';
+      const r = count_live(device, marks, state.event), blocks = this.result!.count, about = device.head.estimated ? 'about ' : '';
       const when = state.event < 0 ? 'before the first event' : state.event === peak_event(device) ? 'at the peak' : `after event ${count_text(state.event)}`;
       set_text(this.said, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when}${when.startsWith('after') ? ',' : ''} ${r.live === 0 ? 'none is live'
         : `${count_text(r.live)} ${r.live === 1 ? 'is' : 'are'} live with ${about}${size_text(r.live_bytes)} (${share_text(r.live_bytes, r.all_live_bytes)})`}`);

@@ -25,7 +25,7 @@ const SIGNS: [string, string][] = [
   ['dots', 'allocated before the recording began'],
   ['one colour, no edges', 'many blocks smaller than a pixel; zoom in to see each'],
   ['outline at each column', 'the state with the most bytes of all that fall into it: peaks are never left out. The bands of categories are those of that state'],
-  ['~', 'an estimate'],
+  ['about', 'an estimate: small blocks were sampled, or the rounding of blocks is not known. memtrack summary and top say how far off estimates may be'],
 ];
 
 /** The dialog. */

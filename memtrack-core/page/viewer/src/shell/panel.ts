@@ -4,7 +4,8 @@
 import {NONE, type Detail, type Elements, type Events, type Texts} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
-import {bytes, count, exact_bytes, hex, time, visible} from '../format.ts';
+import {FREE_UNKNOWN} from '../state/actions.ts';
+import {ESTIMATED, bytes, count, exact_bytes, hex, time, visible} from '../format.ts';
 import {stack_of} from './stack.ts';
 
 const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap', 'out of memory', 'snapshot', 'annotate', 'other'];
@@ -90,7 +91,7 @@ export class Panel {
     const {device, head: file} = this.page, {head, blocks, clock} = device, last = head.events - 1;
     let peak = 0;
     for (let i = 1; i < blocks.total.length; i++) if (blocks.total[i]! > blocks.total[peak]!) peak = i;
-    const mark = head.estimated ? '~' : '';
+    const mark = head.estimated ? 'about ' : '';
     const facts: Fact[] = [
       ['events', count(head.events)], ['blocks', count(head.blocks)], ['segments', count(head.segments)],
       ['streams', count(head.streams.length)], ['pools', count(head.pools.length)],
@@ -104,7 +105,7 @@ export class Panel {
     if (head.capacity_bytes) facts.push(['capacity', bytes(head.capacity_bytes)]);
     const out: (Node | string)[] = [h('h2', {}, visible(head.name)), list(facts)];
     if (!head.events) out.push(h('p', {class: 'note'}, 'No events were recorded on this device. What is shown was live when the snapshot was taken.'));
-    if (head.estimated) out.push(h('p', {class: 'note'}, '~ marks estimates: small blocks were sampled, and each that is shown stands for others.'));
+    if (head.estimated) out.push(h('p', {class: 'note'}, ESTIMATED));
     out.push(h('p', {class: 'note'}, 'Point at a block to see what it is and who allocated it; a click keeps it here. The wheel zooms, dragging moves, and ? lists all keys.'));
     return out;
   }
@@ -121,7 +122,7 @@ export class Panel {
   private element_of(row: number, rows: Elements, texts: Texts, events: Events | null, kind: 'block' | 'segment', pinned: boolean): (Node | string)[] {
     const {device, state} = this.page, {head, clock} = device, facts: Fact[] = [];
     const start = rows.start[row]!, end = rows.end[row]!, pending = rows.pending[row]!, flags = rows.flags[row]!, size = rows.size[row]!;
-    const mark = flags & 4 || head.estimated ? '~' : '';
+    const mark = flags & 4 || head.estimated ? 'about ' : '';
     facts.push(['address', h('code', {}, hex(rows.address_high[row]!, rows.address_low[row]!))]);
     facts.push(['size', mark + exact_bytes(size)]);
     const final = rows.final_bytes.get(row);
@@ -158,8 +159,10 @@ export class Panel {
     const block = events.block[event]!, segment = events.segment[event]!;
     const rows = action >= 4 && action <= 7 ? await device.segments() : device.blocks, row = rows === device.blocks ? block : segment;
     if (device.clock) facts.push(['time', `${time(events.time[event]!)} after the ${this.page.head.since === 'start' ? 'start' : 'first event'}`]);
-    if (action === 8 && odd) facts.push(['requested', exact_bytes(odd.size)], ['device has free', exact_bytes(Number(odd.address))]);
-    else {
+    if (action === 8 && odd) {
+      facts.push(['requested', exact_bytes(odd.size)]);
+      if (odd.address !== FREE_UNKNOWN) facts.push(['device has free', exact_bytes(Number(odd.address))]);
+    } else {
       const address = odd ? '0x' + odd.address.toString(16) : row !== NONE ? hex(rows.address_high[row]!, rows.address_low[row]!) : null;
       const size = odd ? odd.size : row !== NONE ? rows.size[row]! : null;
       if (address !== null && action < 9) facts.push(['address', h('code', {}, address)]);

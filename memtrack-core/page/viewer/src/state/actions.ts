@@ -11,6 +11,9 @@ export const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'se
 /** Flag of a block that stands for others. */
 const ESTIMATE = 4;
 
+/** In place of what a device had free: nobody says. */
+export const FREE_UNKNOWN = 2n ** 64n - 1n;
+
 const OOM = 8, ANNOTATE = 10, OTHER = 11;
 
 /** Whether an action concerns a segment. */
@@ -41,13 +44,13 @@ export function event_text(device: Device, events: Events, segments: Elements, t
   const words = odd && texts ? visible(texts.string(odd.text)) : '';
   if (action === OOM && odd) {
     // The size is what was asked for; in place of an address stands what the device still had.
-    const free = odd.address > 0n ? `${size_text(Number(odd.address))} free` : '';
+    const free = odd.address !== FREE_UNKNOWN ? `${size_text(Number(odd.address))} free` : '';
     return {action: 'oom', address: free, size: odd.size > 0 ? size_text(odd.size) : '', bytes: odd.size, stream: null};
   }
   if (action === ANNOTATE) return {action: 'annotate', address: words, size: '', bytes: 0, stream: null};
   const address = event_address(device, events, segments, event);
   const bytes = odd ? odd.size : row === NONE ? 0 : table.size[row]!;
-  const about = row !== NONE && table.flags[row]! & ESTIMATE ? '~' : '';
+  const about = row !== NONE && table.flags[row]! & ESTIMATE ? 'about ' : '';
   const name = action === OTHER && words ? words : ACTIONS[action] ?? 'other';
   return {action: name, address: address ? hex(address.high, address.low) : '', size: address || bytes ? about + size_text(bytes) : '',
     bytes, stream: row === NONE ? null : table.stream[row]!};

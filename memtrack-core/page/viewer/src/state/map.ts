@@ -255,7 +255,7 @@ export class MemoryMap {
   private labels(context: CanvasRenderingContext2D, strips: readonly Strip[], elements: Elements): void {
     if (this.pitch < 16) return;
     context.textAlign = 'left';
-    const {layout, colors, passing, event, model} = this.data!, color = colors.of, about = model.device.head.estimated ? '~' : '';
+    const {layout, colors, passing, event} = this.data!, color = colors.of;
     let left = 200;
     for (const strip of strips) {
       const scale = strip.width / (strip.to - strip.from || 1), group = strip.group, least = 62 / scale;
@@ -270,7 +270,7 @@ export class MemoryMap {
         if ((b - a) < least || (offset < strip.from && strip.from > 0)) continue;
         left--;
         const fill = passing && passing[row] === 0 ? mix(color(row), this.colors!.free, 0.85) : color(row);
-        const text = about + size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
+        const text = size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
         if (elements.pending[row]! <= event) {
           // Text over hatching cannot be read.
           context.fillStyle = css(fill);

@@ -111,7 +111,7 @@ class StateView implements View {
       value.parentElement!.hidden = text === '';
     };
     // Of a sampled heap every size stands for several; free memory counts unknown rounding as free.
-    const about = device.head.estimated ? '~' : '', free = about || !totals.exact ? '~' : '';
+    const about = device.head.estimated ? 'about ' : '', free = about || !totals.exact ? 'about ' : '';
     put('allocated', `${about}${size_text(totals.allocated)} in ${plural(totals.blocks, 'block')}`, exact_size(totals.allocated));
     put('pending', totals.pending_blocks ? `${size_text(totals.pending)} in ${plural(totals.pending_blocks, 'block')}` : '', `${exact_size(totals.pending)}, part of what is allocated`);
     put('reserved', classes ? '' : `${size_text(totals.reserved)} in ${plural(totals.segments, 'segment')}`, exact_size(totals.reserved));

@@ -3,7 +3,7 @@
 import type {Detail, Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
-import {bytes, hex, visible} from '../format.ts';
+import {ESTIMATED, bytes, hex, visible} from '../format.ts';
 import {Frame, Layouter, type Window} from './frame.ts';
 import {outline, type Inks, type Place} from './marks.ts';
 import {paint, type Looks} from './paint.ts';
@@ -74,7 +74,7 @@ export class Timeline extends Plot {
   protected describe(): void {
     if (!this.looks) return;
     const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
-    if (device.head.estimated) parts.push(h('span', {class: 'note'}, '~ estimated: small blocks were sampled, each stands for others'));
+    if (device.head.estimated) parts.push(h('span', {class: 'note'}, ESTIMATED));
     if (palette.legend.length) {
       parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean'}, ...palette.legend.slice(0, 14).map(({color, name}) => {
         const key = h('i');

@@ -47,7 +47,7 @@ const stage = page => page.locator('.categories .stage').boundingBox();
 /** The exact bytes that a column of the table says of each band, from the bottom up; null: left out. Estimates have a mark. */
 const column_of = (page, place) => page.locator('.cat-table tbody tr').evaluateAll((rows, place) => rows.map(row => {
   const title = row.querySelectorAll('td')[2 * place].title;
-  return title === 'left out' ? null : Number((/\(([\d,]+) bytes\)/.exec(title) ?? /^~?([\d,]+) byte/.exec(title))[1].replaceAll(',', ''));
+  return title === 'left out' ? null : Number((/\(([\d,]+) bytes\)/.exec(title) ?? /^(?:about )?([\d,]+) byte/.exec(title))[1].replaceAll(',', ''));
 }).reverse(), place);
 const categories = {fragment: '#view=categories'};
 

@@ -16,9 +16,9 @@ pub struct WhoHoldsAnswer {
     /// The request that could not be met, if it is about that.
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
     /// How far off they may be.
-    pub allocated_bytes_error: Option<ErrorAnswer>,
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
     /// How far off their number may be.
@@ -46,10 +46,10 @@ pub struct HolderAnswer {
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<FrameAnswer>,
-    /// Its blocks' bytes.
-    pub allocated_bytes: u64,
+    /// Requested bytes of its blocks.
+    pub requested_bytes: u64,
     /// How far off they may be.
-    pub allocated_bytes_error: Option<ErrorAnswer>,
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
     /// Its part of what is held, from 0 to 1.
@@ -69,10 +69,10 @@ pub struct GrownAnswer {
     pub since: String,
     /// How long before the moment that this is about it was, in seconds.
     pub seconds: f64,
-    /// Bytes.
-    pub allocated_bytes: u64,
+    /// Requested bytes.
+    pub requested_bytes: u64,
     /// How far off they may be.
-    pub allocated_bytes_error: Option<ErrorAnswer>,
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
     /// The line that most of it is from, as text.
@@ -89,20 +89,20 @@ pub struct OtherAnswer {
     /// The device's name.
     pub name: String,
     /// Requested bytes that it holds.
-    pub allocated_bytes: u64,
+    pub requested_bytes: u64,
 }
 
 impl WhoHolds {
     /// As scripts read it.
     pub fn answer(&self) -> WhoHoldsAnswer {
         let other =
-            |(name, bytes): &(String, u64)| OtherAnswer { name: name.clone(), allocated_bytes: *bytes };
+            |(name, bytes): &(String, u64)| OtherAnswer { name: name.clone(), requested_bytes: *bytes };
         WhoHoldsAnswer {
             device: self.device.clone(),
             at: self.at,
             refused: self.refused,
-            allocated_bytes: self.allocated_bytes,
-            allocated_bytes_error: self.error.answer(),
+            requested_bytes: self.allocated_bytes,
+            requested_bytes_error: self.error.answer(),
             count: self.count,
             count_error: self.count_error.answer(),
             holders: self.holders.iter().map(Holder::answer).collect(),
@@ -120,8 +120,8 @@ impl Holder {
         HolderAnswer {
             line: self.line.clone(),
             frame: self.frame.as_ref().map(FrameAnswer::from),
-            allocated_bytes: self.allocated_bytes,
-            allocated_bytes_error: self.error.answer(),
+            requested_bytes: self.allocated_bytes,
+            requested_bytes_error: self.error.answer(),
             count: self.count,
             share: self.share,
             module: self.module.clone(),
@@ -136,8 +136,8 @@ impl Grown {
         GrownAnswer {
             since: self.since.clone(),
             seconds: self.seconds,
-            allocated_bytes: self.allocated_bytes,
-            allocated_bytes_error: self.error.answer(),
+            requested_bytes: self.allocated_bytes,
+            requested_bytes_error: self.error.answer(),
             count: self.count,
             most_line,
             most_bytes,

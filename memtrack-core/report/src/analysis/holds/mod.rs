@@ -432,7 +432,7 @@ fn refused_of(
     let row = place.row.filter(|&row| asked.at == HeldAt::OutOfMemory && row < snapshot.events.len())?;
     Some(Refused {
         requested_bytes: snapshot.events.size_bytes[row],
-        device_free_bytes: (!is_heap).then(|| snapshot.oom_free_bytes(row)),
+        device_free_bytes: snapshot.oom_free_bytes(row),
         device_total_bytes: None,
     })
 }

@@ -142,6 +142,13 @@ impl Stays {
             held.max(0.0).round() as u64
         });
         let held_bytes: Vec<u64> = held_bytes.collect();
+        let (mut came, mut went) = (Sum::default(), Sum::default());
+        let held_errors = self.stayed.iter().zip(&self.left).map(|(stayed, left)| {
+            (came, went) = (came.with(&stayed.bytes), went.with(&left.bytes));
+            precision.bytes(&came).less(&precision.bytes(&went)).at_least(0.0)
+        });
+        let held_errors: Vec<Estimate> = held_errors.collect();
+        let shown = steady.from - usize::from(periods.are_between)..;
         let each = |bytes: f64| bytes / steady.periods as f64;
         Some(Leak {
             row,
@@ -154,7 +161,8 @@ impl Stays {
                 high: each(growth.high),
                 bound: each(growth.bound),
             },
-            held_bytes: held_bytes[steady.from - usize::from(periods.are_between)..].to_vec(),
+            held_bytes: held_bytes[shown.clone()].to_vec(),
+            held_errors: held_errors[shown].to_vec(),
             age,
         })
     }

@@ -1,6 +1,7 @@
 //! Leaks as JSON. Bytes are requested ones, as integers, each with its error; what is absent is null.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
+use crate::analysis::estimate::Estimate;
 use crate::analysis::top::{RowText, StackLine};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
@@ -123,6 +124,8 @@ pub struct LeakAnswer {
     /// What of it lived through each of these periods; over snapshots, what each of them has of it, from that before the first
     /// of these periods on.
     pub held_bytes: Vec<u64>,
+    /// How far off each of those may be.
+    pub held_bytes_error: Vec<Option<ErrorAnswer>>,
     /// How old its blocks become; null where too few were freed to know what is usual.
     pub age: Option<AgeAnswer>,
     /// The first stack, innermost first; null in groups that have none.
@@ -302,6 +305,7 @@ fn leak(leak: &Leak) -> LeakAnswer {
         each_period_bytes: leak.each_bytes.value.max(0.0).round() as u64,
         each_period_bytes_error: leak.each_bytes.answer(),
         held_bytes: leak.held_bytes.clone(),
+        held_bytes_error: leak.held_errors.iter().map(Estimate::answer).collect(),
         age: leak.age.as_ref().map(age),
         stack: (!row.stack.is_empty()).then(|| row.stack.iter().map(frame).collect()),
         stacks: (row.stacks > 0).then_some(row.stacks),

@@ -161,6 +161,8 @@ pub struct Leak {
     /// What of it lived through each of these periods, in bytes; over snapshots, what each has of it, from that before the
     /// first of these periods on.
     pub held_bytes: Vec<u64>,
+    /// How far off each of those may be.
+    pub held_errors: Vec<Estimate>,
     /// How old it is beside what is usual; none where too few of its blocks were freed to know that.
     pub age: Option<Age>,
 }

@@ -205,8 +205,8 @@ impl Leak {
         let mut facts = vec![
             format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
             match cut {
-                CutBy::Snapshots => format!("In one snapshot after the other: {}", held(&self.held_bytes)),
-                _ => format!("Lived through each: {}", held(&self.held_bytes)),
+                CutBy::Snapshots => format!("In one snapshot after the other: {}", held(self)),
+                _ => format!("Lived through each: {}", held(self)),
             },
         ];
         facts.extend(self.age.map(|age| age_in_words(&age)));
@@ -325,11 +325,12 @@ fn each(leak: &Leak) -> String {
 }
 
 /// The bytes of up to ten periods.
-fn held(all: &[u64]) -> String {
+fn held(leak: &Leak) -> String {
+    let all = &leak.held_bytes;
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
-    let shown = all.iter().enumerate().filter(|(at, _)| at % every == last % every);
-    shown.map(|(_, &bytes)| human_bytes(bytes)).collect::<Vec<_>>().join(", ")
+    let shown = all.iter().zip(&leak.held_errors).enumerate().filter(|(at, _)| at % every == last % every);
+    shown.map(|(_, (&bytes, error))| error.as_bytes(bytes)).collect::<Vec<_>>().join(", ")
 }
 
 fn age_in_words(age: &Age) -> String {

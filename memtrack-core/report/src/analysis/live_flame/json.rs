@@ -35,6 +35,8 @@ pub struct FlameDevice {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks that were live.
     pub count: u64,
+    /// How far off their number may be; null where it is exact.
+    pub count_error: Option<ErrorAnswer>,
     /// The stacks, those with most bytes first.
     pub stacks: Vec<FlameStack>,
 }
@@ -56,6 +58,8 @@ pub struct FlameStack {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks.
     pub count: u64,
+    /// How far off their number may be; null where it is exact.
+    pub count_error: Option<ErrorAnswer>,
 }
 
 /// A function of a stack.
@@ -89,6 +93,7 @@ fn device(device: &LiveStacks) -> FlameDevice {
         requested_bytes: device.bytes,
         requested_bytes_error: device.error.answer(),
         count: device.blocks,
+        count_error: device.blocks_error.answer(),
         stacks,
     }
 }
@@ -108,5 +113,6 @@ fn stack(stack: &LiveStack) -> FlameStack {
         requested_bytes: stack.bytes,
         requested_bytes_error: stack.bytes_error.answer(),
         count: stack.blocks.round() as u64,
+        count_error: stack.blocks_error.answer(),
     }
 }

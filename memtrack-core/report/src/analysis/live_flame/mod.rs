@@ -16,6 +16,7 @@ pub use json::{FlameDevice, FlameFrame, FlameMoment, FlameStack};
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::lifetimes;
 use super::moment::Moment;
+use super::net::counted_at_end;
 use super::origin::{Origin, Origins};
 use super::ownership::{Owner, Owners, Rules, short};
 use super::peak::Peak;
@@ -69,6 +70,8 @@ struct LiveStack {
     blocks: f64,
     bytes_sum: Sum,
     bytes_error: Estimate,
+    blocks_sum: Sum,
+    blocks_error: Estimate,
 }
 
 impl LiveFlame {
@@ -123,7 +126,8 @@ impl LiveFlame {
 
     /// Whether blocks were sampled, so that widths are estimates.
     pub fn is_estimated(&self) -> bool {
-        self.devices.iter().any(|device| !device.error.is_exact())
+        let mut stacks = self.devices.iter().flat_map(|device| &device.stacks);
+        stacks.any(|stack| !stack.bytes_error.is_exact())
     }
 
     /// What is drawn; of several devices each says how much it held, and when.
@@ -198,6 +202,7 @@ impl LiveStacks {
             let stack = &mut stacks[place];
             stack.bytes = stack.bytes.saturating_add(lifetime.bytes);
             stack.blocks += lifetime.blocks;
+            stack.blocks_sum.add(1.0, lifetime.blocks);
             stack.bytes_sum.add(lifetime.size_bytes as f64, lifetime.blocks);
             bytes = bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
@@ -206,6 +211,13 @@ impl LiveStacks {
         }
         for stack in &mut stacks {
             stack.bytes_error = precision.bytes(&stack.bytes_sum);
+            stack.blocks_error = precision.blocks(&stack.blocks_sum);
+        }
+        let (mut bytes_error, mut blocks_error) =
+            (precision.bytes(&bytes_sum), precision.blocks(&blocks_sum));
+        if let Some(held) = counted_at_end(snapshot, device, &lifetimes).filter(|_| at == Moment::End) {
+            (bytes, blocks) = (held.bytes, held.blocks as f64);
+            (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);
         }
         let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
         let last =
@@ -219,9 +231,9 @@ impl LiveStacks {
             seconds: if at == Moment::End { last() } else { row.map(seconds) },
             since: snapshot.seconds_since(),
             bytes,
-            error: precision.bytes(&bytes_sum),
+            error: bytes_error,
             blocks: blocks.round() as u64,
-            blocks_error: precision.blocks(&blocks_sum),
+            blocks_error,
             stacks,
         }
     }
@@ -254,6 +266,8 @@ impl LiveStack {
             blocks: 0.0,
             bytes_sum: Sum::default(),
             bytes_error: Estimate::default(),
+            blocks_sum: Sum::default(),
+            blocks_error: Estimate::default(),
         }
     }
 }

@@ -125,8 +125,8 @@ pub struct OutOfMemoryDigest {
     pub seconds: f64,
     /// Bytes that were requested.
     pub requested_bytes: u64,
-    /// Bytes that were free on the device.
-    pub device_free_bytes: u64,
+    /// Bytes that were free on the device, if that is known.
+    pub device_free_bytes: Option<u64>,
 }
 
 /// Blocks of one origin that were live at a moment.

@@ -10,6 +10,7 @@ use crate::analysis::attribution::Attributor;
 use crate::analysis::estimate::{Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::moment::Moment;
+use crate::analysis::net::counted_at_end;
 use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
 use crate::analysis::reserved::{reserved_after, tells_reserved};
@@ -181,6 +182,16 @@ fn of_device(
     let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
     let peak = moment(peak_row, &both(&at_peak), reserved_at_peak, symbols);
     let end = both(&at_end);
+    let mut end = EndDigest {
+        requested_bytes: end.bytes,
+        error: precision.bytes(&end.sum),
+        blocks: end.blocks.round() as u64,
+        allocated_bytes: allocated_at_end(snapshot, device),
+        reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
+    };
+    if let Some(held) = counted_at_end(snapshot, device, &lifetimes) {
+        (end.requested_bytes, end.error, end.blocks) = (held.bytes, held.bytes_error, held.blocks);
+    }
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
     let step = |(at, step): (usize, &Step)| {
         let (peak_requested_bytes, end_requested_bytes) = curve.requested.steps[at];
@@ -205,13 +216,7 @@ fn of_device(
         dropped: counts.map_or(0, |counts| counts.dropped),
         peak,
         reserved,
-        end: EndDigest {
-            requested_bytes: end.bytes,
-            error: precision.bytes(&end.sum),
-            blocks: end.blocks.round() as u64,
-            allocated_bytes: allocated_at_end(snapshot, device),
-            reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
-        },
+        end,
         out_of_memory: out_of_memory(snapshot, device),
         at_peak: groups(snapshot, symbols, device, &lifetimes, &at_peak, &precision, options),
         at_end: groups(snapshot, symbols, device, &lifetimes, &at_end, &precision, options),

@@ -68,11 +68,7 @@ impl Column {
             Self::ToMedian => {
                 let median = memory.middle(Measure::Peak).map_or(0, |middle| middle.median);
                 let own = device.peak.requested_bytes;
-                match (own.abs_diff(median), own > median) {
-                    (0, _) => "±0 B".to_owned(),
-                    (by, true) => format!("+{}", human_bytes(by)),
-                    (by, false) => format!("−{}", human_bytes(by)),
-                }
+                device.peak.error.as_difference(own, median)
             }
             Self::When => device.peak.seconds.map_or("—".to_owned(), |seconds| format!("{seconds:.3} s")),
             Self::Phase => device.peak.phase.clone().unwrap_or_else(|| "—".into()),

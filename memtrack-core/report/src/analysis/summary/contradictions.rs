@@ -34,6 +34,14 @@ impl DeviceSummary {
                 told(reserved, peak)
             ));
         }
+        let now = self.held.requested().filter(|_| !self.held.estimated).unwrap_or(0);
+        if now > peak {
+            all.push(format!(
+                "the segments hold {} requested, but the peak of the trace is {}",
+                told(now, peak),
+                told(peak, now)
+            ));
+        }
         let (blocks, bytes) = self.unheld;
         if blocks > 0 {
             all.push(format!(

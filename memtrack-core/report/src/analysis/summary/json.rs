@@ -32,13 +32,13 @@ pub struct DeviceSummaryAnswer {
     /// Of a heap, the resident set of the process at the end.
     pub resident_bytes: Option<u64>,
     /// Bytes that are handed out; negative where more was given back than handed out within the recording.
-    pub allocated_bytes: i64,
+    pub allocated_bytes: Option<i64>,
     /// Blocks that are handed out.
-    pub allocated_blocks: i64,
+    pub allocated_blocks: Option<i64>,
     /// What the program asked for, of that.
-    pub requested_bytes: i64,
+    pub requested_bytes: Option<i64>,
     /// What is handed out, and what waits to be free.
-    pub active_bytes: i64,
+    pub active_bytes: Option<i64>,
     /// Whether these are estimates from samples.
     pub estimated: bool,
     /// Bytes of segments that no block has.
@@ -56,9 +56,9 @@ pub struct DeviceSummaryAnswer {
     /// What is free beside blocks.
     pub external_free_bytes: Option<u64>,
     /// What was freed, and waits for a stream.
-    pub pending_free_bytes: u64,
+    pub pending_free_bytes: Option<u64>,
     /// In how many blocks.
-    pub pending_free_blocks: u64,
+    pub pending_free_blocks: Option<u64>,
     /// Segments without any block: what emptying the cache would give back.
     pub releasable_bytes: Option<u64>,
     /// What each private pool holds, the largest first.
@@ -145,8 +145,8 @@ pub struct PoolAnswer {
     pub allocated_bytes: u64,
     /// In how many blocks.
     pub allocated_blocks: u64,
-    /// What the program asked for, of that.
-    pub requested_bytes: u64,
+    /// What the program asked for, of that; null: not every block says it.
+    pub requested_bytes: Option<u64>,
     /// What was freed, and waits for a stream.
     pub pending_free_bytes: u64,
     /// What no block has.
@@ -166,8 +166,8 @@ pub struct OutOfMemoryAnswer {
     pub seconds_since: &'static str,
     /// What was asked for.
     pub requested_bytes: u64,
-    /// What the device had left.
-    pub device_free_bytes: u64,
+    /// What the device had left; null: nobody says.
+    pub device_free_bytes: Option<u64>,
     /// What was live.
     pub live_bytes: u64,
     /// How far off that may be.
@@ -227,6 +227,8 @@ impl DeviceSummary {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         // A heap's blocks lie in no segments: what is said of those has no meaning there.
         let of_segments = |number: u64| self.tells_reserved.then_some(number);
+        // A file without segments does not say what is held.
+        let of_held = |number: i64| self.tells_held.then_some(number);
         // Of what a PyTorch program could not keep nothing is said.
         let is_ours = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
@@ -248,20 +250,23 @@ impl DeviceSummary {
             reserved_bytes: of_segments(held.reserved),
             reserved_peak_bytes: of_segments(self.reserved_peak.bytes),
             resident_bytes: self.resident_bytes,
-            allocated_bytes,
-            allocated_blocks,
-            requested_bytes: if self.tells_reserved { signed(held.requested) } else { allocated_bytes },
-            active_bytes: allocated_bytes.saturating_add_unsigned(held.pending),
+            allocated_bytes: of_held(allocated_bytes),
+            allocated_blocks: of_held(allocated_blocks),
+            requested_bytes: match self.tells_reserved {
+                true => held.requested().map(signed),
+                false => of_held(allocated_bytes),
+            },
+            active_bytes: of_held(allocated_bytes.saturating_add_unsigned(held.pending)),
             estimated,
             inactive_bytes: of_segments(held.inactive),
             inactive_split_bytes: of_segments(held.inactive_split),
             largest_inactive_bytes: of_segments(held.largest_inactive),
             largest_inactive_split_bytes: of_segments(held.largest_inactive_split),
             fragmentation: self.tells_reserved.then(|| held.fragmentation()),
-            internal_free_bytes: of_segments(held.rounding()),
+            internal_free_bytes: held.rounding().and_then(of_segments),
             external_free_bytes: of_segments(held.inactive),
-            pending_free_bytes: held.pending,
-            pending_free_blocks: held.pending_blocks,
+            pending_free_bytes: self.tells_held.then_some(held.pending),
+            pending_free_blocks: self.tells_held.then_some(held.pending_blocks),
             releasable_bytes: of_segments(held.free_segment_bytes),
             private_pools: self.tells_reserved.then(pools),
             events: self.events,
@@ -301,7 +306,7 @@ fn pool(&((first, second), held): &((u64, u64), Held)) -> PoolAnswer {
         reserved_bytes: held.reserved,
         allocated_bytes: held.allocated,
         allocated_blocks: held.blocks,
-        requested_bytes: held.requested,
+        requested_bytes: held.requested(),
         pending_free_bytes: held.pending,
         inactive_bytes: held.inactive,
     }

@@ -12,7 +12,7 @@ use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{Net, net};
 use super::ownership::{Owners, Rules};
-use super::reserved::{ReservedPeak, tells_reserved};
+use super::reserved::{ReservedPeak, tells_held, tells_reserved};
 use super::top::rows::Sorter;
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
@@ -40,6 +40,8 @@ pub struct DeviceSummary {
     pub is_host: bool,
     /// Whether the file says what an allocator reserved for it; else what is said of segments has no meaning.
     pub tells_reserved: bool,
+    /// Whether the file says what is held at the end: PyTorch's files may have events alone.
+    pub tells_held: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
     /// What it holds at the end.
@@ -141,8 +143,8 @@ pub struct Oom {
     pub since: Since,
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// Free bytes of the device.
-    pub device_free_bytes: u64,
+    /// Free bytes of the device, if they are known.
+    pub device_free_bytes: Option<u64>,
     /// Blocks that were live then.
     pub live: Sum,
 }
@@ -246,6 +248,7 @@ fn summary_of(
         device_name: snapshot.device_name(device),
         is_host: is_heap,
         tells_reserved: tells_reserved(snapshot, device),
+        tells_held: tells_held(snapshot, device),
         is_pinned: snapshot.is_pinned(device),
         net: net(snapshot, device).filter(|_| held.estimated),
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),

@@ -115,9 +115,9 @@ impl DeviceSummary {
             // Memory that stays is mostly meant to: half as pressing as the peak it makes.
             things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
         }
-        if held.rounding() > 0 && self.tells_reserved {
-            let text = format!("{} were added by rounding", human_bytes(held.rounding()));
-            things.push((held.rounding() as f64 / whole, LookAt::Rounding, text));
+        if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.tells_reserved) {
+            let text = format!("{} were added by rounding", human_bytes(rounding));
+            things.push((rounding as f64 / whole, LookAt::Rounding, text));
         }
         if held.pending > 0 {
             let text = format!("{} wait for other streams before they are free", human_bytes(held.pending));
@@ -169,20 +169,27 @@ impl fmt::Display for DeviceSummary {
 
 impl DeviceSummary {
     fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
-        if !self.tells_reserved {
+        if !self.tells_held {
+            let text = "unknown, as are reserved bytes and fragmentation: the file has no segments";
+            line("Allocated", text.to_owned())?;
+            self.peak(line)?
+        } else if !self.tells_reserved {
             self.heap(line)?
         } else {
             self.segments(line)?
         }
         let bytes = human_bytes;
         for oom in &self.ooms {
+            let free = oom
+                .device_free_bytes
+                .map(|free| format!("{} free on the device, ", bytes(free)))
+                .unwrap_or_default();
             line(
                 "Out of memory",
                 format!(
-                    "event {}: {} asked for, {} free on the device, {} live in {}",
+                    "event {}: {} asked for, {free}{} live in {}",
                     oom.event,
                     bytes(oom.requested_bytes),
-                    bytes(oom.device_free_bytes),
                     oom.live.bytes_error.as_bytes(oom.live.bytes),
                     oom.live.blocks_error.as_counted(oom.live.blocks, "block")
                 ),
@@ -222,8 +229,7 @@ impl DeviceSummary {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
-            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases, and numbers without them may lack what \
-                        was not picked";
+            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases";
             line("", text.to_owned())?;
         }
         for contradiction in self.contradictions() {
@@ -326,12 +332,17 @@ impl DeviceSummary {
         let blocks = |number| counted(number, "block");
         line(
             "Allocated",
-            format!(
-                "{} in {}; {} requested",
-                bytes(held.allocated),
-                blocks(held.blocks),
-                bytes(held.requested)
-            ),
+            match held.requested() {
+                Some(requested) => {
+                    format!(
+                        "{} in {}; {} requested",
+                        bytes(held.allocated),
+                        blocks(held.blocks),
+                        bytes(requested)
+                    )
+                }
+                None => format!("{} in {}", bytes(held.allocated), blocks(held.blocks)),
+            },
         )?;
         let pending = match held.pending_blocks {
             0 => "no frees pending".to_owned(),
@@ -357,11 +368,16 @@ impl DeviceSummary {
         line("Fragmentation", format!("{}, {words}", human_share(held.fragmentation())))?;
         line(
             "Free",
-            format!(
-                "{} inside of blocks (rounding), {} outside",
-                bytes(held.rounding()),
-                bytes(held.inactive)
-            ),
+            match held.rounding() {
+                Some(rounding) => {
+                    format!(
+                        "{} inside of blocks (rounding), {} outside",
+                        bytes(rounding),
+                        bytes(held.inactive)
+                    )
+                }
+                None => format!("{} outside of blocks", bytes(held.inactive)),
+            },
         )?;
         self.private_pools(line)?;
         self.peak(line)?;

@@ -317,6 +317,18 @@ pub struct Totals {
     pub count_error: Estimate,
 }
 
+impl Totals {
+    fn exact(allocated_bytes: u64, count: u64) -> Self {
+        Self {
+            allocated_bytes,
+            count,
+            estimated: false,
+            bytes_error: Estimate::exact(allocated_bytes as f64),
+            count_error: Estimate::exact(count as f64),
+        }
+    }
+}
+
 /// The ranking of one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

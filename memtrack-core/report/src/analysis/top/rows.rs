@@ -14,6 +14,7 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::frees::Frees;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
+use crate::analysis::net::counted_at_end;
 use crate::analysis::ownership::{Owned, Owners, plain, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
@@ -345,6 +346,14 @@ impl<'a> Sorter<'a> {
         })
     }
 
+    /// Where one row is all there is, and scopes could have made others, the exact totals are its sums.
+    fn whole_is(&mut self, totals: &Totals) {
+        if let ([sums], By::Operator | By::Module | By::Phase) = (&mut self.sums[..], self.by) {
+            (sums.allocated_bytes, sums.blocks) = (totals.allocated_bytes, totals.count as f64);
+            (sums.is_exact, sums.estimated) = (true, false);
+        }
+    }
+
     /// The rows in the order of their places.
     pub(in crate::analysis) fn in_places(self, precision: &Precision) -> Vec<TopRow> {
         let mut rows = self.named(usize::MAX, 0, precision, None);
@@ -554,6 +563,9 @@ pub(super) fn rank(
             sorter.sums[row].trend.gone(lifetime);
         }
     }
+    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
+    let statistics =
+        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     totals.count = blocks.round() as u64;
     totals.bytes_error = precision.bytes(&all_bytes);
     totals.count_error = precision.blocks(&all_blocks);
@@ -571,13 +583,23 @@ pub(super) fn rank(
         attribution.annotated = exact.annotated;
         attribution_errors[Source::Annotated as usize] = Estimate::exact(exact.annotated as f64);
         let [allocated_bytes, count] = exact.total;
-        totals = Totals {
-            allocated_bytes,
-            count,
-            estimated: false,
-            bytes_error: Estimate::exact(allocated_bytes as f64),
-            count_error: Estimate::exact(count as f64),
-        };
+        totals = Totals::exact(allocated_bytes, count);
+    }
+    let counted = match options.at {
+        // The recorder counts every block of a heap, also those of which only a sample is recorded.
+        None => counted_in_all(&statistics).filter(|_| estimated && exact.is_none()),
+        Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
+        Some(_) => None,
+    };
+    if let Some([bytes, count]) = counted {
+        totals = Totals::exact(bytes, count);
+    }
+    if options.at.is_none() && !totals.estimated {
+        sorter.whole_is(&totals);
+        if attribution.annotated == 0 && attribution.named_from_stacks == 0 {
+            attribution.unattributed = totals.allocated_bytes;
+            attribution_errors[Source::Unattributed as usize] = totals.bytes_error;
+        }
     }
     // Sums of scopes bring rows of their own, but only where no moment was asked for.
     let shown = if span.is_some() { shown } else { usize::MAX };
@@ -590,9 +612,6 @@ pub(super) fn rank(
     }
     let killed = exact.as_ref().and(snapshot.scope_sums.as_ref()).filter(|_| !snapshot.meta.complete);
     let sums_at_seconds = killed.map(|sums| snapshot.clock.seconds_since_start(sums.ticks));
-    let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
-    let statistics =
-        statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     TopReport {
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
@@ -616,13 +635,19 @@ pub(super) fn rank(
         peak_place,
         has_addresses: snapshot.pytorch.is_none(),
         statistics,
-        sample_threshold_bytes: snapshot.meta.sample_threshold_bytes,
+        sample_threshold_bytes: if estimated { snapshot.meta.sample_threshold_bytes } else { 0 },
         sample_mean_bytes: snapshot.meta.sample_mean_bytes,
         sample_block_bytes: snapshot.meta.sample_block_bytes,
         budget: snapshot.meta.budget,
         sampling: snapshot.sampling.filter(|_| snapshot.is_heap(device)),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
     }
+}
+
+/// All that was allocated, where the recorder counted it and the trace has lost nothing of it.
+fn counted_in_all(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
+    let is_whole = statistics.counted && statistics.dropped == 0;
+    is_whole.then_some([statistics.allocated_bytes, statistics.allocations])
 }
 
 /// The texts with the most bytes, the largest first.

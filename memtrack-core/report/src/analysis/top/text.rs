@@ -235,7 +235,8 @@ impl TopReport {
             );
         }
         // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
-        let attributed = self.by == By::Operator || self.attribution.unattributed < total;
+        let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
+        let attributed = self.by == By::Operator || named > 0;
         if attributed
             && matches!(self.by, By::Operator | By::Module | By::Stack | By::Phase | By::Line | By::Python)
         {
@@ -293,11 +294,7 @@ impl TopReport {
         );
         if self.detection_limit_bytes > 0 {
             let limit = human_bytes(self.detection_limit_bytes);
-            let _ = writeln!(
-                text,
-                "Of rows without ± and < no sample was picked: they may lack up to {limit} in such blocks, and rows with less \
-                 may be missing"
-            );
+            let _ = writeln!(text, "Rows with less than {limit} in such blocks may be missing");
         }
     }
 
@@ -311,7 +308,10 @@ impl TopReport {
                 let widest = human_bytes(widest);
                 let more = match self.sample_block_bytes {
                     0 => String::new(),
-                    bytes => format!(" (each counts for {} more)", human_bytes(bytes)),
+                    bytes => format!(
+                        " (for this a block counts as {} larger than it is, so that tiny ones are picked too)",
+                        human_bytes(bytes)
+                    ),
                 };
                 format!(
                     "at worst one per {widest} on average{more}, where each would take {budget} of the time"

@@ -1,8 +1,8 @@
 //! Fills what every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
 
-use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
+use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
-use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot, Value};
+use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot};
 use std::collections::BTreeMap;
 
 /// Fills the tables of an otherwise complete snapshot.
@@ -43,9 +43,10 @@ pub(crate) fn fill(snapshot: &mut Snapshot) {
                 b"active_pending_free" | b"active_awaiting_free" => true,
                 _ => continue,
             };
-            let asked = if blocks.has(block, Key::RequestedSize) { Key::RequestedSize } else { Key::Size };
-            let (size_bytes, stack) = tenant(snapshot, &pytorch, block)
-                .unwrap_or((blocks.number(block, asked), blocks.stack(block, Key::Frames)));
+            let tenant = pytorch.tenant(&snapshot.strings, block);
+            let stack = tenant.map_or(blocks.stack(block, Key::Frames), |tenant| tenant.stack);
+            let requested = pytorch.requested_bytes(&snapshot.strings, block);
+            let size_bytes = requested.unwrap_or(blocks.number(block, Key::Size));
             snapshot.blocks.push(LiveBlock {
                 device,
                 address: blocks.number(block, Key::Address),
@@ -61,26 +62,6 @@ pub(crate) fn fill(snapshot: &mut Snapshot) {
     }
     snapshot.devices = devices.into_values().collect();
     snapshot.pytorch = Some(pytorch);
-}
-
-/// The requested bytes and the stack of a block whose tenants are listed, as PyTorch did up to 2.0: of one in use the
-/// first is the live one.
-fn tenant(snapshot: &Snapshot, pytorch: &PyTorch, block: usize) -> Option<(u64, StackId)> {
-    if pytorch.blocks.has(block, Key::Frames) {
-        return None;
-    }
-    let Value::List(tenants) = pytorch.blocks.odd_under(block, Key::History)? else { return None };
-    let Value::Dict(entries) = tenants.first()? else { return None };
-    let (mut size_bytes, mut stack) = (None, StackId::NONE);
-    for (key, value) in entries.iter() {
-        let Value::Str(key) = key else { continue };
-        match (snapshot.strings.bytes(*key), value) {
-            (b"real_size", value) => size_bytes = value.as_i128().and_then(|bytes| u64::try_from(bytes).ok()),
-            (b"frames", Value::Stack(frames)) => stack = *frames,
-            _ => {}
-        }
-    }
-    Some((size_bytes?, stack))
 }
 
 /// The device of a segment; one that has none is of device 0.

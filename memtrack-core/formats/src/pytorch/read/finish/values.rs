@@ -5,7 +5,7 @@ use crate::pytorch::read::fold::rows::{Folder, Table};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
-use memtrack_model::snapshot::pytorch::event_value_at as value_at;
+use memtrack_model::snapshot::pytorch::{Key, event_value_at as value_at};
 use memtrack_model::snapshot::{FrameId, StringId, Value};
 use std::sync::Arc;
 
@@ -71,11 +71,20 @@ impl Folder {
             }
         }
         self.made.insert(value, None);
-        let items = match tag {
+        let mut items = match tag {
             cell::TUPLE => heap.tuple_items(value).to_vec(),
             cell::DICT => without_duplicates(heap.body(value)),
             _ => heap.body(value).to_vec(),
         };
+        if tag == cell::DICT {
+            // Frames may be a tuple wherever they stand.
+            let frames = Cell::new(cell::STR, Key::Frames.id().0.into());
+            for [key, value] in items.as_chunks_mut::<2>().0 {
+                if *key == frames && value.tag() == cell::TUPLE && self.stack(heap, *value)?.is_some() {
+                    *value = self.listed(heap, *value)?.unwrap_or(*value);
+                }
+            }
+        }
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             values.push(self.value(heap, item, depth + 1)?);

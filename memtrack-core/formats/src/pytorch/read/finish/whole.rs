@@ -3,6 +3,7 @@
 
 use crate::LoadError;
 use crate::pickle::PickleErrorKind;
+use crate::pytorch::read::finish::misplaced;
 use crate::pytorch::read::finish::order::Order;
 use crate::pytorch::read::fold::again::Again;
 use crate::pytorch::read::fold::rows::{Folder, Table};
@@ -80,18 +81,19 @@ impl Finish {
                 match (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten() {
                     Some(Key::Segments) => Part::Segments,
                     Some(Key::DeviceTraces) => Part::DeviceTraces,
-                    Some(Key::HostSegments) if value.tag() == cell::LIST => {
+                    Some(Key::HostSegments) if value != Cell::NONE => {
                         self.segments(value, "host_segments")?;
                         Part::HostSegments
                     }
-                    Some(Key::HostTraces) if value.tag() == cell::LIST => {
+                    Some(Key::HostTraces) if value != Cell::NONE => {
+                        let value = self.list(value, "host_traces")?;
                         let start = self.order.len();
                         self.trace(value, "host_traces")?;
                         self.pytorch.host_trace = start..self.order.len();
                         Part::HostTraces
                     }
-                    Some(Key::ExternalAnnotations) if self.is_list_of_dictionaries(value) => {
-                        for annotation in self.heap.body(value).to_vec() {
+                    Some(Key::ExternalAnnotations) if self.are_dictionaries(value) => {
+                        for annotation in self.items(value, "external_annotations")? {
                             let items = self.heap.body(annotation).to_vec();
                             self.folder.record(Table::Annotations, &mut self.heap, &items)?;
                         }
@@ -105,29 +107,31 @@ impl Finish {
         Ok(())
     }
 
-    fn is_list_of_dictionaries(&self, list: Cell) -> bool {
+    fn are_dictionaries(&mut self, list: Cell) -> bool {
+        let Ok(list) = self.list(list, "") else { return false };
         let plain = |item: &Cell| {
             item.tag() == cell::DICT
                 && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET | cell::EMPTY)
         };
-        list.tag() == cell::LIST
-            && self.heap.containers[list.row()].tag() != cell::STACK
-            && self.heap.body(list).iter().all(plain)
+        self.heap.containers[list.row()].tag() != cell::STACK && self.heap.body(list).iter().all(plain)
     }
 
-    /// The items of a list, or of a tuple, that stands at `path`.
-    fn items(&self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
-        if list.tag() == cell::TUPLE {
-            return Ok(self.heap.tuple_items(list).to_vec());
+    /// What must be a list, or a tuple, that stands at `path`: Python iterates over both.
+    fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
+        match self.folder.listed(&mut self.heap, list)? {
+            Some(list) => Ok(list),
+            None => Err(shape(path, self.name(list), "a list")),
         }
+    }
+
+    /// Its items.
+    fn items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
+        let list = self.list(list, path)?;
         self.checked(list, path).map(<[Cell]>::to_vec)
     }
 
-    /// The same without a copy.
+    /// The same of a list, without a copy.
     fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
-        if list.tag() != cell::LIST {
-            return Err(shape(path, self.name(list), "a list"));
-        }
         match self.heap.containers[list.row()].tag() {
             cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
                 Err(shape(path, "a list of frames", "something else"))
@@ -145,6 +149,8 @@ impl Finish {
             }
             let items = self.heap.body(segment).to_vec();
             let row = self.folder.record(Table::Segments, &mut self.heap, &items)?;
+            misplaced::in_segment(&self.folder.sorts, row)
+                .map_err(|found| found.at(&format!("{path}[{index}]")))?;
             self.place_blocks(row);
         }
         Ok(())
@@ -172,6 +178,7 @@ impl Finish {
         let mut again = Again::default();
         for (device, list) in lists.into_iter().enumerate() {
             let path = format!("device_traces[{device}]");
+            let list = self.list(list, &path)?;
             again.see(list, self.checked(list, &path)?.len())?;
             let start = self.order.len();
             self.trace(list, &path)?;
@@ -196,6 +203,8 @@ impl Finish {
                 return Err(shape(&format!("{path}[{index}]"), found, "an event"));
             }
             if !self.folder.skips_events {
+                misplaced::in_event(&self.folder.sorts, folded.row())
+                    .map_err(|found| found.at(&format!("{path}[{index}]")))?;
                 self.order.push(folded.payload() as u32);
             }
         }
@@ -266,6 +275,6 @@ fn clock(events: &EventTable) -> Clock {
     Clock::of_microseconds(events.ticks.iter().min().copied().unwrap_or(0))
 }
 
-fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
+pub(super) fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
     Refusal::Shape(LoadError::Shape { path: path.to_owned(), found, wanted })
 }

@@ -31,16 +31,35 @@ impl Again {
     }
 }
 
+/// The lists that tuples became.
+pub(crate) type Listed = HashMap<Cell, Cell, foldhash::fast::FixedState>;
+
 /// The rows of blocks that were read, by their lists.
 pub(crate) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
 
 impl Folder {
+    /// The list that a list or tuple is: Python iterates over both. A tuple that stands in several places becomes one
+    /// list. `None` for anything else.
+    #[cold]
+    pub(crate) fn listed(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<Cell>, PickleErrorKind> {
+        match list.tag() {
+            cell::LIST => return Ok(Some(list)),
+            cell::TUPLE => {}
+            _ => return Ok(None),
+        }
+        if let Some(&made) = self.listed.get(&list) {
+            return Ok(Some(made));
+        }
+        let (made, items) = (heap.container(cell::LIST), heap.tuple_items(list).to_vec());
+        heap.extend(made, &items)?;
+        self.listed.insert(list, made);
+        Ok(Some(made))
+    }
+
     /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
     /// that several segments share has its rows once.
     pub(crate) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
-        if list.tag() != cell::LIST {
-            return Ok(None);
-        }
+        let Some(list) = self.listed(heap, list)? else { return Ok(None) };
         if let Some(&packed) = self.block_lists.get(&list) {
             self.blocks_again += packed & u64::from(u32::MAX);
             few(self.blocks_again, "blocks in lists that several segments share")?;

@@ -49,7 +49,7 @@ impl Folder {
                 Some(Key::Frames) => {
                     match self.stack(heap, value)? {
                         Some(stack) => event.stack = stack,
-                        None => self.keep(heap, &mut fields, place, value)?,
+                        None => self.keep(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
@@ -57,7 +57,7 @@ impl Folder {
                     let name = StringId(value.payload() as u32);
                     match (value.tag() == cell::STR).then(|| action_of(name)).flatten() {
                         Some(action) => event.action = action,
-                        None => self.keep(heap, &mut fields, place, value)?,
+                        None => self.keep(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
@@ -70,7 +70,7 @@ impl Folder {
                 Some(number) => *target = number,
                 None => {
                     *target = known.and_then(|key| nearest(heap, key, value)).unwrap_or(*target);
-                    self.keep(heap, &mut fields, place, value)?;
+                    self.keep(heap, &mut fields, place, [key, value])?;
                 }
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
-use crate::pytorch::read::fold::again::BlockLists;
+use crate::pytorch::read::fold::again::{BlockLists, Listed};
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};
 use crate::pytorch::read::fold::shapes::{Sort, without_duplicates};
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -68,6 +68,7 @@ pub(crate) struct Folder {
     /// Values made from containers, `None` while one is being made.
     pub(crate) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(crate) block_lists: BlockLists,
+    pub(crate) listed: Listed,
     /// Blocks in lists that were met again.
     pub(crate) blocks_again: u64,
     /// The file is JSON, which has no tuples.
@@ -164,10 +165,11 @@ impl Folder {
         heap: &mut Heap,
         fields: &mut Fields,
         place: usize,
-        [key, value]: [Cell; 2],
+        pair: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
+        let [key, value] = pair;
         let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
-        let Some(key) = known else { return self.keep(heap, fields, place, value) };
+        let Some(key) = known else { return self.keep(heap, fields, place, pair) };
         let tag = value.tag();
         let fits = match key.kind() {
             Kind::Unsigned => unsigned(heap, value),
@@ -186,7 +188,7 @@ impl Folder {
         if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
             fields.columns.push((key, near));
         }
-        self.keep(heap, fields, place, value)
+        self.keep(heap, fields, place, pair)
     }
 
     /// Keeps a value beside its record.
@@ -195,8 +197,11 @@ impl Folder {
         heap: &mut Heap,
         fields: &mut Fields,
         place: usize,
-        value: Cell,
+        [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
+        // Tenants are iterated over too.
+        let tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
+        let value = if tuple { self.listed(heap, value)?.unwrap_or(value) } else { value };
         let value = self.value(heap, value, 0)?;
         let place = u16::try_from(place)
             .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
@@ -232,7 +237,7 @@ impl Folder {
     /// Bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
-        let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64;
+        let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64 + self.listed.capacity() * 24;
         tables
             + self.stacks.used_bytes()
             + self.loose.used_bytes()

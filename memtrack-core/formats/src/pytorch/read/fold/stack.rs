@@ -25,11 +25,16 @@ impl Folder {
         Ok(Cell::new(cell::FRAME, row.into()))
     }
 
-    /// The stack that a list of frames is; `None` when it is no list, or holds something else.
+    /// The stack that a list or tuple of frames is; `None` when it is neither, or holds something else.
     #[inline]
-    pub(crate) fn stack(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<StackId>, PickleErrorKind> {
+    pub(crate) fn stack(
+        &mut self,
+        heap: &mut Heap,
+        mut list: Cell,
+    ) -> Result<Option<StackId>, PickleErrorKind> {
         if list.tag() != cell::LIST {
-            return Ok(None);
+            let Some(listed) = self.listed(heap, list)? else { return Ok(None) };
+            list = listed;
         }
         match heap.containers[list.row()].tag() {
             cell::STACK => {
