@@ -50,7 +50,7 @@ fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
 fn an_oom_with_an_address_too_shows_what_was_free() {
     let events =
         [event("alloc", 4096, 512, json!({})), event("oom", 77, 8 << 20, json!({"device_free": 3_145_728}))];
-    assert_eq!(snapshot(&events).oom_free_bytes(1), 3 << 20);
+    assert_eq!(snapshot(&events).oom_free_bytes(1), Some(3 << 20));
     let trace = run(&events, "trace", &[]);
     assert!(trace.contains("raise OutOfMemoryError # 8.0MiB requested, 3.0MiB free in CUDA"), "{trace}");
     let trace: Value = serde_json::from_str(&run(&events, "trace", &["--json"])).unwrap();
@@ -59,7 +59,7 @@ fn an_oom_with_an_address_too_shows_what_was_free() {
     assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
     // Nothing of it is lost.
     let again = read(&write(&snapshot(&events), Vec::new(), Format::Pickle).unwrap());
-    assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (3 << 20, 77));
+    assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (Some(3 << 20), 77));
 }
 
 #[test]
