@@ -10,8 +10,8 @@ fn run(whole: &Value, verb: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 fn device(whole: &Value, verb: &str) -> Value {
-    let (_, text) = run(whole, verb, &["--json"]);
-    serde_json::from_str::<Value>(&text).unwrap()["devices"][0].clone()
+    let output = piped(&[verb, "-", "--json"], whole.to_string().as_bytes());
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()["devices"][0].clone()
 }
 
 fn event(action: &str, more: Value) -> Value {

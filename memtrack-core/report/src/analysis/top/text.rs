@@ -208,6 +208,10 @@ impl TopReport {
         let part = |bytes: u64, source: Source| {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
+            if bytes == 0 && !error.is_exact() {
+                // Nothing of it was recorded, so there is no share to tell either.
+                return error.as_bytes(bytes);
+            }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
