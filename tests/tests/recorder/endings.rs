@@ -177,7 +177,8 @@ fn reports_devices_without_number() {
     }
     eprintln!("the program goes on");
     drop(memtrack_core::stop());
-    memtrack_core::start_monitor();
+    // It is not said again.
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
     drop(memtrack_core::stop());
 }
 
