@@ -7,6 +7,7 @@ mod budget;
 mod counting;
 mod cpu_time;
 mod followed;
+pub(crate) mod high;
 pub mod reserve;
 mod resident;
 mod sampler;
@@ -279,11 +280,13 @@ pub fn own_bytes() -> i64 {
 pub(crate) fn forget_samples() {
     followed::clear();
     budget::begin();
+    high::clear();
 }
 
-/// In the child of a fork: files are the parent's.
+/// In the child of a fork: files are the parent's, and so are the sums so far.
 pub(crate) fn reset_after_fork() {
     followed::reset_after_fork();
+    high::clear();
 }
 
 /// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of
@@ -497,5 +500,22 @@ fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     let own = hook.thread.own();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
     let counting = &hook.thread.state.counting;
-    own.sampler.recorded(counting, is_small, own.newest_ticks.get(), blocks);
+    let stamp = own.newest_ticks.get();
+    if high::is_on() {
+        look(flags, is_small, stamp, blocks);
+    }
+    own.sampler.recorded(counting, is_small, stamp, blocks);
+}
+
+/// Looks how much is live, after a block was recorded with that stamp as the thread's last of `blocks`.
+#[inline(never)]
+fn look(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
+    /// Of the small blocks of a thread that records all of its own, every so many are enough.
+    const ONE_IN: u64 = 8;
+    if flags.contains(EventFlags::SAMPLED) {
+        // That it is looked now follows from the block's being picked: what was live before it does not.
+        high::look(stamp - 1);
+    } else if !is_small || blocks.is_multiple_of(ONE_IN) {
+        high::look(stamp);
+    }
 }

@@ -7,6 +7,7 @@
 use super::Counting;
 use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
 use super::cpu_time::thread_cpu_ns;
+use super::high;
 use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
 use memtrack_model::event::EventFlags;
 use std::sync::atomic::Ordering;
@@ -130,7 +131,12 @@ impl Sampler {
         counting.set_left(0);
         match self.account.as_ref().map(|account| account.ledger.class()) {
             Some(class) => self.change(counting, class),
-            None => counting.set_left(self.gap()),
+            None => {
+                if self.mean_bytes > 0 {
+                    high::begin();
+                }
+                counting.set_left(self.gap());
+            }
         }
     }
 
@@ -179,6 +185,9 @@ impl Sampler {
     /// an exponential distribution does not remember.
     fn change(&mut self, counting: &Counting, class: u8) {
         let mean_bytes = interval(class);
+        if mean_bytes > 0 {
+            high::begin();
+        }
         let left = counting.left();
         if let Some(account) = &mut self.account {
             account.count_bytes(left);

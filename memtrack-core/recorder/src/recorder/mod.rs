@@ -57,6 +57,7 @@ pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
+pub(crate) use living::{Bounds, bounds};
 pub use marks::mark;
 pub use mine::scope_changed;
 pub(crate) use mine::without_hook;
@@ -68,7 +69,7 @@ pub use pace::Pace;
 pub use settings::set_own_code;
 pub use settings::{sample_threshold_bytes, sampling, session as session_number};
 pub(crate) use thread_names::name_of as name_of_thread;
-pub use threads::{DEVICE_SLOTS, device_of, slot_of, sums};
+pub use threads::{DEVICE_SLOTS, device_of, slot_of, sums, sums_seen};
 pub(crate) use threads::{ThreadState, states};
 pub use totals::Sums;
 
