@@ -153,6 +153,7 @@ impl Stays {
                 low: each(growth.low),
                 high: each(growth.high),
                 bound: each(growth.bound),
+                counted: false,
             },
             held_bytes: held_bytes[steady.from - usize::from(periods.are_between)..].to_vec(),
             age,

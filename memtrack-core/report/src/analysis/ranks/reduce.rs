@@ -7,11 +7,13 @@ use super::digest::{
 use super::name::RankName;
 use super::steps::{Step, steps};
 use crate::analysis::attribution::Attributor;
-use crate::analysis::estimate::{Precision, Sum};
-use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use crate::analysis::moment::Moment;
+use crate::analysis::net::net;
 use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
+use crate::analysis::peak::Peak;
 use crate::analysis::reserved::{reserved_after, tells_reserved};
 use crate::analysis::top::rows::Sorter;
 use crate::analysis::top::{By, TopOptions, TopRow};
@@ -144,8 +146,11 @@ fn of_device(
     let tells_reserved = tells_reserved(snapshot, device);
     let cuts = Cuts { begin: time.begin, end: time.end, steps: time.steps, bins: options.bins };
     let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
-    let (peak_row, reserved_most) =
-        (curve.requested.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
+    let highest = Peak::of(snapshot, device, &lifetimes);
+    if highest.estimated {
+        curve.requested.lower_to(highest.error.high);
+    }
+    let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
     // There are many more lifetimes than are live at any moment: they are looked through once.
     let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
     for lifetime in &lifetimes {
@@ -179,8 +184,16 @@ fn of_device(
     };
     let reserved = reserved_most.map(|(most, row)| moment(row, &at_reserved, Some(most), symbols));
     let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
-    let peak = moment(peak_row, &both(&at_peak), reserved_at_peak, symbols);
+    let peak = MomentDigest {
+        requested_bytes: highest.bytes,
+        error: highest.error,
+        seconds: highest.seconds,
+        ..moment(peak_row, &both(&at_peak), reserved_at_peak, symbols)
+    };
     let end = both(&at_end);
+    // Counted, where the recorder did.
+    let held = net(snapshot, device).filter(|_| is_estimate(snapshot, device, &lifetimes));
+    let held = held.and_then(|net| u64::try_from(net.bytes).ok());
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
     let step = |(at, step): (usize, &Step)| {
         let (peak_requested_bytes, end_requested_bytes) = curve.requested.steps[at];
@@ -206,8 +219,8 @@ fn of_device(
         peak,
         reserved,
         end: EndDigest {
-            requested_bytes: end.bytes,
-            error: precision.bytes(&end.sum),
+            requested_bytes: held.unwrap_or(end.bytes),
+            error: held.map_or_else(|| precision.bytes(&end.sum), |bytes| Estimate::exact(bytes as f64)),
             blocks: end.blocks.round() as u64,
             allocated_bytes: allocated_at_end(snapshot, device),
             reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
