@@ -22,7 +22,7 @@ pub use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::Sampler;
 pub use sampler::{LoneSampler, Rules};
 
-use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
+use crate::recorder::{Hook, Inside, Mine, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -369,7 +369,7 @@ fn not_only_counted(block: *mut u8, size_bytes: u64) {
         let Some(mine) = without_hook() else { return first_small(block, size_bytes) };
         match mine.own().sampler.picks(&mine.state.counting, size_bytes, session_number()) {
             Some(picked) => flags = picked,
-            None => return mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes),
+            None => return only_counted(mine, size_bytes),
         }
     }
     if let Some(hook) = Hook::enter() {
@@ -392,7 +392,17 @@ fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
     if let Some(flags) = hook.thread.own().sampler.picks(counting, size_bytes, session_number()) {
         allocated(hook, block, size_bytes, flags);
     } else {
-        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+        only_counted(hook.thread, size_bytes);
+    }
+}
+
+/// A small block that was not picked; at times it is looked then how much is live.
+#[inline(always)]
+fn only_counted(mine: Mine, size_bytes: u64) {
+    mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    let own = mine.own();
+    if own.sampler.takes_look() {
+        high::look_after(own.newest_ticks.get());
     }
 }
 

@@ -60,7 +60,7 @@ pub use hooks::{Freed, Hook, Inside};
 pub(crate) use living::{Bounds, bounds};
 pub use marks::mark;
 pub use mine::scope_changed;
-pub(crate) use mine::without_hook;
+pub(crate) use mine::{Mine, without_hook};
 pub(crate) use of_caller::{begin_accounts, loaded_binaries};
 pub use of_caller::{clock_so_far, stack_here, stacks_so_far};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
