@@ -89,6 +89,7 @@ mod tests {
             low: low as f64,
             high: high as f64,
             bound: high as f64,
+            counted: false,
         };
         Amount::new(value, error)
     }
