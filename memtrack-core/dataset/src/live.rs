@@ -35,7 +35,7 @@ pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
     let ordinals = snapshot.ordinals();
     for device in snapshot.device_ids() {
         let lifetimes = lifetimes(snapshot, device);
-        let peak = Peak::of(snapshot, &lifetimes).row;
+        let peak = Peak::of(snapshot, device, &lifetimes).row;
         let mut add = |moment: &str, is_live: &dyn Fn(&Lifetime) -> bool| {
             let mut by_stack: BTreeMap<StackId, Sum> = BTreeMap::new();
             for lifetime in lifetimes.iter().filter(|one| is_live(one)) {

@@ -80,7 +80,7 @@ impl Usage {
         let precision = Precision::of(snapshot, device, &lifetimes);
         let origins = Origins::of(snapshot, &lifetimes);
         let after = |moment: &Moment| match moment {
-            Moment::Peak => Peak::of(snapshot, &lifetimes).row,
+            Moment::Peak => Peak::of(snapshot, device, &lifetimes).row,
             moment => moment.row(),
         };
         let after: Vec<Option<usize>> = moments.iter().map(after).collect();

@@ -30,6 +30,8 @@ pub(super) const STATISTICS: Kind = *b"STAT";
 pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
+/// How high the heap rose, as the recorder counted.
+pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
 /// What did not fit the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// What the program reported of its operators.

@@ -182,6 +182,9 @@ impl State {
             chunk::SAMPLING => {
                 snapshot.sampling = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }
+            chunk::COUNTED_PEAK => {
+                snapshot.counted_peak = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
+            }
             chunk::OPERATORS => {
                 let (left_out, piece) = payload::take_operators(raw)?;
                 snapshot.operators.left_out = left_out;

@@ -36,6 +36,7 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.clock(snapshot.clock.last)?;
     writer.driver(&snapshot.driver)?;
     writer.sampling(snapshot.sampling.as_ref())?;
+    writer.counted_peak(snapshot.counted_peak.as_ref())?;
     writer.folded(&snapshot.folded)?;
     if let Some(sums) = &snapshot.scope_sums {
         writer.scope_sums(sums)?;

@@ -9,8 +9,8 @@ use super::varint::put;
 use super::{FORMAT_VERSION, MAGIC};
 use memtrack_model::event::{Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
-    DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module, OperatorLog,
-    Sampling, Scope, ScopeSums, Segment, Thread,
+    CountedPeak, DeviceStatistics, DriverReading, Folded, KnownNames, LiveBlock, Marks, Meta, Module,
+    OperatorLog, Sampling, Scope, ScopeSums, Segment, Thread,
 };
 use std::io::{self, Write};
 
@@ -191,6 +191,18 @@ impl<W: Write> RecordingWriter<W> {
     pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
         if let Some(sampling) = sampling {
             self.json(chunk::SAMPLING, sampling)?;
+        }
+        self.hand_over()
+    }
+
+    /// Writes how high the host heap rose, as the recorder counted. Of several calls the last counts; nothing is written for
+    /// `None`.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn counted_peak(&mut self, peak: Option<&CountedPeak>) -> io::Result<()> {
+        if let Some(peak) = peak {
+            self.json(chunk::COUNTED_PEAK, peak)?;
         }
         self.hand_over()
     }

@@ -105,12 +105,13 @@ fn is_known(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
-    /// The standard error, in the number's unit; 0 where there was no sample.
+    /// The standard error, in the number's unit; 0 where there was no sample, and of a peak that was counted.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth in 95 of 100 cases.
+    /// The lower end of the interval that holds the truth in 95 of 100 cases. Of a peak while small blocks were sampled: what was
+    /// counted, so that the peak is not below it for certain.
     pub low: i64,
-    /// Its upper end.
-    pub high: i64,
+    /// Its upper end. Of a peak that was counted: what it is not above for certain; null where nobody knows.
+    pub high: Option<i64>,
 }
 
 /// A name, or why there is none. Texts in brackets, which reports for people show in place of a name, are no names.

@@ -5,7 +5,7 @@
 use super::series::{Levels, Series, mib};
 use super::{Mark, TrackerStats};
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums};
+use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums, sums_seen};
 use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
 use memtrack_recorder::{host, reentry};
 use std::collections::VecDeque;
@@ -147,7 +147,7 @@ impl State {
     /// Allocated, active and reserved bytes of a device since the session began.
     fn levels(&self, device: DeviceId) -> Levels {
         let Some(slot) = slot_of(device) else { return Levels { allocated: 0, active: 0, reserved: 0 } };
-        let sums = sums(slot).since(&self.zero[slot]);
+        let sums = sums_seen(slot).since(&self.zero[slot]);
         let (allocated, active) = (sums.allocated(), sums.active());
         let reserved = if device.is_host() {
             host::resident_bytes_lately() as i64

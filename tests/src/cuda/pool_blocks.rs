@@ -22,7 +22,7 @@ pub fn blocks() {
     let now = snapshot();
     assert_eq!(held(&now, DEVICE), ((3 << 20) + 1000, SEGMENT + 1000));
     // The segment never was memory in use, not even before the first report.
-    assert_eq!(Peak::of(&now, &lifetimes(&now, DEVICE)).bytes, (3 << 20) + 1000);
+    assert_eq!(Peak::of(&now, DEVICE, &lifetimes(&now, DEVICE)).bytes, (3 << 20) + 1000);
     let counts = now.devices[0];
     assert_eq!(counts.allocated_bytes - counts.freed_bytes, (3 << 20) + 1000);
     assert_eq!(counts.reserved_bytes, SEGMENT + 1000);

@@ -71,7 +71,7 @@ fn compare(path: &Path, before: &HashMap<u64, Category>, confusion: &mut Confusi
     let device = snapshot.device_ids()[0];
     let mut symbols = Symbolizer::of(&snapshot);
     let blocks = BlockCategories::read_by(&snapshot, &mut symbols, device, |rule| rule != Rule::Given);
-    let peak = Peak::of(&snapshot, &blocks.lifetimes);
+    let peak = Peak::of(&snapshot, device, &blocks.lifetimes);
     let details = &snapshot.pytorch.as_deref().unwrap().events;
     let mut measured = Measured::default();
     for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {

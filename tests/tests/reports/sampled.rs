@@ -7,7 +7,9 @@ use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
-use memtrack_core::snapshot::{DeviceStatistics, Folded, Sampling, ScopeSum, ScopeSums, Snapshot};
+use memtrack_core::snapshot::{
+    CountedPeak, DeviceStatistics, Folded, Sampling, ScopeSum, ScopeSums, Snapshot,
+};
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{event, live, scoped};
 use memtrack_tests::verbs::{json, run, text};
@@ -80,7 +82,7 @@ fn saved(folder: &tempfile::TempDir, name: &str, snapshot: &Snapshot) -> PathBuf
 #[test]
 fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
     let recording = recording();
-    let expected = Peak::of(&recording, &lifetimes(&recording, HOST));
+    let expected = Peak::of(&recording, HOST, &lifetimes(&recording, HOST));
     let folder = tempfile::tempdir().unwrap();
     let path = saved(&folder, "a.pickle", &recording);
     let file = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
@@ -134,7 +136,7 @@ fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
         }
     }
     assert!(samples > 100);
-    let found = Peak::of(&file, &lifetimes(&file, DeviceId(0)));
+    let found = Peak::of(&file, DeviceId(0), &lifetimes(&file, DeviceId(0)));
     assert_eq!(found.bytes, expected.bytes);
     let held: u64 =
         (0..pytorch.segments.len()).map(|row| pytorch.segments.number(row, Key::AllocatedSize)).sum();
@@ -150,13 +152,30 @@ fn reports_are_the_same_whatever_the_file() {
 }
 
 fn assert_same_reports(lossy: bool) {
-    let recording = recorded(lossy);
+    let mut recording = recorded(lossy);
+    assert_same(&recording, lossy);
+    // Microseconds, which is what PyTorch's form can tell.
+    recording.counted_peak = Some(CountedPeak {
+        ticks: 1_200_000,
+        bytes: 7_000_000,
+        most_bytes: 8_000_000,
+        since_ticks: 3_000,
+        until_ticks: 2_000_000,
+        events_before: None,
+    });
+    assert_same(&recording, lossy);
+    // The rest was cut off.
+    recording.counted_peak.as_mut().unwrap().until_ticks = 1_300_000;
+    assert_same(&recording, lossy);
+}
+
+fn assert_same(recording: &Snapshot, lossy: bool) {
     let folder = tempfile::tempdir().unwrap();
-    let original = saved(&folder, "a.memtrack", &recording);
-    let pickle = saved(&folder, "a.pickle", &recording);
+    let original = saved(&folder, "a.memtrack", recording);
+    let pickle = saved(&folder, "a.pickle", recording);
     let again = Snapshot::open(&pickle, LoadOptions::default()).unwrap().snapshot;
     let others = [
-        saved(&folder, "a.json", &recording),
+        saved(&folder, "a.json", recording),
         saved(&folder, "again.pickle", &again),
         saved(&folder, "again.memtrack", &again),
         pickle,

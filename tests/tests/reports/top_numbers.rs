@@ -145,11 +145,11 @@ fn a_block_stops_counting_when_its_free_is_requested() {
         snapshot.events.push(&event);
     }
     snapshot.blocks = vec![live(&event(30, Action::Alloc, 0x2000, 90))];
-    let peak = Peak::of(&snapshot, &lifetimes(&snapshot, HOST));
+    let peak = Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST));
     assert_eq!((peak.bytes, peak.row), (100, Some(0)));
     // Still pending at the end: requested before the window, so not live in it.
     snapshot.blocks.push(LiveBlock { pending_free: true, ..live(&event(1, Action::Alloc, 0x7000, 5000)) });
-    assert_eq!(Peak::of(&snapshot, &lifetimes(&snapshot, HOST)).bytes, 100);
+    assert_eq!(Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST)).bytes, 100);
 }
 
 #[test]

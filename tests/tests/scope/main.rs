@@ -9,6 +9,7 @@ pub mod macros_safe;
 mod macros_unsafe;
 mod nesting;
 mod off;
+mod peaks;
 mod refusals;
 mod sums;
 mod tensors;

@@ -116,7 +116,7 @@ impl<'a> Course<'a> {
             origin_of,
             device,
             name: snapshot.device_name(device),
-            peak: Peak::of(snapshot, &lifetimes),
+            peak: Peak::of(snapshot, device, &lifetimes),
             estimated: is_estimate(snapshot, device, &lifetimes),
             lifetimes,
             rows,

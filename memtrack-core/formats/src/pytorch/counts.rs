@@ -2,13 +2,14 @@
 //! devices is the heap of the process, how it was sampled, the exact counts, and what did not fit the recorder's tables.
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
 //! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
+//! `.counted_peak` is one too, if it was counted how high the heap rose; its times are microseconds after the start.
 //! `.incomplete` is present if the recording was not ended.
 
 use super::convert::LARGEST;
 use super::settings::{of_memtrack, read_record, record};
 use super::{Key, StringInterner};
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::{Clock, DeviceStatistics, Folded, Meta, Snapshot, Value};
+use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 /// The rule by which a heap was sampled.
@@ -21,6 +22,42 @@ struct Sampling {
     budget: f64,
 }
 
+/// How high the heap rose: [`CountedPeak`], with the moments as times and as numbers of the events before them.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct High {
+    bytes: u64,
+    most_bytes: u64,
+    after_us: u64,
+    since_us: u64,
+    until_us: u64,
+    events: u64,
+    since_events: u64,
+    until_events: u64,
+}
+
+impl High {
+    fn of(peak: &CountedPeak, start: u64) -> Option<Self> {
+        let [events, since_events, until_events] = peak.events_before?;
+        let [after_us, since_us, until_us] =
+            [peak.ticks, peak.since_ticks, peak.until_ticks].map(|ticks| ticks.saturating_sub(start));
+        let (bytes, most_bytes) = (peak.bytes, peak.most_bytes);
+        Some(Self { bytes, most_bytes, after_us, since_us, until_us, events, since_events, until_events })
+    }
+
+    fn peak(&self, start: u64) -> CountedPeak {
+        let ticks = |after: u64| start.saturating_add(after);
+        CountedPeak {
+            ticks: ticks(self.after_us),
+            bytes: self.bytes,
+            most_bytes: self.most_bytes,
+            since_ticks: ticks(self.since_us),
+            until_ticks: ticks(self.until_us),
+            events_before: Some([self.events, self.since_events, self.until_events]),
+        }
+    }
+}
+
 /// Everything here that is known of a recording, `to` which it was converted, by the names of the settings.
 pub(super) fn values(
     from: &Snapshot,
@@ -28,8 +65,9 @@ pub(super) fn values(
     heap: Option<DeviceId>,
     start_us: Option<u64>,
     strings: &mut StringInterner,
-) -> [(&'static str, Option<Value>); 7] {
+) -> [(&'static str, Option<Value>); 8] {
     let number = |number: u64| Value::integer(number.min(LARGEST).into());
+    let high = to.counted_peak.zip(start_us).and_then(|(peak, start)| High::of(&peak, start));
     let is_folded = from.folded != Folded::default();
     [
         ("start_us", start_us.map(number)),
@@ -37,6 +75,7 @@ pub(super) fn values(
         ("heap", heap.map(|heap| number(heap.0.into()))),
         ("sampling", sampling(&from.meta, strings)),
         ("sampled", from.sampling.as_ref().map(|sampling| record(sampling, LARGEST, strings))),
+        ("counted_peak", high.map(|high| record(&high, LARGEST, strings))),
         ("folded", is_folded.then(|| record(&from.folded, LARGEST, strings))),
         ("counts", counts(&to.devices, strings)),
     ]
@@ -89,9 +128,12 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
     // A start behind an event is none.
     let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
+    let high = part("counted_peak").and_then(|value| read_record::<High>(value, strings));
     pytorch.heap = heap.map(DeviceId);
+    snapshot.counted_peak = None;
     if let Some(start) = start {
         pytorch.start_us = Some(start);
+        snapshot.counted_peak = high.filter(|_| heap.is_some()).map(|high| high.peak(start));
         snapshot.clock = Clock::of_microseconds(start);
     }
 }

@@ -64,6 +64,28 @@ pub struct Sampling {
     pub spent_seconds: f64,
 }
 
+/// How high a heap rose whose small blocks were only counted, by the sums that the recorder looked at from time to time. All
+/// bytes are what was handed out since recording began less what was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct CountedPeak {
+    /// When the most was seen: after the events that are stamped up to these ticks.
+    pub ticks: u64,
+    /// What was live then at least; exact where one thread allocates.
+    pub bytes: u64,
+    /// No more than this was ever live between [`Self::since_ticks`] and [`Self::until_ticks`].
+    pub most_bytes: u64,
+    /// When it was looked first: before, every block was recorded.
+    pub since_ticks: u64,
+    /// When it was looked last.
+    pub until_ticks: u64,
+    /// In PyTorch's form, whose ticks are too coarse: how many events of the heap's trace come before the three moments, in the
+    /// order of the fields above.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub events_before: Option<[u64; 3]>,
+}
+
 /// What did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

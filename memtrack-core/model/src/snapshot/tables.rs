@@ -2,8 +2,9 @@
 
 use super::pytorch::PyTorch;
 use super::{
-    DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable, KnownNames, LiveBlock,
-    Marks, NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums, Segment, StringTable,
+    CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable,
+    KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums,
+    Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::sync::OnceLock;
@@ -49,6 +50,8 @@ pub struct Snapshot {
     pub driver: Vec<DriverReading>,
     /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
     pub sampling: Option<Sampling>,
+    /// How high the host heap rose, as the recorder counted; `None` where it recorded every block, or did not count.
+    pub counted_peak: Option<CountedPeak>,
     /// What did not fit into the recorder's tables.
     pub folded: Folded,
     /// The operators that the program reported, with their tensors.

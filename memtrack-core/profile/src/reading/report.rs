@@ -243,7 +243,7 @@ impl CategoryReading {
     ) -> Self {
         let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
         let row_of = |at: ReadingAt| match at {
-            ReadingAt::Peak => Peak::of(snapshot, &blocks.lifetimes).row,
+            ReadingAt::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
             ReadingAt::End => snapshot.events.rows_of(device).last(),
             ReadingAt::Seconds(moment) => {
                 snapshot.events.rows_of(device).take_while(|&row| seconds(row) <= moment).last()

@@ -7,6 +7,7 @@ mod budget;
 mod counting;
 mod cpu_time;
 mod followed;
+pub(crate) mod high;
 pub mod reserve;
 mod resident;
 mod sampler;
@@ -21,7 +22,7 @@ pub use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::Sampler;
 pub use sampler::{LoneSampler, Rules};
 
-use crate::recorder::{Hook, Inside, sample_threshold_bytes, session_number, without_hook};
+use crate::recorder::{Hook, Inside, Mine, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -280,11 +281,13 @@ pub fn own_bytes() -> i64 {
 pub(crate) fn forget_samples() {
     followed::clear();
     budget::begin();
+    high::clear();
 }
 
-/// In the child of a fork: files are the parent's.
+/// In the child of a fork: files are the parent's, and so are the sums so far.
 pub(crate) fn reset_after_fork() {
     followed::reset_after_fork();
+    high::clear();
 }
 
 /// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of
@@ -367,7 +370,7 @@ fn not_only_counted(block: *mut u8, size_bytes: u64) {
         let Some(mine) = without_hook() else { return first_small(block, size_bytes) };
         match mine.own().sampler.picks(&mine.state.counting, size_bytes, session_number()) {
             Some(picked) => flags = picked,
-            None => return mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes),
+            None => return only_counted(mine, size_bytes),
         }
     }
     if let Some(hook) = Hook::enter() {
@@ -390,7 +393,17 @@ fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
     if let Some(flags) = hook.thread.own().sampler.picks(counting, size_bytes, session_number()) {
         allocated(hook, block, size_bytes, flags);
     } else {
-        hook.thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+        only_counted(hook.thread, size_bytes);
+    }
+}
+
+/// A small block that was not picked; at times it is looked then how much is live.
+#[inline(always)]
+fn only_counted(mine: Mine, size_bytes: u64) {
+    mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    let own = mine.own();
+    if own.sampler.takes_look() {
+        high::look_after(own.newest_ticks.get());
     }
 }
 
@@ -498,5 +511,22 @@ fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     let own = hook.thread.own();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
     let counting = &hook.thread.state.counting;
-    own.sampler.recorded(counting, is_small, own.newest_ticks.get(), blocks);
+    let stamp = own.newest_ticks.get();
+    if high::is_on() {
+        look(flags, is_small, stamp, blocks);
+    }
+    own.sampler.recorded(counting, is_small, stamp, blocks);
+}
+
+/// Looks how much is live, after a block was recorded with that stamp as the thread's last of `blocks`.
+#[inline(never)]
+fn look(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
+    /// Of the small blocks of a thread that records all of its own, every so many are enough.
+    const ONE_IN: u64 = 8;
+    if flags.contains(EventFlags::SAMPLED) {
+        // That it is looked now follows from the block's being picked: what was live before it does not.
+        high::look(stamp - 1);
+    } else if !is_small || blocks.is_multiple_of(ONE_IN) {
+        high::look(stamp);
+    }
 }

@@ -7,6 +7,7 @@
 use super::Counting;
 use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
 use super::cpu_time::thread_cpu_ns;
+use super::high;
 use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
 use memtrack_model::event::EventFlags;
 use std::sync::atomic::Ordering;
@@ -41,6 +42,11 @@ pub struct Sampler {
     /// What the events of picked blocks say.
     flags: EventFlags,
     random: u64,
+    /// What of the gap is left after the countdown: a gap is counted down in pieces, after each of which it is looked how much is
+    /// live ([`high`]), so that nothing can have come and gone unseen for long.
+    beyond: i64,
+    /// A piece has ended.
+    looks: bool,
     /// With a budget only.
     account: Option<Account>,
 }
@@ -86,7 +92,7 @@ impl Sampler {
     /// The same with a seed of the caller's.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { session: 0, mean_bytes: 0, flags, random: seed, account: None }
+        Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, looks: false, account: None }
     }
 
     /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
@@ -96,10 +102,37 @@ impl Sampler {
             self.renew(counting, session);
         }
         counting.set_left(counting.left_after(size_bytes));
-        if counting.left() > 0 {
+        if counting.left() > 0 || self.beyond > 0 && self.has_more(counting) {
             return None;
         }
         Some(self.hit(counting))
+    }
+
+    /// A piece of the gap has ended. Whether something is left of the gap nevertheless.
+    #[cold]
+    fn has_more(&mut self, counting: &Counting) -> bool {
+        let left = self.left(counting);
+        self.set_left(counting, left);
+        self.looks = left > 0;
+        self.looks
+    }
+
+    /// Whether it is to be looked, once, how much is live: after a block that was not picked.
+    #[inline(always)]
+    pub(super) fn takes_look(&mut self) -> bool {
+        std::mem::take(&mut self.looks)
+    }
+
+    /// What is left of the gap.
+    fn left(&self, counting: &Counting) -> i64 {
+        counting.left() + self.beyond
+    }
+
+    /// So much is left of the gap, in pieces of its mean.
+    fn set_left(&mut self, counting: &Counting, bytes: i64) {
+        let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
+        counting.set_left(piece);
+        self.beyond = bytes - piece;
     }
 
     /// A session began, or it is the thread's first block in it.
@@ -127,10 +160,16 @@ impl Sampler {
         self.mean_bytes = rules.mean_bytes;
         counting.set_block_bytes(sample_block_bytes(rules.budget));
         self.account = (rules.budget > 0.0).then(|| Account::new(rules));
-        counting.set_left(0);
+        self.set_left(counting, 0);
         match self.account.as_ref().map(|account| account.ledger.class()) {
             Some(class) => self.change(counting, class),
-            None => counting.set_left(self.gap()),
+            None => {
+                if self.mean_bytes > 0 {
+                    high::begin();
+                }
+                let gap = self.gap();
+                self.set_left(counting, gap);
+            }
         }
     }
 
@@ -138,10 +177,11 @@ impl Sampler {
     #[inline(never)]
     fn hit(&mut self, counting: &Counting) -> EventFlags {
         let flags = self.flags;
-        let consumed = counting.left();
-        counting.set_left(if self.mean_bytes == 0 { 0 } else { self.gap() });
+        let consumed = self.left(counting);
+        let gap = if self.mean_bytes == 0 { 0 } else { self.gap() };
+        self.set_left(counting, gap);
         if let Some(account) = &mut self.account {
-            account.picks(consumed, counting.left(), self.random);
+            account.picks(consumed, gap, self.random);
         }
         flags
     }
@@ -149,9 +189,10 @@ impl Sampler {
     /// A block was recorded, picked or large, with that stamp; the thread has allocated `blocks` so far.
     #[inline(always)]
     pub(super) fn recorded(&mut self, counting: &Counting, is_small: bool, stamp: u64, blocks: u64) {
+        let left = self.left(counting);
         let Some(account) = &mut self.account else { return };
         if account.recorded(is_small, stamp) {
-            let class = account.settle(counting.left(), blocks);
+            let class = account.settle(left, blocks);
             self.change(counting, class);
         }
     }
@@ -179,14 +220,17 @@ impl Sampler {
     /// an exponential distribution does not remember.
     fn change(&mut self, counting: &Counting, class: u8) {
         let mean_bytes = interval(class);
-        let left = counting.left();
+        if mean_bytes > 0 {
+            high::begin();
+        }
+        let left = self.left(counting);
         if let Some(account) = &mut self.account {
             account.count_bytes(left);
         }
         if mean_bytes == self.mean_bytes && left > 0 {
             return;
         }
-        counting.set_left(match (self.mean_bytes, mean_bytes) {
+        let left = match (self.mean_bytes, mean_bytes) {
             (_, 0) => 0,
             (before, _) if before > 0 && left > 0 => {
                 (left as f64 * (mean_bytes as f64 / before as f64)).ceil() as i64
@@ -195,14 +239,15 @@ impl Sampler {
                 self.mean_bytes = mean_bytes;
                 self.gap()
             }
-        });
+        };
         self.mean_bytes = mean_bytes;
+        self.set_left(counting, left);
         self.flags = match class {
             0 => EventFlags::default(),
             class => EventFlags::SAMPLED.with_interval_class(class),
         };
         if let Some(account) = &mut self.account {
-            account.bytes_set = counting.left();
+            account.bytes_set = left;
         }
     }
 
@@ -425,7 +470,7 @@ mod tests {
             bytes += block % 500 + sampler.counting.block_bytes();
         }
         let account = sampler.sampler.account.as_ref().expect("it has a budget");
-        let pending = (account.bytes_set - sampler.counting.left()) as u64;
+        let pending = (account.bytes_set - sampler.sampler.left(&sampler.counting)) as u64;
         assert_eq!(account.small_bytes + pending, bytes);
     }
 }

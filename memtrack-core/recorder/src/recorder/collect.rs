@@ -86,6 +86,7 @@ impl Recorder {
         let since = settings::start_ticks();
         let sums: [Sums; DEVICE_SLOTS] =
             std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
+        let counted_peak = host::high::so_far(moment);
         let scope_sums = scope_sums::all();
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
@@ -133,6 +134,7 @@ impl Recorder {
             scope_sums: Some(scope_sums),
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
+            counted_peak,
             folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
             operators,
             marks,

@@ -76,6 +76,43 @@ pub fn sums(slot: usize) -> Option<Sums> {
     })
 }
 
+/// What all threads have handed out and given back in a slot, in bytes, in a form that allows for strict statements though
+/// threads go on meanwhile: what was given back is read `first`, then what was handed out, then what was given back `last`. So at a
+/// moment between no less was out than what was handed out less what was given back `last`; and until this is read again, no
+/// more than what will have been handed out by then less what was given back `first`. `None` while threads come or go.
+pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
+    let before = CHANGES.load(Ordering::Acquire);
+    if !before.is_multiple_of(2) {
+        return None;
+    }
+    let living = &LIVING[..COUNT.load(Ordering::Relaxed)];
+    // SAFETY: null, or a state, which is never freed.
+    let living = || living.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    let all = |part: fn(&Totals) -> u64| {
+        let sum =
+            living().fold(part(&ENDED[slot]), |sum, state| sum.wrapping_add(part(&state.slots[slot].totals)));
+        fence(Ordering::Acquire);
+        sum
+    };
+    let bounds = Bounds {
+        freed_first: all(Totals::freed_bytes),
+        allocated: all(Totals::allocated_bytes),
+        freed_last: all(Totals::freed_bytes),
+        threads: living().count() as u64,
+    };
+    (CHANGES.load(Ordering::Relaxed) == before).then_some(bounds)
+}
+
+/// What [`bounds`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) freed_first: u64,
+    pub(crate) allocated: u64,
+    pub(crate) freed_last: u64,
+    /// How many threads live.
+    pub(crate) threads: u64,
+}
+
 /// In the child of a fork: all states are the parent's.
 pub(super) fn reset_after_fork() {
     COUNT.store(0, Ordering::Relaxed);

@@ -128,7 +128,8 @@ impl Due {
         if sums.rows == self.written {
             return;
         }
-        recorder.with_stream(|stream| stream.attempt(|stream| stream.scope_sums(&sums)));
+        let peak = crate::host::high::so_far(clock::ticks());
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.sums(&sums, peak.as_ref())));
         self.written = sums.rows;
     }
 }

@@ -109,6 +109,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
         count_children();
     }
     let baseline = Baseline::now();
+    crate::host::high::begins_with(&baseline.sums[0]);
     #[cfg(feature = "cuda")]
     recorder.readings.begin(&baseline.sums);
     *session = Some(Session::new(options.clone(), baseline));

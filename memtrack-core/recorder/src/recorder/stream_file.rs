@@ -9,7 +9,9 @@ use crate::stack::capture::modules_generation;
 use memtrack_file::part::Part;
 use memtrack_file::{RecordingWriter, replay};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
-use memtrack_model::snapshot::{DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread};
+use memtrack_model::snapshot::{
+    CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread,
+};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
@@ -143,6 +145,7 @@ impl Stream {
         writer.clock(snapshot.clock.last)?;
         writer.driver(&snapshot.driver)?;
         writer.sampling(snapshot.sampling.as_ref())?;
+        writer.counted_peak(snapshot.counted_peak.as_ref())?;
         writer.folded(&snapshot.folded)?;
         if let Some(sums) = &snapshot.scope_sums {
             writer.scope_sums(sums)?;
@@ -155,10 +158,11 @@ impl Stream {
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
-    /// Appends what each scope has allocated so far.
-    pub(super) fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
+    /// Appends what each scope has allocated so far, and how high the heap rose.
+    pub(super) fn sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
-        self.writer.scope_sums(sums)
+        self.writer.scope_sums(sums)?;
+        self.writer.counted_peak(peak)
     }
 
     /// Appends the moments that were marked meanwhile.

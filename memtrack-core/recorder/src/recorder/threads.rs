@@ -9,7 +9,7 @@ use super::living;
 use super::mine;
 use super::scope_sums;
 use super::totals::{Sums, Totals};
-use crate::host::{Counting, Sampler};
+use crate::host::{Counting, Sampler, high};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -228,6 +228,14 @@ pub fn sums(slot: usize) -> Sums {
         states().for_each(|state| state.slots[slot].totals.add_to(&mut sums));
         sums
     })
+}
+
+/// The same for who asks again and again, as a tracker does: of a heap whose blocks are only counted, the highest is kept.
+pub fn sums_seen(slot: usize) -> Sums {
+    if slot_of(DeviceId::HOST) == Some(slot) {
+        high::look_now();
+    }
+    sums(slot)
 }
 
 /// In the child of a fork: the states belong to the parent's threads.

@@ -130,6 +130,18 @@ impl Totals {
         self.allocations.load(Ordering::Relaxed)
     }
 
+    /// Bytes handed out so far.
+    #[inline(always)]
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes given back so far.
+    #[inline(always)]
+    pub(super) fn freed_bytes(&self) -> u64 {
+        self.freed_bytes.load(Ordering::Relaxed)
+    }
+
     /// A block was given back.
     #[inline(always)]
     pub(crate) fn count_free(&self, size_bytes: u64) {

@@ -1,6 +1,7 @@
 //! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
 //! is that of [`top`](super::top); this adds the moment and the complete stacks.
 
+use super::estimate::Estimate;
 use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
 use super::reserved::{ReservedPeak, reserved_after, tells_reserved};
@@ -52,9 +53,11 @@ pub struct AtPeak {
     pub seconds: Option<f64>,
     /// What the seconds are counted from.
     pub since: Since,
-    /// Requested bytes that were live then.
+    /// Requested bytes that were live then; of the requested ones of a sampled heap, the [`Peak`](super::peak::Peak)'s.
     pub requested_bytes: u64,
-    /// Whether sampled blocks were among them, which makes the number an estimate.
+    /// How far off they may be.
+    pub error: Estimate,
+    /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
@@ -107,14 +110,17 @@ impl AtPeak {
             top_with(snapshot, symbols, By::Category, device, &options)
         });
         let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
+        let (is_peak, totals) = (of == PeakOf::Requested, live.totals);
+        let ticks = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
             of,
             event: row.map(before),
-            seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            seconds: if is_peak { live.peak.seconds } else { row.map(ticks) },
             since: snapshot.seconds_since(),
-            requested_bytes: live.totals.allocated_bytes,
-            estimated: live.totals.estimated,
+            requested_bytes: if is_peak { live.peak.bytes } else { totals.allocated_bytes },
+            error: if is_peak { live.peak.error } else { totals.bytes_error },
+            estimated: if is_peak { live.peak.estimated } else { totals.estimated },
             reserved_bytes: if tells_reserved(snapshot, device) {
                 reserved_after(snapshot, device, row)
             } else {
@@ -153,7 +159,7 @@ impl AtPeak {
                 seconds: self.seconds,
                 seconds_since: self.since.name(),
                 requested_bytes: self.requested_bytes,
-                requested_bytes_error: self.live.totals.bytes_error.answer(),
+                requested_bytes_error: self.error.answer(),
                 estimated: self.estimated,
                 // A heap reserves nothing.
                 reserved_bytes: (!self.live.is_host).then_some(self.reserved_bytes),
@@ -195,11 +201,11 @@ pub struct HighestAnswer {
     pub seconds: Option<f64>,
     /// What the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Requested bytes that were live then.
+    /// Requested bytes that were live then; while small blocks were sampled, what the recorder counted: the peak is not lower.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// How far off they may be: between its ends is the highest that was live, at whichever moment.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether sampled blocks were among them.
+    /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes then; null for a heap, which reserves nothing.
     pub reserved_bytes: Option<u64>,
@@ -234,14 +240,15 @@ impl AtPeak {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
-        let (of, requested) = (self.of.name(), live.totals.bytes_error.as_bytes(self.requested_bytes));
+        let (of, requested) = (self.of.name(), self.error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
         if self.reserved_bytes > 0 && !live.is_host {
             write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
         }
         match (self.event, self.seconds) {
             (Some(event), Some(seconds)) => {
-                writeln!(f, ", after event {event}, {}", self.since.moment(seconds))?;
+                let counted = if self.error.counted { "counted " } else { "" };
+                writeln!(f, ", {counted}after event {event}, {}", self.since.moment(seconds))?;
             }
             _ => writeln!(f, ", before the first event")?,
         }

@@ -59,11 +59,12 @@ impl Change {
             format!("{sign}{}", human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX)))
         };
         let (by, estimate) = (self.by(), self.estimate());
-        if self.is_exact() || by == 0 || estimate.standard_error == 0.0 {
+        let counted = self.before.error.counted || self.after.error.counted;
+        if self.is_exact() || !counted && (by == 0 || estimate.standard_error == 0.0) {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
-        if off > MOST_ERROR {
+        if counted || off > MOST_ERROR {
             // The number itself says little; where it lies says more.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
         }
@@ -88,6 +89,7 @@ mod tests {
             low: low as f64,
             high: high as f64,
             bound: high as f64,
+            counted: false,
         };
         Amount::new(value, error)
     }

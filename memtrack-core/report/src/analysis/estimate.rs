@@ -34,12 +34,21 @@ pub struct Estimate {
     pub high: f64,
     /// The truth is below this in 95 of 100 cases.
     pub bound: f64,
+    /// Whether the lower end was counted, and not estimated: so much there was for certain, and [`Self::value`] is no more than
+    /// that. The upper end is not exceeded for certain either; it is infinite where nobody knows it.
+    pub counted: bool,
 }
 
 impl Estimate {
     /// An exact number.
     pub const fn exact(value: f64) -> Self {
-        Self { value, standard_error: 0.0, low: value, high: value, bound: value }
+        Self { value, standard_error: 0.0, low: value, high: value, bound: value, counted: false }
+    }
+
+    /// A number of which it was counted that it is not below `low`, and known that it is not above `high`.
+    pub(super) const fn between(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low };
+        Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
     }
 
     /// Whether the number is exact.
@@ -49,7 +58,7 @@ impl Estimate {
 
     /// The same, where it is known that the number is not below `least`.
     pub(super) fn at_least(self, least: f64) -> Self {
-        let Self { value, standard_error, low, high, bound } = self;
+        let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
             true => Self::exact(least),
             false => Self {
@@ -58,6 +67,7 @@ impl Estimate {
                 low: low.max(least),
                 high,
                 bound: bound.max(least),
+                counted: counted && low >= least,
             },
         }
     }
@@ -93,6 +103,7 @@ impl Estimate {
             low: value - below(self).hypot(down),
             high,
             bound,
+            counted: false,
         }
     }
 
@@ -104,7 +115,8 @@ impl Estimate {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`.
+    /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`; what was
+    /// counted as `at least 2.8 MiB, at most 3.1 MiB`.
     pub fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
@@ -114,6 +126,27 @@ impl Estimate {
             }
             Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
             Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+            Shown::Ends => self.between_ends(),
+        }
+    }
+
+    /// The ends of the interval, in words. In short, where the numbers look alike, it is that number.
+    fn between_ends(&self) -> String {
+        let low = human_bytes(self.low.floor() as u64);
+        if self.high.is_infinite() {
+            return format!("at least {low}");
+        }
+        let high = human_bytes(self.high.ceil() as u64);
+        if low == high { low } else { format!("at least {low}, at most {high}") }
+    }
+
+    /// The number as bytes of which it matters that they are not fewer: as [`Self::as_bytes`], but with a lower limit in place of
+    /// an upper one.
+    #[cfg(feature = "compare")]
+    pub(super) fn as_bytes_from(&self, bytes: u64) -> String {
+        match self.percent() {
+            Shown::Bound | Shown::Ends => format!("at least {}", human_bytes(self.low.floor() as u64)),
+            _ => self.as_bytes(bytes),
         }
     }
 
@@ -160,7 +193,7 @@ impl Estimate {
                 let off = (self.high - self.value).max(self.value - self.low);
                 format!("{} ± {percent} %", digits(self.value, off))
             }
-            Shown::Bound => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
+            Shown::Bound | Shown::Ends => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
         }
     }
 
@@ -178,6 +211,7 @@ impl Estimate {
         let error = self.relative_error();
         match error {
             _ if self.is_exact() => Shown::Exact,
+            _ if self.counted || self.high.is_infinite() => Shown::Ends,
             _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
             _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
             _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
@@ -189,7 +223,7 @@ impl Estimate {
         (!self.is_exact()).then(|| ErrorAnswer {
             standard_error: self.standard_error,
             low: self.low.floor() as i64,
-            high: self.high.ceil() as i64,
+            high: self.high.is_finite().then(|| self.high.ceil() as i64),
         })
     }
 }
@@ -199,6 +233,8 @@ enum Shown {
     /// So many percent.
     Error(String),
     Bound,
+    /// Both ends of the interval.
+    Ends,
 }
 
 /// A sum over blocks, some of which are samples, while it grows.
@@ -225,6 +261,18 @@ impl Sum {
         }
     }
 
+    /// Takes such a block out again.
+    pub(super) fn take_out(&mut self, amount: f64, weight: f64) {
+        let value = amount * weight;
+        self.recorded -= amount;
+        self.value -= value;
+        if weight > 1.0 {
+            // What is left of nothing may be less than nothing.
+            self.sampled = (self.sampled - value).max(0.0);
+            self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
+        }
+    }
+
     /// What the sum comes to.
     pub fn value(&self) -> f64 {
         self.value
@@ -244,6 +292,11 @@ impl Sum {
     /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded;
     /// both are 0 where every block was.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
+        self.estimate_within(next, unrecorded, TWO_SIDED)
+    }
+
+    /// The same with other ends of the interval: so many standard deviations of the normal distribution from its middle.
+    fn estimate_within(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
         }
@@ -252,8 +305,8 @@ impl Sum {
         // What a sample of this row adds on average.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
-        let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -TWO_SIDED);
-        let high = gamma(sampled + next / 2.0, variance + next * next / 2.0, TWO_SIDED);
+        let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
+        let high = gamma(sampled + next / 2.0, variance + next * next / 2.0, deviations);
         let bound = gamma(sampled + next, variance + next * next, ONE_SIDED);
         let most = self.recorded + unrecorded;
         let at_most = |limit: f64| (certain + limit).min(most).max(self.value);
@@ -263,8 +316,18 @@ impl Sum {
             low: (certain + low).max(self.recorded).min(self.value),
             high: at_most(high),
             bound: at_most(bound),
+            counted: false,
         }
     }
+}
+
+/// How many standard deviations of a normal distribution leave `share` of it beyond them on one side: a bound from above, by
+/// one percent at most (Abramowitz and Stegun, 26.2.23).
+fn deviations_beyond(share: f64) -> f64 {
+    let t = (-2.0 * share.ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - above / below + 4.5e-4
 }
 
 /// The value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in standard
@@ -302,11 +365,6 @@ impl Precision {
             precision.unrecorded_blocks = precision.unrecorded_blocks.min(blocks as f64);
         }
         precision
-    }
-
-    /// The same for a device of which it is not known which one it is: it lacks blocks where there are samples.
-    pub(super) fn of_some_device(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Self {
-        Self::of_samples(snapshot, false, lifetimes)
     }
 
     fn of_samples(snapshot: &Snapshot, lacks: bool, lifetimes: &[Lifetime]) -> Self {
@@ -350,6 +408,16 @@ impl Precision {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
+    /// A sum of bytes that is one of so many: all their intervals together hold the truth in 95 of 100 cases.
+    pub(super) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
+        sum.estimate_within(self.next_bytes, self.unrecorded_bytes, deviations)
+    }
+
+    /// The deviations for [`Self::bytes_of_many`] where there are `count` of them.
+    pub(super) fn deviations_of_many(count: usize) -> f64 {
+        deviations_beyond(0.025 / count.max(1) as f64)
+    }
+
     /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every
     /// block was recorded.
     pub(super) fn detection_limit_bytes(&self) -> u64 {
@@ -390,14 +458,21 @@ mod tests {
     #[test]
     fn an_error_above_a_half_is_shown_as_a_bound() {
         let shown = |low: f64, value: f64, high: f64| {
-            let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high };
+            let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false };
             (estimate.as_bytes(value as u64), estimate.as_count(value as u64))
         };
         assert_eq!(Estimate::exact(23_456.0).as_count(23_456), "23,456");
         assert_eq!(shown(22_500.0, 23_456.0, 24_400.0), ("22.9 KiB ± 4 %".into(), "23,500 ± 4 %".into()));
         assert_eq!(shown(23_450.0, 23_456.0, 23_460.0).0, "22.9 KiB ± 0.1 %");
         assert_eq!(shown(400.0, 1000.0, 2048.0), ("< 2.0 KiB".into(), "< 2,200".into()));
-        let bound = Estimate { value: 1000.0, standard_error: 1.0, low: 400.0, high: 2048.0, bound: 2000.0 };
+        let bound = Estimate {
+            value: 1000.0,
+            standard_error: 1.0,
+            low: 400.0,
+            high: 2048.0,
+            bound: 2000.0,
+            counted: false,
+        };
         assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
         assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
         assert_eq!(
@@ -406,7 +481,8 @@ mod tests {
         );
         // What was recorded shows its bound where blocks were sampled, unless that changes no digit of it.
         let recorded = |value: f64, high: f64| {
-            Estimate { value, low: value, high, bound: high, standard_error: 0.0 }.as_bytes(value as u64)
+            Estimate { value, low: value, high, bound: high, standard_error: 0.0, counted: false }
+                .as_bytes(value as u64)
         };
         assert_eq!(recorded(1048576.0, 1051000.0), "1.0 MiB");
         assert_eq!(recorded(3072.0, 1_000_000.0), "< 976.6 KiB");
@@ -417,7 +493,7 @@ mod tests {
     #[test]
     fn a_difference_of_estimates_has_their_error() {
         let around = |low: f64, value: f64, high: f64| {
-            let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0 };
+            let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0, counted: false };
             estimate.as_difference(value as u64, 10 << 10)
         };
         assert_eq!(Estimate::exact(2048.0).as_difference(2048, 1024), "+1.0 KiB");

@@ -121,6 +121,9 @@ impl Measured {
     /// The interval in words.
     fn range(&self) -> String {
         let (low, high) = self.interval();
+        if self.error.counted {
+            return self.error.as_bytes(self.bytes);
+        }
         format!("{} to {} in 95 of 100 cases", human_bytes(low), human_bytes(high))
     }
 }
@@ -176,9 +179,8 @@ impl Found {
                 bytes: bytes.max(certain),
                 error: error.at_least(certain as f64),
             };
-            let mut peak = Peak::of(snapshot, &lifetimes);
-            peak.judge(&precision, &lifetimes);
-            found.peaks.push(measured(peak.bytes, peak.error));
+            let peak = Peak::of(snapshot, id, &lifetimes);
+            found.peaks.push(Measured { device, bytes: peak.bytes, error: peak.error });
             let is_leaked = |one: &&Lifetime| one.from.is_some() && one.to.is_none();
             found.allocations += lifetimes.iter().filter(|one| one.from.is_some()).count() as u64;
             let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_none();
@@ -265,6 +267,14 @@ impl Found {
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
+            if found.error.counted {
+                caveats.push(format!(
+                    "small blocks were sampled, so the {name} is known by the recorder's count: {}; record with Options::exact() \
+                     to judge it to the byte",
+                    found.range()
+                ));
+                continue;
+            }
             caveats.push(format!(
                 "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() to judge it to \
                  the byte",
@@ -301,10 +311,14 @@ impl Found {
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measured, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
-            let (device, shown) = (self.called(found.device), found.error.as_bytes(found.bytes));
+            let device = self.called(found.device);
+            let shown = match verdict {
+                Verdict::Exceeded => found.error.as_bytes_from(found.bytes),
+                _ => found.error.as_bytes(found.bytes),
+            };
             let more = match (found.error.is_exact(), verdict) {
                 (true, _) => format!(" ({} bytes)", found.bytes),
-                (_, Verdict::CannotTell) => format!(", {}", found.range()),
+                (_, Verdict::CannotTell) if !found.error.counted => format!(", {}", found.range()),
                 _ => String::new(),
             };
             Some(format!(

@@ -37,7 +37,8 @@ const FIELDS: &str = "\
     device recorded dropped allocated_bytes freed_bytes allocations frees reserved_bytes counted moment ticks free_bytes \
     total_bytes tracked_bytes pools pool_reserved_bytes pool_reserved_peak_bytes pool_used_bytes pool_used_peak_bytes \
     opened opened_bytes threshold_bytes mean_bytes block_bytes budget unrecorded_blocks unrecorded_bytes \
-    widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads";
+    widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads \
+    bytes most_bytes after_us since_us until_us events since_events until_events";
 
 /// Values in them, and other words of PyTorch's and memtrack's own.
 const WORDS: &str = "\
@@ -401,7 +402,7 @@ impl Tables<'_> {
                     }
                     _ => None,
                 },
-                "sampling" | "sampled" | "folded" => Some(self.own_record(value)),
+                "sampling" | "sampled" | "counted_peak" | "folded" => Some(self.own_record(value)),
                 "start_us" => Some(self.value(Key::TimeUs, value)),
                 "heap" | "incomplete" => {
                     Some(self.value(Key::Size, value)).filter(|value| value.as_i128().is_some())

@@ -16,7 +16,8 @@ use memtrack_model::ScopeStep;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{
-    Clock, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value, Weighed,
+    Clock, CountedPeak, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value,
+    Weighed,
 };
 use names::Names;
 use places::Places;
@@ -52,6 +53,7 @@ pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapsh
     let mut convert = Convert::new(snapshot, names);
     convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
     convert.to.sampling = snapshot.sampling;
+    convert.to.counted_peak = snapshot.counted_peak;
     convert.to.folded = snapshot.folded;
     convert.pytorch.start_us = Some(snapshot.clock.first.1 / 1000);
     convert.events();
@@ -109,26 +111,41 @@ impl<'a> Convert<'a> {
         let from = self.from;
         let start = self.to.events.len();
         let mut places = of.and_then(|device| Places::of(from, device));
+        let peak = from.counted_peak.filter(|_| of.is_some_and(|device| device.is_host()));
+        let moments = peak.map(|peak| [peak.ticks, peak.since_ticks, peak.until_ticks]);
+        let mut before = [0; 3];
         for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
             let event = Event { device, ..from.events.get(row) };
             let category = self.category(row);
-            let Some(places) = &mut places else {
-                self.whole_event(&event, category);
-                continue;
-            };
-            if event.action == Action::Alloc
-                && let Some(before) = places.in_the_way(&event)
-            {
-                let (ticks, stack) = (event.ticks, StackId::NONE);
-                let gone = Event { action: Action::Free, ticks, stack, ..before };
-                let address = places.place(&gone);
-                self.whole_event(&Event { address, ..gone }, None);
+            let mut address = event.address;
+            if let Some(places) = &mut places {
+                if event.action == Action::Alloc
+                    && let Some(before) = places.in_the_way(&event)
+                {
+                    let (ticks, stack) = (event.ticks, StackId::NONE);
+                    let gone = Event { action: Action::Free, ticks, stack, ..before };
+                    let address = places.place(&gone);
+                    self.whole_event(&Event { address, ..gone }, None);
+                }
+                address = places.place(&event);
             }
-            let address = places.place(&event);
+            // Of a free's two events the first is the one that counts.
+            let place = (self.to.events.len() - start + 1) as u64;
+            for (moment, before) in moments.iter().flatten().zip(&mut before) {
+                if event.ticks <= *moment {
+                    *before = place;
+                }
+            }
             self.whole_event(&Event { address, ..event }, category);
         }
         if let (Some(of), Some(places)) = (of, places) {
             self.places.insert(of, places);
+        }
+        if let (Some(peak), Some(moments)) = (peak, moments) {
+            let [ticks, since_ticks, until_ticks] = moments.map(|ticks| from.clock.time_ns(ticks) / 1000);
+            let events_before = Some(before);
+            self.to.counted_peak =
+                Some(CountedPeak { ticks, since_ticks, until_ticks, events_before, ..peak });
         }
         start..self.to.events.len()
     }
@@ -265,6 +282,7 @@ impl<'a> Convert<'a> {
         let first = self.to.events.ticks.iter().min().copied();
         let start = self.pytorch.start_us.filter(|&start| first.is_none_or(|first| start <= first));
         self.pytorch.start_us = start;
+        self.to.counted_peak = self.to.counted_peak.filter(|_| start.is_some());
         self.to.clock = Clock::of_microseconds(start.or(first).unwrap_or(0));
         self.to.pytorch = Some(Box::new(self.pytorch));
         samples::restore(&mut self.to);

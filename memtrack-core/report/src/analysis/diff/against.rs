@@ -181,7 +181,10 @@ mod tests {
     use crate::analysis::estimate::Estimate;
 
     fn about(low: f64, value: f64, high: f64) -> Amount {
-        Amount::new(value as u64, Estimate { value, standard_error: 1.0, low, high, bound: high })
+        Amount::new(
+            value as u64,
+            Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false },
+        )
     }
 
     #[test]

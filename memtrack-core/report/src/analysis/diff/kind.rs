@@ -75,6 +75,7 @@ mod tests {
 
     fn sampled(low: u64, value: u64, high: u64) -> Amount {
         let error = Estimate {
+            counted: false,
             value: value as f64,
             standard_error: 1.0,
             low: low as f64,

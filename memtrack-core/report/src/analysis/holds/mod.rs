@@ -17,7 +17,7 @@ mod text;
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::moment::Moment;
-use super::net::net;
+use super::net::{Net, net};
 use super::ownership::Rules;
 use super::peak::Peak;
 use super::reserved::tells_reserved;
@@ -262,14 +262,13 @@ impl WhoHolds {
             Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
         groups.name(symbols, asked);
         let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
-        if let Some(net) =
-            net(snapshot, device).filter(|_| place.is_end && is_estimate(snapshot, device, &all))
+        if let Some((bytes, off)) = counted(snapshot, device, asked, &place, &all) {
+            (allocated_bytes, error) = (bytes, off);
+        }
+        if let Some(blocks) =
+            net_at(snapshot, device, &place, &all).and_then(|net| u64::try_from(net.blocks).ok())
         {
-            // Counted: what was handed out less what was given back.
-            if let (Ok(bytes), Ok(blocks)) = (u64::try_from(net.bytes), u64::try_from(net.blocks)) {
-                (allocated_bytes, error) = (bytes, Estimate::exact(bytes as f64));
-                (count, count_error) = (blocks, Estimate::exact(blocks as f64));
-            }
+            (count, count_error) = (blocks, Estimate::exact(blocks as f64));
         }
         let holders = groups.largest(HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
@@ -304,7 +303,8 @@ impl WhoHolds {
             let all = lifetimes(snapshot, device);
             let place = place_of(snapshot, device, asked, &all);
             let live = all.iter().filter(|one| one.is_live_after(place.row));
-            let bytes = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+            let recorded = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+            let bytes = counted(snapshot, device, asked, &place, &all).map_or(recorded, |(bytes, _)| bytes);
             if !all.is_empty() {
                 held.push((device, bytes));
             }
@@ -365,6 +365,28 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
+/// What was handed out less what was given back, at the end of a recording whose small blocks were sampled.
+fn net_at(snapshot: &Snapshot, device: DeviceId, place: &Place, all: &[Lifetime]) -> Option<Net> {
+    let net = net(snapshot, device).filter(|_| place.is_end && is_estimate(snapshot, device, all))?;
+    (net.bytes >= 0 && net.blocks >= 0).then_some(net)
+}
+
+/// The bytes that were held where the recorder counted them, and how far off they may be.
+fn counted(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    asked: &Asked,
+    place: &Place,
+    all: &[Lifetime],
+) -> Option<(u64, Estimate)> {
+    if asked.at == HeldAt::Peak {
+        let peak = Peak::of(snapshot, device, all);
+        return is_estimate(snapshot, device, all).then_some((peak.bytes, peak.error));
+    }
+    let bytes = u64::try_from(net_at(snapshot, device, place, all)?.bytes).ok()?;
+    Some((bytes, Estimate::exact(bytes as f64)))
+}
+
 /// When it is.
 fn place_of(snapshot: &Snapshot, device: DeviceId, asked: &Asked, all: &[Lifetime]) -> Place {
     let row = match asked.at {
@@ -373,7 +395,7 @@ fn place_of(snapshot: &Snapshot, device: DeviceId, asked: &Asked, all: &[Lifetim
             Some(moment) => moment.row(),
             None => Some(usize::MAX),
         },
-        HeldAt::Peak => Peak::of(snapshot, all).row,
+        HeldAt::Peak => Peak::of(snapshot, device, all).row,
     };
     let changes = |row: usize| snapshot.events.action[row] != Action::Oom;
     let later = |of: usize| snapshot.events.rows_of(device).any(|row| row > of && changes(row));

@@ -160,6 +160,7 @@ impl Stays {
                 low: each(growth.low),
                 high: each(growth.high),
                 bound: each(growth.bound),
+                counted: false,
             },
             held_bytes: held_bytes[shown.clone()].to_vec(),
             held_errors: held_errors[shown].to_vec(),

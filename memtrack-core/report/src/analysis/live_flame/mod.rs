@@ -186,7 +186,7 @@ impl LiveStacks {
     ) -> Self {
         let lifetimes = lifetimes(snapshot, device);
         let precision = Precision::of(snapshot, device, &lifetimes);
-        let row = if at == Moment::Peak { Peak::of(snapshot, &lifetimes).row } else { at.row() };
+        let row = if at == Moment::Peak { Peak::of(snapshot, device, &lifetimes).row } else { at.row() };
         let origins = Origins::of(snapshot, &lifetimes);
         let mut owners = Owners::new(rules);
         let mut known: HashMap<Origin, usize> = HashMap::new();

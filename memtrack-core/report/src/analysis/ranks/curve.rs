@@ -33,6 +33,19 @@ pub(super) struct Levels {
     pub(super) bins: Vec<u64>,
 }
 
+impl Levels {
+    /// No level was above `most` for certain: what estimates say beyond that is their error.
+    pub(super) fn lower_to(&mut self, most: f64) {
+        let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
+        lower(&mut self.most);
+        self.bins.iter_mut().for_each(lower);
+        self.steps.iter_mut().for_each(|(most, end)| {
+            lower(most);
+            lower(end);
+        });
+    }
+}
+
 /// Into which times a device's is cut, in ticks.
 pub(super) struct Cuts<'a> {
     /// The first event's of the file.

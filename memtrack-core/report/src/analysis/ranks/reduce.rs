@@ -13,6 +13,7 @@ use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
 use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
+use crate::analysis::peak::Peak;
 use crate::analysis::reserved::{reserved_after, tells_reserved};
 use crate::analysis::top::rows::Sorter;
 use crate::analysis::top::{By, TopOptions, TopRow};
@@ -145,8 +146,11 @@ fn of_device(
     let tells_reserved = tells_reserved(snapshot, device);
     let cuts = Cuts { begin: time.begin, end: time.end, steps: time.steps, bins: options.bins };
     let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
-    let (peak_row, reserved_most) =
-        (curve.requested.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
+    let highest = Peak::of(snapshot, device, &lifetimes);
+    if highest.estimated {
+        curve.requested.lower_to(highest.error.high);
+    }
+    let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
     // There are many more lifetimes than are live at any moment: they are looked through once.
     let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
     for lifetime in &lifetimes {
@@ -180,7 +184,12 @@ fn of_device(
     };
     let reserved = reserved_most.map(|(most, row)| moment(row, &at_reserved, Some(most), symbols));
     let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
-    let peak = moment(peak_row, &both(&at_peak), reserved_at_peak, symbols);
+    let peak = MomentDigest {
+        requested_bytes: highest.bytes,
+        error: highest.error,
+        seconds: highest.seconds,
+        ..moment(peak_row, &both(&at_peak), reserved_at_peak, symbols)
+    };
     let end = both(&at_end);
     let mut end = EndDigest {
         requested_bytes: end.bytes,

@@ -130,6 +130,7 @@ mod tests {
     fn an_estimate_has_to_be_off_by_more_than_its_error() {
         let middle = Middle::of(&[100 * MIB, 100 * MIB, 100 * MIB, 150 * MIB]).unwrap();
         let of = |low: u64, high: u64| Estimate {
+            counted: false,
             value: (150 * MIB) as f64,
             standard_error: 1.0,
             low: (low * MIB) as f64,

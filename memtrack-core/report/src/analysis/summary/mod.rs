@@ -160,17 +160,14 @@ impl DeviceSummary {
         }
     }
 
-    /// The highest requested bytes: those of the trace, or what is held at the end if that is more (an estimate may be
-    /// below what was counted).
+    /// The highest requested bytes; of a sampled heap, at least.
     pub fn peak_bytes(&self) -> u64 {
-        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
-        self.peak.requested_bytes.max(now)
+        self.peak.requested_bytes
     }
 
-    /// How far off [`Self::peak_bytes`] may be: what is held at the end is exact.
+    /// How far off [`Self::peak_bytes`] may be.
     pub fn peak_error(&self) -> Estimate {
-        let now = self.net.map_or(0, |net| u64::try_from(net.bytes).unwrap_or(0));
-        self.peak.live.totals.bytes_error.at_least(now as f64)
+        self.peak.error
     }
 }
 

@@ -311,9 +311,9 @@ impl DeviceSummary {
 
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
         let when = match (self.peak.event, self.peak.seconds) {
-            _ if self.peak_bytes() > self.peak.requested_bytes => "at the end".to_owned(),
             (Some(event), Some(seconds)) => {
-                format!("after event {event}, {}", self.peak.since.moment(seconds))
+                let counted = if self.peak.error.counted { "counted " } else { "" };
+                format!("{counted}after event {event}, {}", self.peak.since.moment(seconds))
             }
             _ => "before the first event".to_owned(),
         };

@@ -492,9 +492,7 @@ pub(super) fn rank(
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
-    let mut peak = Peak::of(snapshot, &lifetimes);
-    peak.estimated |= estimated;
-    peak.judge(&precision, &lifetimes);
+    let peak = Peak::of(snapshot, device, &lifetimes);
     let mut attributor = Attributor::new(snapshot, &options.patterns);
     let peak_place = peak.row.map(|row| {
         let event = snapshot.events.get(row);

@@ -243,6 +243,7 @@ fn marks_are_round_numbers_within_the_axis() {
 fn estimates_are_odd_at_no_moment() {
     let mut digests: Vec<RankDigest> = leaking(4, 6, 2).iter().map(Rank::digest).collect();
     digests[3].devices[0].peak.error = Estimate {
+        counted: false,
         value: (140 * MIB) as f64,
         standard_error: 1.0,
         low: (139 * MIB) as f64,
