@@ -212,6 +212,10 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
             let error = Estimate { high: high.max(error.value), bound: high.max(error.value), ..error };
             (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
+        // What was counted is above all that samples would allow: so they say nothing of how high it may have been.
+        Some((_, error)) if error.high < certain && mark.is_none() => {
+            (Reached { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
+        }
         _ => (Reached { bytes: certain, ..best }, Estimate::between(certain, high)),
     }
 }
