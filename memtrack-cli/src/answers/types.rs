@@ -51,7 +51,7 @@ pub(crate) enum DeviceCategories {
     /// By an operator trace.
     Traced(TracedCategoriesAnswer),
     /// As far as stacks and the order of events tell.
-    Read(CategoryReading),
+    Read(Box<CategoryReading>),
 }
 
 /// The segments that two snapshots do not share.

@@ -39,7 +39,7 @@ pub(super) fn run(
         devices.retain(is_used);
     }
     if args.format.json {
-        let devices = devices.into_iter().map(DeviceCategories::Read).collect();
+        let devices = devices.into_iter().map(|device| DeviceCategories::Read(Box::new(device))).collect();
         answers::CATEGORIES.print(&CategoriesAnswer { devices }, streams)?;
     } else {
         print_devices(&devices, streams)?;

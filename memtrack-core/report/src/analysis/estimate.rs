@@ -72,6 +72,20 @@ impl Estimate {
         }
     }
 
+    /// The same, where it is known that the number is not above `most`.
+    #[must_use]
+    pub fn at_most(self, most: f64) -> Self {
+        let Self { value, standard_error, low, high, bound, counted } = self;
+        Self {
+            value: value.min(most),
+            standard_error,
+            low: low.min(most),
+            high: high.min(most),
+            bound: bound.min(most),
+            counted,
+        }
+    }
+
     /// The sum of two numbers that are off independently of one another.
     #[cfg(feature = "compare")]
     pub(super) fn plus(&self, other: &Self) -> Self {
