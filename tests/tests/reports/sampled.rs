@@ -236,7 +236,9 @@ fn what_is_live_at_the_end_is_one_number_in_all_reports() {
         assert_eq!((bytes, blocks), (&summary["requested_bytes"], &summary["allocated_blocks"]));
         assert!(error.is_null(), "{error}");
     }
-    // Their rows are estimates all the same.
+    // Their rows are estimates all the same, and none is more than the whole.
+    let shares = top["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap());
+    assert!(shares.fold(0.0, f64::max) <= 1.0);
     assert!(memory["stacks"].as_array().unwrap().iter().any(|row| !row["count_error"].is_null()));
     let rows = categories["moments"][0]["categories"].as_array().unwrap();
     assert!(rows.iter().any(|row| !row["count_error"].is_null()), "{rows:?}");

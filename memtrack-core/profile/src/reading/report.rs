@@ -76,11 +76,20 @@ pub struct Totals {
 impl Totals {
     /// Takes the recorder's own count for the sum, which is exact.
     fn count_as(&mut self, held: &AtEnd) {
-        let rows = self.categories.iter_mut().map(|row| (&mut row.share, row.bytes));
-        rows.for_each(|(of, bytes)| *of = share(bytes, held.bytes));
+        // No part is more than the whole, which is known better.
+        for row in &mut self.categories {
+            (row.bytes, row.blocks) = (row.bytes.min(held.bytes), row.blocks.min(held.blocks));
+            row.share = share(row.bytes, held.bytes);
+            row.error = row.error.at_most(held.bytes as f64);
+            row.count_error = row.count_error.at_most(held.blocks as f64);
+            (row.bytes_error, row.blocks_error) = (row.error.answer(), row.count_error.answer());
+        }
+        if let Some(untold) = self.categories.iter().find(|row| row.category.is_none()) {
+            (self.untold_bytes, self.untold_bytes_error) = (untold.bytes, untold.bytes_error);
+        }
         let scale = share(self.bytes, held.bytes);
-        self.guessed_share *= scale;
-        self.given_share *= scale;
+        self.guessed_share = (self.guessed_share * scale).min(1.0);
+        self.given_share = (self.given_share * scale).min(1.0);
         self.untold_share = share(self.untold_bytes, held.bytes);
         (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
         (self.blocks, self.blocks_error) = (held.blocks, None);

@@ -62,6 +62,19 @@ impl Estimate {
         }
     }
 
+    /// The same, where it is known that the number is not above `most`.
+    #[must_use]
+    pub fn at_most(self, most: f64) -> Self {
+        let Self { value, standard_error, low, high, bound } = self;
+        Self {
+            value: value.min(most),
+            standard_error,
+            low: low.min(most),
+            high: high.min(most),
+            bound: bound.min(most),
+        }
+    }
+
     /// The sum of two numbers that are off independently of one another.
     #[cfg(feature = "compare")]
     pub(super) fn plus(&self, other: &Self) -> Self {

@@ -268,6 +268,18 @@ pub struct TopRow {
     pub texts_in_all: usize,
 }
 
+impl TopRow {
+    /// The same, where it is known that all rows together have so much.
+    fn at_most(&mut self, totals: &Totals) {
+        self.allocated_bytes = self.allocated_bytes.min(totals.allocated_bytes);
+        self.count = self.count.min(totals.count);
+        self.share = self.share.min(1.0);
+        let errors = &mut self.errors;
+        errors.allocated_bytes = errors.allocated_bytes.at_most(totals.allocated_bytes as f64);
+        errors.count = errors.count.at_most(totals.count as f64);
+    }
+}
+
 /// A part of the blocks of a [`TopRow`]: those with a text that the program attached, or below a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

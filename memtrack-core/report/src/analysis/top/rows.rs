@@ -604,6 +604,10 @@ pub(super) fn rank(
     // Sums of scopes bring rows of their own, but only where no moment was asked for.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, span.as_ref());
+    if counted.is_some() {
+        // No part is more than the whole, which is known better.
+        rows.iter_mut().for_each(|row| row.at_most(&totals));
+    }
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
     let mut owners = Owners::new(&options.rules);
