@@ -133,7 +133,11 @@ fn every_verb_says_what_the_memory_of_a_recording_was_for() {
     }
     // A recording, and its operator trace as a file of its own.
     let of = |file| json(&["categories", "--at", "peak", "--json", file], folder);
-    let (of_recording, of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
+    let (of_recording, mut of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
+    // A trace calls the device as PyTorch does.
+    let named = &mut of_trace["devices"][0]["device"]["name"];
+    assert_eq!(*named, "cuda:0");
+    *named = "device 0".into();
     assert!(of_recording.to_string().contains("OPTIMIZER_STATE"), "{of_recording}");
     assert_eq!(of_recording, of_trace);
     assert!(run(&["timeline", "run.memtrack", "-o", "run.raw.json.gz"], folder).status.success());

@@ -3,60 +3,49 @@
 //! stream. A child of `vfork` shares its parent's memory, and what it does there is its parent's.
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A page that the system empties in the copy of a process.
-pub(super) struct SameMemory {
-    /// `None`: the system cannot do that.
-    mark: Option<NonNull<AtomicU32>>,
-}
-
-// SAFETY: an atomic that is never given back.
-unsafe impl Send for SameMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SameMemory {}
-
+const PAGE_BYTES: usize = 4096;
 const MARKED: u32 = 1;
 
+/// A page that the system empties in the copy of a process. Of the program's own, not a mapping: what is loaded lies where it does
+/// without memtrack.
+#[repr(align(4096))]
+struct Page([AtomicU32; PAGE_BYTES / size_of::<AtomicU32>()]);
+
+static PAGE: Page = Page([const { AtomicU32::new(0) }; PAGE_BYTES / size_of::<AtomicU32>()]);
+static IS_EMPTIED: AtomicBool = AtomicBool::new(false);
+
+/// The memory of the process in which it was made.
+pub(super) struct SameMemory(());
+
 impl SameMemory {
-    /// For the calling process.
+    /// Of the calling process, which is told of as a child by handlers if it is one.
     pub(super) fn new() -> Self {
-        Self { mark: marked_page() }
+        PAGE.0[0].store(MARKED, Ordering::Relaxed);
+        IS_EMPTIED.store(is_emptied_in_copies(), Ordering::Release);
+        Self(())
     }
 
     /// Whether this is the process, or one that shares its memory.
     pub(super) fn is_here(&self) -> bool {
-        // SAFETY: the page is never given back.
-        self.mark.is_none_or(|mark| unsafe { mark.as_ref() }.load(Ordering::Relaxed) == MARKED)
+        PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_EMPTIED.load(Ordering::Acquire)
     }
 }
 
+/// Has the system do that; false where it cannot.
 #[cfg(target_os = "linux")]
-fn marked_page() -> Option<NonNull<AtomicU32>> {
-    /// The smallest page; what is beyond is in the same one.
-    const PAGE_BYTES: usize = 4096;
-    let (flags, protection) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a fresh page wherever the kernel likes, which is large enough for the mark and aligned for it.
+fn is_emptied_in_copies() -> bool {
+    // SAFETY: asks for a number; the advice is for a page that holds nothing else, where pages have that size.
     unsafe {
-        let page = libc::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, flags, -1, 0);
-        if page == libc::MAP_FAILED {
-            return None;
-        }
-        if libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) != 0 {
-            libc::munmap(page, PAGE_BYTES);
-            return None;
-        }
-        crate::own::hold(PAGE_BYTES);
-        let mark = NonNull::new(page.cast::<AtomicU32>())?;
-        mark.as_ref().store(MARKED, Ordering::Relaxed);
-        Some(mark)
+        libc::sysconf(libc::_SC_PAGESIZE) == PAGE_BYTES as libc::c_long
+            && libc::madvise((&raw const PAGE).cast_mut().cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) == 0
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn marked_page() -> Option<NonNull<AtomicU32>> {
-    None
+fn is_emptied_in_copies() -> bool {
+    false
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -66,7 +55,7 @@ mod tests {
     #[test]
     fn the_copy_of_a_process_is_another_one() {
         let here = SameMemory::new();
-        assert!(here.is_here() && here.mark.is_some());
+        assert!(here.is_here() && IS_EMPTIED.load(Ordering::Acquire));
         // SAFETY: the child looks at one word and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {

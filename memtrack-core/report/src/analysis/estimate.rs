@@ -490,7 +490,7 @@ mod tests {
         assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
         assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
         assert_eq!(
-            Estimate { standard_error: 0.0, value: 7.0, high: 90.0, ..Estimate::default() }.as_count(7),
+            Estimate { value: 7.0, high: 90.0, bound: 90.0, ..Estimate::default() }.as_count(7),
             "< 90"
         );
         // What was recorded shows its bound where blocks were sampled, unless that changes no digit of it.
