@@ -170,7 +170,7 @@ fn the_text_tells_the_peak_the_end_and_the_phases() {
     let after =
         run(folder.path(), &["categories", trace.to_str().unwrap(), "--at", "2.5us", "-n", "1"], b"").stdout;
     let after = String::from_utf8(after).unwrap();
-    assert!(after.contains("2.5 µs after the start: 26.5 KiB allocated"), "{after}");
+    assert!(after.contains("2.5 µs after the start: 26.5 KiB requested"), "{after}");
     let tensors = run(folder.path(), &["categories", trace.to_str().unwrap(), "--tensors"], b"").stdout;
     assert_eq!(String::from_utf8(tensors).unwrap().lines().count(), 12);
 }
