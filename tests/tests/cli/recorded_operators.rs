@@ -133,13 +133,28 @@ fn every_verb_says_what_the_memory_of_a_recording_was_for() {
     }
     // A recording, and its operator trace as a file of its own.
     let of = |file| json(&["categories", "--at", "peak", "--json", file], folder);
-    let (of_recording, mut of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
-    // A trace calls the device as PyTorch does.
-    let named = &mut of_trace["devices"][0]["device"]["name"];
-    assert_eq!(*named, "cuda:0");
-    *named = "device 0".into();
+    let (mut of_recording, of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
     assert!(of_recording.to_string().contains("OPTIMIZER_STATE"), "{of_recording}");
+    // A recording's device is called as in all reports.
+    let device = &mut of_recording["devices"][0]["device"];
+    assert_eq!(
+        (&device["name"], &of_trace["devices"][0]["device"]["name"]),
+        (&"device 0".into(), &"cuda:0".into())
+    );
+    *device = of_trace["devices"][0]["device"].clone();
     assert_eq!(of_recording, of_trace);
+    // What the snapshot does not say of a block is not guessed: summary says nothing of it either.
+    run(&["convert", "run.memtrack", "run.json"], folder);
+    let path = folder.join("run.json");
+    let mut snapshot: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let traces = snapshot["device_traces"].as_array_mut().unwrap();
+    let mut events = traces.iter_mut().flat_map(|trace| trace.as_array_mut().unwrap());
+    let gradient =
+        events.find(|event| event["category"] == "gradient" && event["action"] == "alloc").unwrap();
+    gradient.as_object_mut().unwrap().remove("category");
+    std::fs::write(&path, snapshot.to_string()).unwrap();
+    let read = &json(&["categories", "--json", "run.json"], folder)["devices"][0]["all"];
+    assert_eq!((&read["guessed_share"], &read["untold_bytes"]), (&0.0.into(), &(64 << 10).into()), "{read}");
     assert!(run(&["timeline", "run.memtrack", "-o", "run.raw.json.gz"], folder).status.success());
     let page = run(&["view", "run.memtrack", "-o", "run.html"], folder);
     assert!(page.status.success(), "{}", String::from_utf8_lossy(&page.stderr));

@@ -84,3 +84,14 @@ fn the_tenants_of_older_files_say_what_was_requested() {
     assert!(text.contains("Allocated      1.0 KiB in 1 block\n"), "{text}");
     assert!(text.contains("Free           1.0 KiB outside of blocks\n"), "{text}");
 }
+
+#[test]
+fn a_peak_below_what_is_held_is_a_contradiction() {
+    let block = json!({"address": 4096, "size": 1024, "requested_size": 1000, "state": "active_allocated"});
+    let segment = json!({"device": 0, "address": 4096, "total_size": 2048, "stream": 0, "segment_type": "small",
+        "blocks": [block]});
+    let whole = json!({"segments": [segment], "device_traces": [[event("alloc", json!({"addr": 4096}))]]});
+    let (_, text) = run(&whole, "summary", &[]);
+    let words = "Contradiction  the segments hold 1000 B requested, but the peak of the trace is 512 B";
+    assert!(text.contains(words), "{text}");
+}
