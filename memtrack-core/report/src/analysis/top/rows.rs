@@ -593,7 +593,10 @@ pub(super) fn rank(
         totals = Totals::exact(bytes, count);
     }
     if options.at.is_none() && !totals.estimated {
-        sorter.whole_is(&totals);
+        // What scopes allocated is known of each; the rest may be blocks of which no sample was picked.
+        if exact.as_ref().is_none_or(|exact| exact.rows().is_empty()) {
+            sorter.whole_is(&totals);
+        }
         if attribution.annotated == 0 && attribution.named_from_stacks == 0 {
             attribution.unattributed = totals.allocated_bytes;
             attribution_errors[Source::Unattributed as usize] = totals.bytes_error;
