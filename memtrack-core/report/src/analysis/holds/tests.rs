@@ -239,10 +239,10 @@ fn as_json_bytes_are_integers_and_what_is_not_known_is_null() {
     let (snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
     let told = of(&snapshot, &mut symbols, &Asked::default());
     let value = serde_json::to_value(told.answer()).unwrap();
-    assert_eq!(value["allocated_bytes"], 10 * MIB);
+    assert_eq!(value["requested_bytes"], 10 * MIB);
     assert_eq!(value["holders"][0]["frame"]["line"], 3);
     assert_eq!(value["device"]["number"], 0);
-    assert!(value["holders"][0]["allocated_bytes_error"].is_null(), "it is exact");
+    assert!(value["holders"][0]["requested_bytes_error"].is_null(), "it is exact");
     assert!(
         value["unseen"].is_null() && value["cached"].is_null() && value["holders"][0]["module"].is_null()
     );

@@ -1,6 +1,7 @@
 //! Leaks as text for people: the answer in words first, then each leak with what is known of it.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
+use crate::analysis::estimate::Estimate;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
 use crate::analysis::top::By;
 use crate::analysis::top::frames::frame_lines;
@@ -205,8 +206,10 @@ impl Leak {
         let mut facts = vec![
             format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
             match cut {
-                CutBy::Snapshots => format!("In one snapshot after the other: {}", held(self)),
-                _ => format!("Lived through each: {}", held(self)),
+                CutBy::Snapshots => {
+                    format!("In one snapshot after the other: {}", held(&self.held_bytes, &self.held_errors))
+                }
+                _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
             },
         ];
         facts.extend(self.age.map(|age| age_in_words(&age)));
@@ -325,11 +328,10 @@ fn each(leak: &Leak) -> String {
 }
 
 /// The bytes of up to ten periods.
-fn held(leak: &Leak) -> String {
-    let all = &leak.held_bytes;
+fn held(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
-    let shown = all.iter().zip(&leak.held_errors).enumerate().filter(|(at, _)| at % every == last % every);
+    let shown = all.iter().zip(errors).enumerate().filter(|(at, _)| at % every == last % every);
     shown.map(|(_, (&bytes, error))| error.as_bytes(bytes)).collect::<Vec<_>>().join(", ")
 }
 
@@ -367,9 +369,10 @@ mod tests {
 
     #[test]
     fn the_last_of_many_periods_is_always_shown() {
-        assert_eq!(held(&[1, 2, 3]), "1 B, 2 B, 3 B");
+        assert_eq!(held(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)), "1 B, 2 B, 3 B");
         let many: Vec<u64> = (1..=25).collect();
-        assert_eq!(held(&many), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
+        let exact: Vec<Estimate> = many.iter().map(|&bytes| Estimate::exact(bytes as f64)).collect();
+        assert_eq!(held(&many, &exact), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
     }
 
     #[test]
