@@ -135,7 +135,7 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
 /// Has scans begin at this value too, whatever refers to it. It suffices to register some value of each cycle, such as whatever
 /// has device memory.
 ///
-/// While nothing [watches](super::enable) it costs a load and a branch; else some 16 ns, or 31 ns for an `Arc`, and 56 bytes. The
+/// While nothing [watches](crate::enable) it costs a load and a branch; else some 16 ns, or 31 ns for an `Arc`, and 56 bytes. The
 /// value is not kept alive, but the memory block that it lies in is, until a registration or a scan finds that it is
 /// dead: there are never more such blocks than twice the values that were alive, and 256 more, in each thread.
 ///

@@ -76,7 +76,7 @@ pub(crate) fn without_hook() -> Option<Mine> {
     unsafe { reentry::state_outside().as_ref() }.map(|state| Mine { state })
 }
 
-/// Does work that needs up to [`own_stack::ROOM_BYTES`] of stack: here where the calling thread is known to have them, else on a
+/// Does work that needs up to 128 KiB of stack: here where the calling thread is known to have them, else on a
 /// stack of memtrack's own. Takes no lock; may be called in a signal's handler.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let sp = Registers::here().stack_pointer();

@@ -217,7 +217,7 @@ impl Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
-    /// Nothing is registered, because [`enable`](super::enable) was not called, or not in this child of a fork.
+    /// Nothing is registered, because [`enable`](crate::enable) was not called, or not in this child of a fork.
     Off,
     /// Another scan runs, on another thread or around this call.
     Busy,

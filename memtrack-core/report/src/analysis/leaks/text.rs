@@ -206,8 +206,10 @@ impl Leak {
         let mut facts = vec![
             format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
             match cut {
-                CutBy::Snapshots => format!("In one snapshot after the other: {}", held(self)),
-                _ => format!("Lived through each: {}", held(self)),
+                CutBy::Snapshots => {
+                    format!("In one snapshot after the other: {}", held(&self.held_bytes, &self.held_errors))
+                }
+                _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
             },
         ];
         facts.extend(self.age.map(|age| age_in_words(&age)));
