@@ -328,11 +328,7 @@ fn each(leak: &Leak) -> String {
 }
 
 /// The bytes of up to ten periods.
-fn held(leak: &Leak) -> String {
-    periods(&leak.held_bytes, &leak.held_errors)
-}
-
-fn periods(all: &[u64], errors: &[Estimate]) -> String {
+fn held(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
     let shown = all.iter().zip(errors).enumerate().filter(|(at, _)| at % every == last % every);
@@ -373,12 +369,10 @@ mod tests {
 
     #[test]
     fn the_last_of_many_periods_is_always_shown() {
-        let exact = |all: &[u64]| {
-            periods(all, &all.iter().map(|&bytes| Estimate::exact(bytes as f64)).collect::<Vec<_>>())
-        };
-        assert_eq!(exact(&[1, 2, 3]), "1 B, 2 B, 3 B");
+        assert_eq!(held(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)), "1 B, 2 B, 3 B");
         let many: Vec<u64> = (1..=25).collect();
-        assert_eq!(exact(&many), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
+        let exact: Vec<Estimate> = many.iter().map(|&bytes| Estimate::exact(bytes as f64)).collect();
+        assert_eq!(held(&many, &exact), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
     }
 
     #[test]
