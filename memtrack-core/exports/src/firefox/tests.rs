@@ -113,8 +113,12 @@ fn counters_and_allocations_say_what_reports_say() {
             assert!(thread.is_main_thread && thread.name == course.heading(), "{what}");
             let requested = numbers(counter(&profile, thread, "requested").unwrap());
             let highest = |numbers: &[(f64, f64)]| numbers.iter().map(|number| number.1 as u64).max();
-            // Where small blocks were sampled the series is an estimate, and the peak was counted.
-            assert!(course.estimated || highest(&requested) == Some(told.peak), "{what}: {}", told.peak);
+            if course.estimated {
+                // Where small blocks were sampled the series is an estimate, and reports say what the recorder counted.
+                assert!(highest(&requested).is_some(), "{what}");
+                continue;
+            }
+            assert_eq!(highest(&requested), Some(told.peak), "{what}");
             assert_eq!(requested.last().map(|last| last.1 as u64), Some(told.at_end.0), "{what}");
             if let Some(reserved) = counter(&profile, thread, "reserved") {
                 assert_eq!(highest(&numbers(reserved)), Some(told.reserved), "{what}");
