@@ -116,9 +116,22 @@ pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Output {
 pub fn ends_well(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let what = format!("{command:?}");
-    let output = wait(command.spawn().expect("the program can be started"), &what);
+    let output = wait(spawned(command), &what);
     assert_well(&output, &what);
     output
+}
+
+/// Starts it, again where its file was just written and a child that another test has forked has it open for a moment.
+fn spawned(command: &mut Command) -> Child {
+    for _ in 0..100 {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            started => return started.expect("the program can be started"),
+        }
+    }
+    panic!("its file stays busy");
 }
 
 fn wait(mut child: Child, what: &str) -> Output {
