@@ -67,6 +67,17 @@ impl Bench {
     }
 }
 
+/// Compiles C in a folder, as threads are used in it; `arguments` say what becomes of it.
+///
+/// # Panics
+/// When there is no compiler, or it refuses the source.
+pub fn compile_c(folder: &Path, source: &str, arguments: &[&str]) {
+    fs::write(folder.join("source.c"), source).expect("it can be written");
+    let mut compiler = Command::new("cc");
+    let built = compiler.args(["-g", "-O1", "-pthread", "source.c"]).args(arguments).arg("-ldl");
+    assert!(built.current_dir(folder).status().expect("there is a compiler").success());
+}
+
 /// `memtrack run` on a program that says `ready` and waits for a signal.
 #[derive(Debug)]
 pub struct Waiting {

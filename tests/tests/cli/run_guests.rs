@@ -2,25 +2,17 @@
 //! threads, give stderr's number to their data, fork behind the C library's back. All end as they do without memtrack.
 
 use memtrack_core::event::DeviceId;
-use memtrack_tests::run::{Bench, load, said};
+use memtrack_tests::run::{Bench, compile_c, load, said};
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const GUEST: &str = include_str!("../../src/c/guest.c");
 const POOL: &str = include_str!("../../src/c/pool.c");
 
-fn compile(folder: &Path, source: &str, arguments: &[&str]) {
-    fs::write(folder.join("source.c"), source).unwrap();
-    let mut compiler = Command::new("cc");
-    let built = compiler.args(["-O1", "-pthread", "source.c"]).args(arguments).arg("-ldl");
-    assert!(built.current_dir(folder).status().unwrap().success());
-}
-
 fn guest() -> Bench {
     let bench = Bench::new();
-    compile(bench.folder.path(), GUEST, &["-o", "guest"]);
+    compile_c(bench.folder.path(), GUEST, &["-o", "guest"]);
     bench
 }
 
@@ -52,7 +44,7 @@ fn run(bench: &Bench, arguments: &[&str]) -> Output {
 #[test]
 fn a_constructor_waits_for_threads_that_compete() {
     let bench = guest();
-    compile(bench.folder.path(), POOL, &["-shared", "-fPIC", "-o", "pool.so"]);
+    compile_c(bench.folder.path(), POOL, &["-shared", "-fPIC", "-o", "pool.so"]);
     for _ in 0..2 {
         run(&bench, &["load", "./pool.so"]);
     }

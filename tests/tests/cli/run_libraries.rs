@@ -1,29 +1,21 @@
 //! `memtrack run --host` and libraries with thread-local variables: the loader asks `malloc` for room for them while a
 //! thread asks it for a variable, and recording must not ask it again.
 
-use memtrack_tests::run::Bench;
+use memtrack_tests::run::{Bench, compile_c};
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = include_str!("../../src/c/new_libraries.c");
 const LIBRARY: &str =
     "__thread int value = 7; __thread char room[4000]; int *address(void) { room[3] = 1; return &value; }";
 
-fn compile(folder: &Path, source: &str, arguments: &[&str]) {
-    fs::write(folder.join("source.c"), source).unwrap();
-    let mut compiler = Command::new("cc");
-    let built = compiler.args(["-O1", "-pthread", "source.c"]).args(arguments).arg("-ldl");
-    assert!(built.current_dir(folder).status().unwrap().success());
-}
-
 #[test]
 fn threads_take_memory_after_libraries_were_loaded() {
     let bench = Bench::new();
     let folder = bench.folder.path();
-    compile(folder, PROGRAM, &["-o", "new_libraries"]);
-    compile(folder, LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]);
+    compile_c(folder, PROGRAM, &["-o", "new_libraries"]);
+    compile_c(folder, LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]);
     for number in 0..120 {
         fs::copy(folder.join("library.so"), folder.join(format!("copy{number}.so"))).unwrap();
     }

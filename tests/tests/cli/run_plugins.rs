@@ -3,11 +3,8 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::child::ends_well;
-use memtrack_tests::run::{Bench, load, said};
-use std::fs;
+use memtrack_tests::run::{Bench, compile_c, load, said};
 use std::path::Path;
-use std::process::Command;
 
 /// `daemon HOW END`: the child `inherits` a loaded plugin, or the parent has `unloaded` two; it ends by `exit` or `_exit`.
 const SOURCE: &str = r#"
@@ -71,12 +68,6 @@ int main(int count, char **words) {
 }
 "#;
 
-fn compile(folder: &Path, source: &str, arguments: &[&str]) {
-    fs::write(folder.join("source.c"), source).expect("it can be written");
-    let mut compiler = Command::new("cc");
-    ends_well(compiler.args(["-g", "-O1", "source.c"]).args(arguments).arg("-ldl").current_dir(folder));
-}
-
 /// The plugins' functions in the stacks of large blocks, by their size in millions of bytes.
 fn work(recording: &Path) -> Vec<(u64, String)> {
     let snapshot = load(recording).0;
@@ -98,12 +89,12 @@ fn work(recording: &Path) -> Vec<(u64, String)> {
 fn a_forked_childs_plugins_keep_their_own_names() {
     let bench = Bench::new();
     let folder = bench.folder.path();
-    compile(folder, SOURCE, &["-o", "daemon"]);
+    compile_c(folder, SOURCE, &["-o", "daemon"]);
     for name in ["first", "second"] {
         let code = format!(
             "#include <stddef.h>\nvoid {name}_work(void (*take)(size_t), size_t bytes) {{ take(bytes); take(1); }}\n"
         );
-        compile(folder, &code, &["-shared", "-fPIC", "-o", &format!("{name}.so")]);
+        compile_c(folder, &code, &["-shared", "-fPIC", "-o", &format!("{name}.so")]);
     }
     for how in ["inherits", "unloaded"] {
         for end in ["exit", "_exit"] {

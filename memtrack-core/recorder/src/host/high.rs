@@ -1,8 +1,8 @@
 //! How high the host heap rose, while small blocks are only counted: the recorded blocks cannot say it, because the highest of
 //! many estimates is mostly the one that is furthest off. The threads' sums are exact, so they are added up at some moments:
 //! with each block that is recorded, once in between where it is long until the next one is picked, when a tracker reads the sums,
-//! and at the end; with several threads no more often than every few microseconds. The highest of these sums was reached for certain; and between two looks no more can have been live than at the
-//! first, and all that was handed out until the second.
+//! and at the end; with several threads no more often than every few microseconds. The highest of these sums was reached for
+//! certain; and between two looks no more can have been live than at the first, and all that was handed out until the second.
 //!
 //! A moment is not chosen by what the samples say, so what was live then can be estimated from them. A picked block tells of
 //! itself that a look follows, so the moment is the one before it.
