@@ -388,14 +388,13 @@ impl Inside {
         let before = full.as_ref().map_or(0, |full| full.capacity());
         let capacity = next_capacity(before);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        let from = std::ptr::from_ref(slot).addr();
         if !self.recorder.same_memory.is_here() {
             // The stream, and everything else, is the parent's: nothing more is recorded here.
             switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
             return slot.chunk.store(fresh, Ordering::Release);
         }
         self.recorder.live.tidy();
-        self.recorder.take_over(device, from, full, || slot.chunk.store(fresh, Ordering::Release));
+        self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
     }
 }
 

@@ -1,5 +1,6 @@
-//! The thread that looks after a stream: twice a second it appends what lies in chunks that are not full, and what else
-//! has changed. Whoever is about to end the process has it do so at once.
+//! The thread that looks after a stream: it writes chunks when they are full, so that no thread of the program waits for a
+//! disk; twice a second it also appends what lies in chunks that are not full, and what else has changed. Whoever is about
+//! to end the process has it do so at once.
 
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
@@ -10,9 +11,7 @@ use std::sync::atomic::AtomicU32;
 #[cfg(feature = "cuda")]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-#[cfg(feature = "cuda")]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
 const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
@@ -50,14 +49,24 @@ fn keep(number: u32) {
     let mut modules_seen = modules_generation();
     let mut readings_seen = 0;
     let mut sums_due = scope_sums::Due::default();
+    let mut last_beat = Instant::now();
     loop {
-        BELL.wait(KEEP_UP_EVERY);
+        BELL.wait(KEEP_UP_EVERY.saturating_sub(last_beat.elapsed()));
         #[cfg(feature = "cuda")]
         let asked = ASKED.load(Ordering::Acquire);
         if recorder.stream_number() != Some(number) {
             let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
+        while recorder.stream_waiting() && last_beat.elapsed() < KEEP_UP_EVERY {}
+        #[cfg(feature = "cuda")]
+        let is_asked = ANSWERED.load(Ordering::Acquire) < asked;
+        #[cfg(not(feature = "cuda"))]
+        let is_asked = false;
+        if last_beat.elapsed() < KEEP_UP_EVERY && !is_asked {
+            continue;
+        }
+        last_beat = Instant::now();
         sums_due.beat(recorder);
         beat(recorder, &mut modules_seen, &mut readings_seen);
         #[cfg(feature = "cuda")]
@@ -99,7 +108,9 @@ mod thread {
         // SAFETY: names the calling thread.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
         // A panic would be memtrack's own mistake; its message has been printed by then.
-        let _ = std::panic::catch_unwind(|| keep(number.addr() as u32));
+        if std::panic::catch_unwind(|| keep(number.addr() as u32)).is_err() {
+            ALIVE.store(0, Ordering::Release);
+        }
         null_mut()
     }
 }
@@ -135,22 +146,22 @@ impl Bell {
         if self.0.swap(0, Ordering::Acquire) == 0 {
             // SAFETY: the word and the time are there for as long as the call takes. Whatever ends it, there is a beat.
             unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
-            self.0.store(0, Ordering::Relaxed);
+            self.0.swap(0, Ordering::Acquire);
         }
     }
 
-    /// Rings it. Takes no lock and allocates nothing.
-    #[cfg(feature = "cuda")]
+    /// Rings it. Takes no lock and allocates nothing; nor does it ask the system when it has been rung already.
     fn ring(&self) {
-        self.0.store(1, Ordering::Release);
-        // SAFETY: the word is static.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
+        if self.0.swap(1, Ordering::AcqRel) == 0 {
+            // SAFETY: the word is static.
+            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
+        }
     }
 }
 
 #[cfg(target_os = "linux")]
 const FUTEX_WAIT_PRIVATE: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-#[cfg(all(target_os = "linux", feature = "cuda"))]
+#[cfg(target_os = "linux")]
 const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
 
 #[cfg(not(target_os = "linux"))]
@@ -163,13 +174,17 @@ impl Bell {
         }
     }
 
-    #[cfg(feature = "cuda")]
     fn ring(&self) {
         self.0.store(1, Ordering::Release);
     }
 }
 
-/// Whether there is a thread that tells what goes wrong.
+/// There is a chunk to write.
+pub(super) fn wake() {
+    BELL.ring();
+}
+
+/// Whether there is a thread that writes, and tells what goes wrong.
 pub(super) fn is_alive() -> bool {
     ALIVE.load(Ordering::Acquire) != 0
 }
@@ -193,7 +208,7 @@ fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
     #[cfg(not(feature = "cuda"))]
     let _ = readings_seen;
     recorder.stream_parts();
-    recorder.with_stream(|stream| stream.begin_part_if_due(recorder, 1));
+    recorder.part_if_due();
     recorder.tell_news();
 }
 

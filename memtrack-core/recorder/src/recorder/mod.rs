@@ -140,7 +140,7 @@ impl Recorder {
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,
-                queue: is_streaming_child.then(streaming::Queue::default),
+                queue: is_streaming_child.then(streaming::Queue::of_child),
             }),
             target: Mutex::new(match is_streaming_child {
                 true => streaming::Target::OfChild,
@@ -155,18 +155,12 @@ impl Recorder {
     }
 
     /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
-    /// collector sees each event exactly once. Its stream is written when that is done. `from` is the slot.
-    fn take_over(
-        &self,
-        device: DeviceId,
-        from: usize,
-        full: Option<Arc<Chunk<Event>>>,
-        replace: impl FnOnce(),
-    ) {
+    /// collector sees each event exactly once. Its stream is written when that is done.
+    fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
         let mut store = self.store();
         replace();
         let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
-        let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full), from));
+        let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full)));
         let bound = if store.held { u64::MAX } else { settings::ring_entries() };
         let dropped = store.rings[slot].push(full, settings::start_ticks(), bound);
         drop(store);

@@ -28,6 +28,8 @@ pub(crate) struct Stream {
     written: Tables,
     /// The part that is written, where there are parts.
     part: Option<Part>,
+    /// The part before that one, until it gives up its place.
+    before: Option<RecordingWriter<PartFile>>,
     /// How many bytes of the part are its head.
     head_bytes: u64,
     /// What the events of this part and of those before add up to, where there are parts.
@@ -92,6 +94,7 @@ impl Stream {
             options: options.clone(),
             written: Tables::default(),
             part,
+            before: None,
             head_bytes: 0,
             counts: HashMap::new(),
             newest_ticks: 0,
@@ -104,6 +107,11 @@ impl Stream {
             trouble: None,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// What it may take in all.
+    pub(super) fn max_bytes(&self) -> Option<u64> {
+        self.options.max_bytes
     }
 
     /// Appends a full chunk.
@@ -183,27 +191,33 @@ impl Stream {
         if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
     }
 
-    /// Begins a new part if there are parts and this one has become as large as `times` what is due.
-    pub(super) fn begin_part_if_due(&mut self, recorder: &Recorder, times: u64) {
+    /// Whether a new part is due: there are parts, and this one has become as large as `times` what one takes.
+    pub(super) fn is_part_due(&mut self, times: u64) -> bool {
         let file = self.writer.output_mut();
-        if file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times) {
-            self.attempt(|stream| {
-                let begun = stream.begin_part(recorder);
-                begun.inspect_err(|_| forget_beginning(&stream.path))
-            });
-        }
+        !self.broken
+            && file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times)
     }
 
-    /// Goes on in a new file, which begins with all tables and with what is live.
+    /// Goes on in a new file, which begins with all tables and with what is live. It has a name of its own until it
+    /// [takes its place](Self::take_place).
     ///
     /// No hook is waited for: a block's stamp is taken while its shard is locked, so a table that is read after the moment
     /// holds what was stamped up to it, but for what was freed since; and all events after the moment go to the new file.
-    fn begin_part(&mut self, recorder: &Recorder) -> io::Result<()> {
+    /// They are to be written before it takes its place, so that no file is without the end of a block that it is without.
+    pub(super) fn begin_part(&mut self, recorder: &Recorder) {
+        self.take_place();
+        self.attempt(|stream| {
+            let begun = stream.try_begin_part(recorder);
+            begun.inspect_err(|_| forget_beginning(&stream.path))
+        });
+    }
+
+    fn try_begin_part(&mut self, recorder: &Recorder) -> io::Result<()> {
         let Some(part) = &self.part else { return Ok(()) };
-        let (number, moment) = (part.number, clock::ticks().max(self.newest_ticks));
+        let moment = clock::ticks().max(self.newest_ticks);
         let mut devices: Vec<_> = self.counts.values().copied().collect();
         devices.sort_by_key(|counts| counts.device);
-        let next = Part { number: number + 1, since_ticks: moment, devices, ..part.clone() };
+        let next = Part { number: part.number + 1, since_ticks: moment, devices, ..part.clone() };
         let file = self.writer.output_mut().next(&self.path)?;
         let mut writer = begun(file, &self.options, Some(&next))?;
         let mut written = Tables::default();
@@ -217,11 +231,24 @@ impl Stream {
         writer.opening(&blocks, &segments)?;
         writer.driver(&recorder.driver_readings())?;
         writer.clock(clock::reading())?;
-        self.writer.next_part(next.number)?;
-        writer.output_mut().take_place(self.writer.output_mut(), number, &self.path)?;
         self.head_bytes = writer.output_mut().written();
-        (self.writer, self.written, self.part) = (writer, written, Some(next));
+        self.before = Some(std::mem::replace(&mut self.writer, writer));
+        (self.written, self.part) = (written, Some(next));
         Ok(())
+    }
+
+    /// Puts a part that was begun in the place of the one before, if there is such.
+    pub(super) fn take_place(&mut self) {
+        let Some(mut before) = self.before.take() else { return };
+        let Some(number) = self.part.as_ref().map(|part| part.number) else { return };
+        if self.broken {
+            return forget_beginning(&self.path);
+        }
+        self.attempt(|stream| {
+            before.next_part(number)?;
+            let placed = stream.writer.output_mut().take_place(before.output_mut(), number - 1, &stream.path);
+            placed.inspect_err(|_| forget_beginning(&stream.path))
+        });
     }
 
     /// Writes unless writing has failed before. A failure ends the stream, because a file with a hole would mislead; it is
@@ -265,8 +292,6 @@ impl Stream {
                 replay::count(&mut self.counts, event);
                 self.newest_ticks = self.newest_ticks.max(event.ticks);
             }
-            // The keeper does it earlier, where there is one that finds time.
-            self.begin_part_if_due(recorder, 2);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Who writes the stream, and when. Full chunks wait in a queue behind the store's lock, which is held for moments; the
-//! stream has a lock of its own, which is held while it is written. Whoever fills a chunk writes it, so that little is
-//! lost with the program, unless another thread is writing: then that one takes it along, and nobody waits for the disk.
+//! stream has a lock of its own, which is held while it is written. The keeper writes them, at once, so that little is lost
+//! with the program, and no thread of the program can be held by a disk. The child of a fork has no keeper: there, whoever
+//! fills a chunk writes it, unless another thread is writing, which then takes it along.
 //!
 //! Only who fills chunks faster than they are written waits, for a while. The stream's lock is never asked for under the
 //! store's; what goes wrong is kept, and told under none.
@@ -19,44 +20,69 @@ use std::time::{Duration, Instant};
 
 /// Chunks that may wait for the stream, of all threads.
 const MOST_WAITING: usize = 64;
+/// Of a stream with a bound, bytes of it for each chunk that may wait: fewer then, because those that wait when a part begins
+/// are all written to it.
+const BOUND_PER_WAITING: u64 = 1 << 20;
+/// Where whoever fills a chunk writes it, only the others wait.
+const MOST_WAITING_OF_CHILD: usize = 2;
 /// How long a thread that outruns the disk waits for it before the stream ends.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
-/// Chunks that one thread writes for others before it goes back to its own work.
-const MOST_FOR_OTHERS: usize = 8;
+/// Chunks that are written before the stream's lock is let go for a moment; without a keeper, a thread goes back to its own
+/// work then.
+const MOST_AT_ONCE: usize = 8;
 
 /// Whether the stream was given up because its disk takes nothing.
 pub(super) const NOT_STALLED: u8 = 0;
 const STALLED: u8 = 1;
 const STALLED_AND_TOLD: u8 = 2;
 
-/// A full chunk on its way to the stream.
-pub(super) struct Waiting {
-    chunk: Arc<Chunk<Event>>,
-    /// The slot that it comes from: its events are of one thread.
-    from: usize,
-}
-
 /// Full chunks in the order in which they are to be written; each stays until it was. Lies behind the store's lock, and only
 /// who holds the stream's takes some out.
 pub(super) struct Queue {
-    waiting: VecDeque<Waiting>,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        // Not under the lock.
-        Self { waiting: VecDeque::with_capacity(MOST_WAITING + 1) }
-    }
+    waiting: VecDeque<Arc<Chunk<Event>>>,
+    most: usize,
 }
 
 impl Queue {
-    /// Takes a full chunk of the slot `from`. Returns whether the thread must wait until something was written: its own
-    /// last chunk waits still, or too many do.
-    pub(super) fn push(&mut self, chunk: Arc<Chunk<Event>>, from: usize) -> bool {
-        let outruns =
-            self.waiting.len() >= MOST_WAITING || self.waiting.iter().any(|other| other.from == from);
-        self.waiting.push_back(Waiting { chunk, from });
-        outruns
+    /// Of a stream with this bound. Not to be made under the lock.
+    fn new(max_bytes: Option<u64>) -> Self {
+        let most = max_bytes.map_or(MOST_WAITING, |bytes| {
+            usize::try_from(bytes / BOUND_PER_WAITING).unwrap_or(usize::MAX).clamp(1, MOST_WAITING)
+        });
+        Self::with_most(most)
+    }
+
+    /// Of the child of a fork.
+    pub(super) fn of_child() -> Self {
+        Self::with_most(MOST_WAITING_OF_CHILD)
+    }
+
+    fn with_most(most: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(most + 1), most }
+    }
+
+    /// Takes a full chunk. Returns whether the thread must wait until something was written, because too many wait.
+    pub(super) fn push(&mut self, chunk: Arc<Chunk<Event>>) -> bool {
+        self.waiting.push_back(chunk);
+        self.outruns()
+    }
+
+    fn outruns(&self) -> bool {
+        self.waiting.len() > self.most
+    }
+}
+
+/// What is to be written.
+struct Chunks {
+    /// The full ones, in their order.
+    waiting: Vec<Arc<Chunk<Event>>>,
+    /// Those that are being filled.
+    partial: Vec<Arc<Chunk<Event>>>,
+}
+
+impl Chunks {
+    fn are_empty(&self) -> bool {
+        self.waiting.is_empty() && self.partial.iter().all(|chunk| chunk.len() == 0)
     }
 }
 
@@ -125,10 +151,10 @@ impl Recorder {
         let Some(mut target) = self.target_within(self.patience()) else {
             return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
         };
+        let queue = Some(Queue::new(stream.max_bytes()));
         *target = Target::Open(Box::new(stream));
         drop(target);
         self.stalled.store(NOT_STALLED, Ordering::Relaxed);
-        let queue = Some(Queue::default());
         self.store().queue = queue;
         Ok(())
     }
@@ -184,9 +210,32 @@ impl Recorder {
         }
     }
 
-    /// Writes what waits, unless another thread is at it. `outruns`: this thread waits for that one then.
+    /// Has what waits written. `outruns`: this thread waits until some of it was.
     #[cold]
     pub(super) fn stream_full_chunks(&self, outruns: bool) {
+        if !keeper::is_alive() {
+            return self.stream_without_keeper(outruns);
+        }
+        keeper::wake();
+        if !outruns {
+            return;
+        }
+        let start = Instant::now();
+        while self.store().queue.as_ref().is_some_and(Queue::outruns) {
+            if start.elapsed() >= DISK_PATIENCE {
+                return self.give_up_the_disk();
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Writes some of what waits, for the keeper. Whether that may not have been all.
+    pub(super) fn stream_waiting(&self) -> bool {
+        self.write_waiting(self.target(), MOST_AT_ONCE) == MOST_AT_ONCE
+    }
+
+    /// Writes what waits, unless another thread is at it. `outruns`: this thread waits for that one then.
+    fn stream_without_keeper(&self, outruns: bool) {
         let mut of_others = 0;
         loop {
             let target = match self.target.try_lock() {
@@ -202,17 +251,15 @@ impl Recorder {
                     None => return self.give_up_the_disk(),
                 },
             };
-            of_others += self.write_waiting(target, MOST_FOR_OTHERS - of_others);
+            of_others += self.write_waiting(target, MOST_AT_ONCE - of_others);
             // What came while the lock was held, by threads that did not get it, is nobody else's to write.
             let more = self.store().queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty());
-            if !more || of_others >= MOST_FOR_OTHERS {
+            if !more || of_others >= MOST_AT_ONCE {
                 break;
             }
         }
-        if !keeper::is_alive() {
-            // Nobody else would.
-            self.tell_news();
-        }
+        // Nobody else would.
+        self.tell_news();
     }
 
     /// Writes up to so many waiting chunks and returns how many it wrote.
@@ -220,17 +267,52 @@ impl Recorder {
         for written in 0..most {
             let next = {
                 let store = self.store();
-                store.queue.as_ref().and_then(|queue| Some(Arc::clone(&queue.waiting.front()?.chunk)))
+                store.queue.as_ref().and_then(|queue| queue.waiting.front().map(Arc::clone))
             };
             let Some(next) = next else { return written };
             if let Some(stream) = target.stream() {
                 guarded(stream, |stream| stream.full_chunk(self, &next));
             }
-            // Not before: its thread must know that it is not written yet.
-            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
-            drop(done);
+            self.first_is_written();
+            if let Some(stream) = target.stream() {
+                guarded(stream, |stream| {
+                    self.begin_part_if_due(stream, 2);
+                });
+            }
         }
         most
+    }
+
+    /// Takes the first that waits out of the queue; not before it was written, so that its thread knows. Only who holds the
+    /// stream's lock may.
+    fn first_is_written(&self) {
+        let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
+        drop(done);
+    }
+
+    /// Begins a new part if this one has become as large as `times` what one takes. Returns whether; then all that waited is
+    /// written.
+    fn begin_part_if_due(&self, stream: &mut Stream, times: u64) -> bool {
+        if !stream.is_part_due(times) {
+            return false;
+        }
+        stream.begin_part(self);
+        self.write_chunks(stream, &self.chunks(), |stream| {
+            // Very much happened meanwhile: this part gives way at once.
+            if stream.is_part_due(2) {
+                stream.begin_part(self);
+            }
+            false
+        });
+        stream.take_place();
+        true
+    }
+
+    /// Begins a new part where one is due: earlier than those who fill chunks have it done.
+    pub(super) fn part_if_due(&self) {
+        self.with_stream(|stream| {
+            self.begin_part_if_due(stream, 1);
+        });
     }
 
     /// The disk takes nothing and chunks pile up: the stream ends here. It cannot be told by the stream, which is locked.
@@ -255,46 +337,68 @@ impl Recorder {
         }
     }
 
-    #[allow(unsafe_code)]
     fn write_parts(&self, target: &mut Target) {
         if let Target::None = target {
             return;
         }
-        // Room is made before the store is locked.
-        let mut parts = Vec::with_capacity(2 * threads::states().count());
-        let mut waiting = Vec::with_capacity(MOST_WAITING + 1);
-        {
-            let store = self.store();
-            let Some(queue) = &store.queue else { return };
-            waiting.extend(queue.waiting.iter().map(|waiting| Arc::clone(&waiting.chunk)));
-            for state in threads::states() {
-                for slot in &state.slots {
-                    let chunk = slot.chunk.load(Ordering::Acquire);
-                    if !chunk.is_null() {
-                        // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot
-                        // only under the store's lock, which is held here: the count that the slot owns is still there.
-                        parts.push(unsafe {
-                            Arc::increment_strong_count(chunk.cast_const());
-                            Arc::from_raw(chunk.cast_const())
-                        });
-                    }
-                }
-            }
-        }
-        if waiting.is_empty() && parts.iter().all(|chunk| chunk.len() == 0) {
+        let chunks = self.chunks();
+        if chunks.are_empty() {
             return;
         }
         let Some(stream) = target.stream() else { return };
         guarded(stream, |stream| {
-            waiting.iter().for_each(|chunk| stream.full_chunk(self, chunk));
-            parts.iter().for_each(|chunk| stream.part_of_chunk(self, chunk));
+            self.write_chunks(stream, &chunks, |stream| self.begin_part_if_due(stream, 2));
             stream.marks();
         });
-        for _ in &waiting {
-            // As above; who holds the stream's lock is the only one who takes chunks out.
-            let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
-            drop(done);
+    }
+
+    /// Writes these, until it is `enough` before one of them.
+    fn write_chunks(
+        &self,
+        stream: &mut Stream,
+        chunks: &Chunks,
+        mut enough: impl FnMut(&mut Stream) -> bool,
+    ) {
+        for chunk in &chunks.waiting {
+            if enough(stream) {
+                return;
+            }
+            stream.full_chunk(self, chunk);
+            self.first_is_written();
         }
+        for chunk in &chunks.partial {
+            if enough(stream) {
+                return;
+            }
+            stream.part_of_chunk(self, chunk);
+        }
+    }
+
+    /// All that is not written yet, but for events that come meanwhile.
+    #[allow(unsafe_code)]
+    fn chunks(&self) -> Chunks {
+        // Room is made before the store is locked.
+        let mut chunks = Chunks {
+            waiting: Vec::with_capacity(MOST_WAITING + 1),
+            partial: Vec::with_capacity(2 * threads::states().count()),
+        };
+        let store = self.store();
+        let Some(queue) = &store.queue else { return chunks };
+        chunks.waiting.extend(queue.waiting.iter().map(Arc::clone));
+        for state in threads::states() {
+            for slot in &state.slots {
+                let chunk = slot.chunk.load(Ordering::Acquire);
+                if !chunk.is_null() {
+                    // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only
+                    // under the store's lock, which is held here: the count that the slot owns is still there.
+                    chunks.partial.push(unsafe {
+                        Arc::increment_strong_count(chunk.cast_const());
+                        Arc::from_raw(chunk.cast_const())
+                    });
+                }
+            }
+        }
+        chunks
     }
 
     /// Tells what there is to say of the stream, once. The caller holds no lock.
