@@ -112,7 +112,7 @@ pub struct Options {
     #[doc(hidden)]
     pub budget_millionths: u32,
     #[doc(hidden)]
-    pub live_blocks: u64,
+    pub live_blocks: Option<u64>,
     #[doc(hidden)]
     pub tracker_entries: u64,
     #[doc(hidden)]
@@ -144,7 +144,7 @@ impl Default for Options {
             sample_threshold_bytes: SMALL_BYTES,
             sample_mean_bytes: 0,
             budget_millionths: 30_000,
-            live_blocks: 256 << 10,
+            live_blocks: None,
             tracker_entries: 1 << 18,
             host_heap: true,
             output: None,
@@ -201,12 +201,25 @@ impl Options {
         self
     }
 
-    /// With a [budget](Self::budget): how many live blocks are tracked before small ones are sampled to save memory;
-    /// from three quarters of it on, fewer and fewer are picked. Each takes up to 170 bytes, so the default of 262,144
-    /// stays within 43 MiB. At least 1,024.
+    /// How many live blocks are followed one by one, and a sixteenth of it more for each device besides the host. At least
+    /// 1,024. Each takes up to 170 bytes, so the default of 262,144 stays within 43 MiB; with [`exact`](Self::exact) and at
+    /// [fixed rates](Self::sample) there is no limit by default.
+    ///
+    /// With a [budget](Self::budget), small blocks of the heap are sampled from three quarters of it on, fewer and fewer. When
+    /// all is full, further small blocks are only counted; large ones and those of devices still have their events, so sums
+    /// and peaks stay exact, but once the ring has dropped the event of such an allocation, its scope and stack are unknown.
+    /// Allocations that only the CUDA driver's hook sees are left out of all sums then. The recording counts both
+    /// ([`Folded`](crate::snapshot::Folded)), and `memtrack summary` reports it.
     pub fn live_blocks(mut self, most: u64) -> Self {
-        self.live_blocks = most.max(1024);
+        self.live_blocks = Some(most.max(1024));
         self
+    }
+
+    #[doc(hidden)]
+    pub fn most_live_blocks(&self) -> u64 {
+        /// With a budget.
+        const DEFAULT: u64 = 256 << 10;
+        self.live_blocks.unwrap_or(if self.budget_millionths > 0 { DEFAULT } else { u64::MAX })
     }
 
     /// Records every host block, however small, whatever that costs: a few hundred nanoseconds for each, and up to 130

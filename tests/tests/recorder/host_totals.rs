@@ -36,6 +36,16 @@ fn a_thread_that_only_counted_goes_by_the_rules_of_the_next_session() {
 }
 
 #[test]
+fn blocks_of_devices_beyond_the_bound_are_counted() {
+    run_well(CHILD, &["totals_many_of_devices"], Path::new("."));
+}
+
+#[test]
+fn large_blocks_beyond_the_bound_are_counted() {
+    run_well(CHILD, &["totals_many_large"], Path::new("."));
+}
+
+#[test]
 fn live_blocks_beyond_the_bound_are_sampled() {
     run_well(CHILD, &["totals_many_live"], Path::new("."));
 }

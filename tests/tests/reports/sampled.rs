@@ -396,7 +396,7 @@ fn folded() -> Snapshot {
         sum(4, 5_000_000, 5_000),
     ];
     recording.scope_sums = Some(ScopeSums { ticks: 2_500_000, folded: 7_000, rows });
-    recording.folded = Folded { stacks: 12, threads: 1 };
+    recording.folded = Folded { stacks: 12, threads: 1, ..Folded::default() };
     recording.meta.budget = 0.03;
     recording.sampling = Some(Sampling {
         unrecorded_blocks: 60_000,
@@ -425,7 +425,7 @@ fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
     let value = &json(&["summary"], &original)["devices"][0];
     assert_eq!(
         (&value["folded_scopes"], &value["folded"]),
-        (&7_000.into(), &serde_json::json!({"stacks": 12, "threads": 1}))
+        (&7_000.into(), &serde_json::json!({"blocks": 0, "driver_allocations": 0, "driver_bytes": 0, "stacks": 12, "threads": 1}))
     );
     let top = text(&["top", "--by", "operator"], &original);
     assert!(top.contains("\nFolded: 12 events") && top.contains(" 23.8 MiB  27.8 %  "), "{top}");

@@ -96,6 +96,13 @@ pub struct Folded {
     pub stacks: u64,
     /// Threads that are recorded as the unknown one.
     pub threads: u64,
+    /// Blocks that were not followed because as many were live as fit (`Options::live_blocks`). Small ones of the heap are only
+    /// counted; large ones and those of devices have their events, and are missing in the table of live blocks.
+    pub blocks: u64,
+    /// Allocations that the CUDA driver's hook left out of all sums for the same reason.
+    pub driver_allocations: u64,
+    /// Their bytes.
+    pub driver_bytes: u64,
 }
 
 /// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left

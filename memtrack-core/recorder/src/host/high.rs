@@ -66,7 +66,7 @@ pub(crate) fn begins_with(sums: &Sums) {
 
 /// From now on blocks may be only counted. What was before, the events say.
 #[cold]
-pub(super) fn begin() {
+pub(crate) fn begin() {
     if is_on() || BUSY.swap(true, Ordering::Acquire) {
         return;
     }

@@ -507,7 +507,9 @@ fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if is_small {
         followed::add(block as u64);
     }
-    hook.alloc(HOST, HEAP, block as u64, size_bytes, flags);
+    if !hook.alloc(HOST, HEAP, block as u64, size_bytes, flags) && is_small {
+        followed::remove(block as u64);
+    }
     let own = hook.thread.own();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
     let counting = &hook.thread.state.counting;

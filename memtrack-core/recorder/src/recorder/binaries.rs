@@ -83,6 +83,27 @@ static UNLOADED: ForkCell<Mutex<Vec<Module>>> = ForkCell::new(Mutex::default);
 /// At most so many are remembered; the names of code from still more are lost, the oldest first.
 const MOST_UNLOADED: usize = 4096;
 
+/// Bytes that the lists take.
+pub(super) fn list_bytes() -> usize {
+    let of = |list: &[Module]| list.iter().map(bytes_of).sum::<usize>();
+    let unloaded = of(&UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner));
+    let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: null, or a list that is replaced only with the lock held.
+    unloaded + unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(0, |list| of(list))
+}
+
+/// Bytes that a binary takes in a list.
+fn bytes_of(module: &Module) -> usize {
+    size_of::<Module>() + module.path.len() + module.build_id.len()
+}
+
+/// What both lists take at most beside the binaries that are loaded, with paths of `path_bytes`.
+#[cfg(test)]
+pub(super) fn most_bytes(path_bytes: usize) -> usize {
+    const BUILD_ID_BYTES: usize = 40;
+    2 * MOST_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
+}
+
 /// Notices what was unloaded: stacks through its code stay its own, whatever comes to lie at its addresses. Never inside a
 /// hook: it takes the dynamic linker's lock, but for a forked child.
 pub(super) fn notice_unloaded() {

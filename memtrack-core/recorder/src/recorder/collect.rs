@@ -135,13 +135,28 @@ impl Recorder {
             driver: self.driver_readings(),
             sampling: sampling(options, &sums),
             counted_peak,
-            folded: Folded { stacks: self.stacks.without_room(), threads: thread_names::without_name() },
+            folded: self.folded(),
             operators,
             marks,
             ..Snapshot::default()
         };
         snapshot.leave_out_taken_back();
         snapshot
+    }
+
+    /// What did not fit.
+    pub(super) fn folded(&self) -> Folded {
+        #[cfg(feature = "cuda")]
+        let [driver_allocations, driver_bytes] = self.driver.left_out();
+        #[cfg(not(feature = "cuda"))]
+        let [driver_allocations, driver_bytes] = [0; 2];
+        Folded {
+            stacks: self.stacks.without_room(),
+            threads: thread_names::without_name(),
+            blocks: self.live.not_followed(),
+            driver_allocations,
+            driver_bytes,
+        }
     }
 
     /// What the CUDA driver said.

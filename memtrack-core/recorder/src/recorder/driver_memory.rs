@@ -11,6 +11,7 @@ use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, Stream
 use memtrack_model::snapshot::Segment;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
@@ -72,11 +73,26 @@ pub struct DriverTable {
     shards: [Mutex<Allocations>; SHARDS],
     /// Sizes of mappings by address: one unmapping may end several.
     mappings: Mutex<BTreeMap<u64, u64>>,
+    /// Allocations for which there was no room, and their bytes.
+    left_out: [AtomicU64; 2],
+}
+
+/// What an allocation takes in a shard, of which a part stays empty.
+const ALLOCATION_BYTES: usize = size_of::<(u64, DriverAllocation)>() + 1;
+/// What a mapping takes: nodes of the map are at least half full.
+const MAPPING_BYTES: usize = 2 * size_of::<(u64, u64)>();
+
+/// What so many allocations take at most.
+#[cfg(test)]
+pub(super) fn most_bytes(allocations: usize) -> usize {
+    // An eighth of a shard stays empty, and it may just have doubled.
+    allocations * (ALLOCATION_BYTES * 16 / 7 + MAPPING_BYTES)
 }
 
 impl Default for DriverTable {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), mappings: Mutex::default() }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, mappings: Mutex::default(), left_out: Default::default() }
     }
 }
 
@@ -104,6 +120,24 @@ impl DriverTable {
             lock(&self.mappings).remove(&address);
         }
         removed
+    }
+
+    /// An allocation of so many bytes is in no table.
+    #[cold]
+    fn leave_out(&self, size_bytes: u64) {
+        self.left_out[0].fetch_add(1, Ordering::Relaxed);
+        self.left_out[1].fetch_add(size_bytes, Ordering::Relaxed);
+    }
+
+    /// Allocations that are in no table, and their bytes.
+    pub(super) fn left_out(&self) -> [u64; 2] {
+        self.left_out.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that the tables take, about.
+    pub(super) fn bytes(&self) -> usize {
+        let room: usize = self.shards.iter().map(|shard| lock(shard).capacity()).sum();
+        room * ALLOCATION_BYTES + lock(&self.mappings).len() * MAPPING_BYTES
     }
 
     /// Addresses of the mappings that begin within `addresses`.
@@ -140,6 +174,7 @@ impl DriverTable {
     pub(super) fn clear(&self) {
         self.shards.iter().for_each(|shard| lock(shard).clear());
         lock(&self.mappings).clear();
+        self.left_out.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 }
 
@@ -154,7 +189,7 @@ pub struct DriverFreed {
 }
 
 impl Inside {
-    /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded.
+    /// The driver handed memory out. Returns the stamp; 0 for a device that is not recorded, and where there is no room.
     pub fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
         self.with_room(move || {
             let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
@@ -167,9 +202,16 @@ impl Inside {
             let flags = EventFlags::WHOLE_SEGMENT;
             let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
             let newest = &self.thread.own().newest_ticks;
+            let place = match self.recorder.segments.is_full() {
+                true => None,
+                false => self.recorder.live.insert_segment(device, address, block, newest),
+            };
+            let Some(([segment_ticks, ticks], unseen)) = place else {
+                // Its free will say neither its size nor its device, so nothing is said of it.
+                self.recorder.driver.leave_out(size_bytes);
+                return 0;
+            };
             self.recorder.driver.insert(address, allocation);
-            let ([segment_ticks, ticks], unseen) =
-                self.recorder.live.insert_segment(device, address, block, newest);
             let is_expandable = origin == Origin::Mapping;
             let segment =
                 Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };

@@ -4,7 +4,7 @@
 
 use super::chunk::Chunk;
 use super::kits::{self, Kit};
-use super::live::Live;
+use super::live::{Inserted, Live};
 use super::mine::{InHook, Mine};
 use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
@@ -176,7 +176,8 @@ impl Inside {
     // The three that nearly all events go through name their work twice instead of passing a closure on: one that two
     // places call is a call in both of them.
 
-    /// A block was handed out.
+    /// A block was handed out. Whether it was recorded: where the live table has no room, small blocks of the heap are only
+    /// counted.
     #[inline(always)]
     pub(crate) fn alloc(
         self,
@@ -185,11 +186,11 @@ impl Inside {
         address: u64,
         size_bytes: u64,
         flags: EventFlags,
-    ) {
+    ) -> bool {
         if self.has_room() {
-            self.alloc_here(device, stream, address, size_bytes, flags);
+            self.alloc_here(device, stream, address, size_bytes, flags)
         } else {
-            own_stack::run(move || self.alloc_here(device, stream, address, size_bytes, flags));
+            own_stack::run(move || self.alloc_here(device, stream, address, size_bytes, flags))
         }
     }
 
@@ -201,14 +202,22 @@ impl Inside {
         address: u64,
         size_bytes: u64,
         flags: EventFlags,
-    ) {
-        let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+    ) -> bool {
+        let Some(slot) = slot_of(device) else {
+            too_many_devices(device);
+            return false;
+        };
         let stack = self.stack(settings::blocks_keep_stacks());
         let scope = scope::current_id();
         let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
         let newest = &self.thread.own().newest_ticks;
-        let (ticks, unseen) = self.recorder.live.insert(device, address, block, newest);
+        let Inserted { ticks, unseen, is_followed } =
+            self.recorder.live.insert(device, address, block, newest);
         let totals = &self.thread.state.slots[slot].totals;
+        if !is_followed && device.is_host() && size_bytes < settings::sample_threshold_bytes() {
+            totals.count_alloc(size_bytes);
+            return false;
+        }
         if let Some(old) = unseen {
             // The old block is gone, or its address could not have been handed out again.
             self.ended(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
@@ -223,6 +232,7 @@ impl Inside {
             slot,
             Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
         );
+        true
     }
 
     /// A block is about to be given back. Returns what [`Self::freed`] or [`Self::not_freed`] needs.

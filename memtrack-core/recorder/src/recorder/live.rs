@@ -1,14 +1,15 @@
-//! The live table: every block that is out, by device and address. Its shards are also what orders the events of one
-//! address: the stamp is taken while the address's shard is locked.
+//! The live table: the blocks that are out, by device and address, as many as fit. Its shards are also what orders the
+//! events of one address: the stamp is taken while the address's shard is locked.
 
 use super::order::stamp;
-use crate::shared_map::SharedMap;
-use dashmap::mapref::entry::Entry;
+use super::{settings, slot_of};
+use crate::host;
+use crate::shared_map::{Place, SharedMap};
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
 const SHARDS_OF_REGION_BITS: u32 = 2;
@@ -110,28 +111,63 @@ fn shard(key: u64) -> u64 {
 #[derive(Default)]
 struct Newest(AtomicU64);
 
-/// All live blocks.
+/// The live blocks.
 pub(crate) struct LiveTable {
     blocks: SharedMap<Key, Live, ByRegion>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
     newest: Box<[Newest]>,
     /// The shard that [`Self::tidy`] looks at next.
     next_to_tidy: AtomicUsize,
+    /// Of all shards: how many blocks would fill their memory, part of which stays empty.
+    buckets: AtomicUsize,
+    /// The slots of devices whose blocks had shards grow.
+    devices: AtomicU32,
+    /// How many blocks had no room.
+    not_followed: AtomicU64,
 }
 
-/// What a table of so many blocks may take: shards are powers of two of which an eighth stays empty, and may just have
-/// doubled.
-#[cfg(test)]
-pub(super) fn most_bytes(blocks: usize) -> usize {
-    (blocks * 2 + blocks * 2 / 7) * (size_of::<(Key, Live)>() + 1)
+/// A block that was put into the table.
+pub(crate) struct Inserted {
+    /// Its stamp.
+    pub(crate) ticks: u64,
+    /// The block whose free nobody saw, if there was one at its address; its stamp is the one before.
+    pub(crate) unseen: Option<Live>,
+    /// Whether the table had room for it.
+    pub(crate) is_followed: bool,
 }
+
+/// For each further device, the table has room for one of so many of the first one's blocks.
+const DEVICE_SHARE: u64 = 16;
+
+/// The most buckets for so many `blocks` of the first device and those of `more` devices. Shards have powers of two of them, of
+/// which an eighth stays empty, and may just have doubled.
+fn most_buckets(blocks: u64, more: u64) -> u64 {
+    /// Few blocks may happen to lie in few shards.
+    const LEAST: u64 = 64 * SHARDS as u64;
+    let blocks = blocks.saturating_add((blocks / DEVICE_SHARE).saturating_mul(more));
+    (blocks.saturating_mul(16) / 7).max(LEAST)
+}
+
+/// What the table may take at most, as [`most_buckets`] has it.
+#[cfg(test)]
+pub(super) fn most_bytes(blocks: u64, more: u64) -> usize {
+    most_buckets(blocks, more) as usize * BUCKET_BYTES + SHARDS * size_of::<Newest>()
+}
+
+const BUCKET_BYTES: usize = size_of::<(Key, Live)>() + 1;
 
 impl LiveTable {
     /// An empty table.
     pub(crate) fn new() -> Self {
         let blocks = SharedMap::new(ByRegion::default(), SHARDS);
-        let newest = (0..SHARDS).map(|_| Newest::default()).collect();
-        Self { blocks, newest, next_to_tidy: AtomicUsize::new(0) }
+        Self {
+            buckets: AtomicUsize::new(blocks.buckets()),
+            blocks,
+            newest: (0..SHARDS).map(|_| Newest::default()).collect(),
+            next_to_tidy: AtomicUsize::new(0),
+            devices: AtomicU32::new(0),
+            not_followed: AtomicU64::new(0),
+        }
     }
 
     /// The shard in which the map has `key`.
@@ -152,8 +188,7 @@ impl LiveTable {
         ticks
     }
 
-    /// A block was handed out. Returns its stamp, and the block whose free nobody saw if there was one at its address
-    /// (it gets the stamp before).
+    /// A block was handed out.
     #[inline(always)]
     pub(crate) fn insert(
         &self,
@@ -161,24 +196,52 @@ impl LiveTable {
         address: u64,
         mut block: Live,
         newest_of_thread: &Cell<u64>,
-    ) -> (u64, Option<Live>) {
+    ) -> Inserted {
         let key = Key { address, device };
-        match self.blocks.entry(key) {
-            Entry::Vacant(vacant) => {
+        let mut place = self.blocks.place(key);
+        block.ticks = self.stamp(&key, newest_of_thread);
+        if place.is_full() && !self.has_room(&mut place, device) {
+            return Inserted { ticks: block.ticks, unseen: None, is_followed: false };
+        }
+        match place.put(block) {
+            None => Inserted { ticks: block.ticks, unseen: None, is_followed: true },
+            unseen => {
                 block.ticks = self.stamp(&key, newest_of_thread);
-                vacant.insert(block);
-                (block.ticks, None)
-            }
-            Entry::Occupied(mut occupied) => {
-                self.stamp(&key, newest_of_thread);
-                block.ticks = self.stamp(&key, newest_of_thread);
-                (block.ticks, Some(occupied.insert(block)))
+                place.put(block);
+                Inserted { ticks: block.ticks, unseen, is_followed: true }
             }
         }
     }
 
+    /// Whether a block fits that a full shard does not have. If so, the shard is counted as one that has doubled.
+    #[cold]
+    fn has_room(&self, place: &mut Place<'_, Key, Live, ByRegion>, device: DeviceId) -> bool {
+        let slots = slot_of(device).map_or(0, |slot| 1 << slot);
+        let slots = slots | self.devices.fetch_or(slots, Ordering::Relaxed);
+        let more = u64::from(slots.count_ones()).saturating_sub(1);
+        let most = most_buckets(settings::most_live_blocks(), more);
+        let before = place.buckets();
+        // The first four come at once.
+        let wanted = self.buckets.load(Ordering::Relaxed) + before.max(3);
+        if place.get().is_some() {
+            return true;
+        }
+        if wanted as u64 > most {
+            self.not_followed.fetch_add(1, Ordering::Relaxed);
+            if device.is_host() {
+                // Blocks may come and go that no event tells of.
+                host::high::begin();
+            }
+            return false;
+        }
+        place.make_room();
+        self.buckets.fetch_add(place.buckets() - before, Ordering::Relaxed);
+        true
+    }
+
     /// A segment was taken from the driver, and with it the block that it is. Returns the stamps of both, and the block
-    /// whose free nobody saw if there was one at the address (its stamp is the one before the segment's).
+    /// whose free nobody saw if there was one at the address (its stamp is the one before the segment's); `None` where there is
+    /// no room.
     #[cfg(feature = "cuda")]
     pub(crate) fn insert_segment(
         &self,
@@ -186,20 +249,17 @@ impl LiveTable {
         address: u64,
         mut block: Live,
         newest_of_thread: &Cell<u64>,
-    ) -> ([u64; 2], Option<Live>) {
+    ) -> Option<([u64; 2], Option<Live>)> {
         let key = Key { address, device };
-        let entry = self.blocks.entry(key);
+        let mut place = self.blocks.place(key);
+        if place.is_full() && !self.has_room(&mut place, device) {
+            return None;
+        }
         self.stamp(&key, newest_of_thread);
         let segment = self.stamp(&key, newest_of_thread);
         block.ticks = self.stamp(&key, newest_of_thread);
-        let unseen = match entry {
-            Entry::Vacant(vacant) => {
-                vacant.insert(block);
-                None
-            }
-            Entry::Occupied(mut occupied) => Some(occupied.insert(block)),
-        };
-        ([segment, block.ticks], unseen)
+        let unseen = place.put(block);
+        Some(([segment, block.ticks], unseen))
     }
 
     /// A segment is about to be given to the driver, and with it its block if it `has_block`. Returns the stamps of the
@@ -213,13 +273,9 @@ impl LiveTable {
         newest_of_thread: &Cell<u64>,
     ) -> ([u64; 2], Option<Live>) {
         let key = Key { address, device };
-        let entry = self.blocks.entry(key);
+        let mut place = self.blocks.place(key);
         let stamps = [self.stamp(&key, newest_of_thread), self.stamp(&key, newest_of_thread)];
-        let block = match entry {
-            Entry::Occupied(occupied) if has_block => Some(occupied.remove()),
-            _ => None,
-        };
-        (stamps, block)
+        (stamps, if has_block { place.take() } else { None })
     }
 
     /// Addresses of the blocks that begin within a stretch of a device. Looks at all blocks.
@@ -243,10 +299,8 @@ impl LiveTable {
         newest_of_thread: &Cell<u64>,
     ) -> (u64, Option<Live>) {
         let key = Key { address, device };
-        match self.blocks.entry(key) {
-            Entry::Vacant(_locked) => (self.stamp(&key, newest_of_thread), None),
-            Entry::Occupied(occupied) => (self.stamp(&key, newest_of_thread), Some(occupied.remove())),
-        }
+        let mut place = self.blocks.place(key);
+        (self.stamp(&key, newest_of_thread), place.take())
     }
 
     /// Changes a block in place (a free that was requested but is not complete). Returns the stamp and the block as it
@@ -259,20 +313,27 @@ impl LiveTable {
         change: impl FnOnce(&mut Live),
     ) -> (u64, Option<Live>) {
         let key = Key { address, device };
-        match self.blocks.entry(key) {
-            Entry::Vacant(_locked) => (self.stamp(&key, newest_of_thread), None),
-            Entry::Occupied(mut occupied) => {
-                let ticks = self.stamp(&key, newest_of_thread);
-                let before = *occupied.get();
-                change(occupied.get_mut());
-                (ticks, Some(before))
-            }
-        }
+        let mut place = self.blocks.place(key);
+        let ticks = self.stamp(&key, newest_of_thread);
+        let before = place.get().map(|block| {
+            let before = *block;
+            change(block);
+            before
+        });
+        (ticks, before)
     }
 
     /// Puts a block back whose free failed, as if nothing had happened.
     pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: Live) {
-        self.blocks.entry(Key { address, device }).or_insert(block);
+        let mut place = self.blocks.place(Key { address, device });
+        if place.get().is_none() && (!place.is_full() || self.has_room(&mut place, device)) {
+            place.put(block);
+        }
+    }
+
+    /// How many blocks it had no room for.
+    pub(crate) fn not_followed(&self) -> u64 {
+        self.not_followed.load(Ordering::Relaxed)
     }
 
     /// How many blocks it holds. Takes each shard's lock for a moment.
@@ -282,7 +343,7 @@ impl LiveTable {
 
     /// Bytes that the table takes.
     pub(crate) fn table_bytes(&self) -> usize {
-        self.blocks.capacity() * (size_of::<(Key, Live)>() + 1) + size_of_val(&*self.newest)
+        self.buckets.load(Ordering::Relaxed) * BUCKET_BYTES + size_of_val(&*self.newest)
     }
 
     /// Gives back room that some of the shards needed once and no longer use: where live blocks move about, each shard would
@@ -290,10 +351,13 @@ impl LiveTable {
     #[cold]
     pub(crate) fn tidy(&self) {
         const AT_ONCE: usize = 8;
-        /// Smaller tables stay as they are.
+        /// Smaller shards stay as they are, unless another one had no room.
         const SMALL: usize = 1024;
+        const SMALL_AND_TIGHT: usize = 8;
+        let small = if self.not_followed() == 0 { SMALL } else { SMALL_AND_TIGHT };
         let first = self.next_to_tidy.fetch_add(AT_ONCE, Ordering::Relaxed);
-        (first..first + AT_ONCE).for_each(|next| self.blocks.shrink(next % SHARDS, SMALL));
+        let less = (first..first + AT_ONCE).map(|next| self.blocks.shrink(next % SHARDS, small)).sum();
+        self.buckets.fetch_sub(less, Ordering::Relaxed);
     }
 
     /// The newest stamp that was given out so far; 0 before the first.
@@ -304,6 +368,9 @@ impl LiveTable {
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.blocks.clear();
+        self.buckets.store(self.blocks.buckets(), Ordering::Relaxed);
+        self.devices.store(0, Ordering::Relaxed);
+        self.not_followed.store(0, Ordering::Relaxed);
     }
 
     /// The block that begins at an address, if one is out.
@@ -401,8 +468,8 @@ mod tests {
         let mut newest = 0;
         for number in 0..1000 {
             let (mine, address) = (if number % 2 == 0 { &one } else { &other }, 0x1000);
-            let (ticks, unseen) = table.insert(DeviceId(0), address, block, mine);
-            assert!(ticks > newest && unseen.is_none());
+            let Inserted { ticks, unseen, is_followed } = table.insert(DeviceId(0), address, block, mine);
+            assert!(ticks > newest && unseen.is_none() && is_followed);
             let (freed, known) =
                 table.remove(DeviceId(0), address, if number % 3 == 0 { &one } else { &other });
             assert!(freed > ticks && known.is_some_and(|known| known.ticks == ticks));

@@ -277,7 +277,13 @@ pub(crate) fn table_bytes() -> usize {
     }
     let recorder = RECORDER.get();
     let _inside = crate::reentry::enter();
-    recorder.live.table_bytes() + recorder.stacks.table_bytes() + thread_names::names_bytes()
+    #[cfg(feature = "cuda")]
+    let of_driver = recorder.driver.bytes();
+    #[cfg(not(feature = "cuda"))]
+    let of_driver = 0;
+    let segments = recorder.segments.bytes() + of_driver;
+    let names = thread_names::names_bytes() + binaries::list_bytes();
+    recorder.live.table_bytes() + segments + recorder.stacks.table_bytes() + names
 }
 
 fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {

@@ -1,6 +1,7 @@
 //! The segments that are held. A segment that the driver's hook saw also is a block, until a pool reports blocks inside
 //! it: then the pool's blocks are what is allocated, and the segment is what they lie in.
 
+use super::settings;
 use super::threads::slot_of;
 use super::{Inside, scope_sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
@@ -19,7 +20,24 @@ pub(super) struct Held {
     pub(super) is_block: bool,
 }
 
-/// All segments by device and address.
+/// One segment may be held for so many blocks that may be followed.
+const BLOCKS_PER_SEGMENT: u64 = 8;
+
+/// How many segments may be held, with so many live blocks.
+pub(super) fn most_segments(live_blocks: u64) -> usize {
+    usize::try_from(live_blocks / BLOCKS_PER_SEGMENT).unwrap_or(usize::MAX)
+}
+
+/// What a segment takes: nodes of the map are at least half full, and usually two thirds.
+const SEGMENT_BYTES: usize = 2 * size_of::<((DeviceId, u64), Held)>();
+
+/// What they take at most.
+#[cfg(test)]
+pub(super) fn most_bytes(live_blocks: u64) -> usize {
+    most_segments(live_blocks) * SEGMENT_BYTES
+}
+
+/// The segments by device and address, as many as fit.
 #[derive(Default)]
 pub(super) struct Segments {
     held: Mutex<BTreeMap<(DeviceId, u64), Held>>,
@@ -40,7 +58,10 @@ impl Segments {
                 let Event { ticks, address, size_bytes, stream, stack, device, .. } = *event;
                 let is_expandable = event.action == Action::SegmentMap;
                 let segment = Segment { device, address, size_bytes, stream, stack, ticks, is_expandable };
-                self.lock().insert(key, Held { segment, of_driver: false, is_block: false });
+                let mut held = self.lock();
+                if held.len() < most_segments(settings::most_live_blocks()) || held.contains_key(&key) {
+                    held.insert(key, Held { segment, of_driver: false, is_block: false });
+                }
             }
             Action::SegmentFree | Action::SegmentUnmap => {
                 let removed = self.lock().remove(&key);
@@ -49,6 +70,17 @@ impl Segments {
             }
             _ => {}
         }
+    }
+
+    /// Whether no more fit.
+    #[cfg(feature = "cuda")]
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().len() >= most_segments(settings::most_live_blocks())
+    }
+
+    /// Bytes that they take, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().len() * SEGMENT_BYTES
     }
 
     /// A segment that the driver handed out.

@@ -29,7 +29,7 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     SAMPLE_THRESHOLD_BYTES.store(options.sample_threshold_bytes, Relaxed);
     SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
     BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
-    LIVE_BLOCKS.store(options.live_blocks, Relaxed);
+    LIVE_BLOCKS.store(options.most_live_blocks(), Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
     // Threads begin anew when they see it.
     SESSION.fetch_add(1, Release);
@@ -127,8 +127,13 @@ pub fn sampling() -> Rules {
     Rules {
         mean_bytes: SAMPLE_MEAN_BYTES.load(Relaxed),
         budget: f64::from(BUDGET_MILLIONTHS.load(Relaxed)) / 1e6,
-        live_blocks: LIVE_BLOCKS.load(Relaxed),
+        live_blocks: most_live_blocks(),
     }
+}
+
+/// How many live blocks of the first device may be followed; each further one adds some.
+pub(crate) fn most_live_blocks() -> u64 {
+    LIVE_BLOCKS.load(Relaxed)
 }
 
 /// The first stamp of the session.

@@ -30,6 +30,8 @@ fn main() {
         ["totals_cheap"] => totals::cheap(),
         ["totals_other_rules"] => totals::other_rules(),
         ["totals_many_live"] => totals::many_live(),
+        ["totals_many_of_devices"] => totals::many_of_devices(),
+        ["totals_many_large"] => totals::many_large(),
         ["hand_over"] => safety::hand_over(),
         ["thread_local_destructors"] => safety::thread_local_destructors(),
         ["thread_churn"] => safety::thread_churn(),

@@ -1,8 +1,10 @@
 //! Totals against a counting allocator, and sampled ones against the truth.
 
-use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, sampling_weight};
-use memtrack_core::host::own_heap_bytes;
-use memtrack_core::recorder::Options;
+use memtrack_core::analysis::lifetimes::lifetimes;
+use memtrack_core::analysis::peak::Peak;
+use memtrack_core::event::{Action, DeviceId, EventFlags, StackId, StreamId, sampling_weight};
+use memtrack_core::host::{self, own_heap_bytes};
+use memtrack_core::recorder::{self, Options};
 use memtrack_core::snapshot::LiveBlock;
 use memtrack_tests::counting::live_bytes;
 use memtrack_tests::replay::{replay, statistics};
@@ -282,6 +284,75 @@ pub fn other_rules() {
     }
     drop(to_free);
     frees.join().unwrap();
+}
+
+/// Devices hold more blocks than are followed: memory stays bounded, and what was counted is right nevertheless.
+pub fn many_of_devices() {
+    const BOUND: u64 = 16_384;
+    const BLOCKS: u64 = 300_000;
+    const DEVICES: [DeviceId; 3] = [DeviceId(0), DeviceId(1), DeviceId(2)];
+    let options = Options::new().live_blocks(BOUND).max_entries(100_000).without_host_heap();
+    memtrack_core::start_monitor_with(&options).unwrap();
+    let each = |act: &dyn Fn(DeviceId, u64, u64)| {
+        for number in 0..BLOCKS {
+            DEVICES
+                .iter()
+                .for_each(|&device| act(device, 0x7f00_0000_0000 + 4096 * number, 1 + number % 4096));
+        }
+    };
+    each(&|device, address, size| recorder::record_alloc(device, StreamId(0), address, size));
+    // Three rings of 4.6 MiB and a table of at most 37,449 + 2 × 2,340 places of 73 bytes; what is always there is below 30.
+    let own = host::own_bytes();
+    assert!(own < 50 << 20, "{own}");
+    let full = memtrack_core::snapshot().expect("a session runs");
+    let bytes: u64 = (0..BLOCKS).map(|number| 1 + number % 4096).sum();
+    for device in DEVICES {
+        let counts = statistics(&full, device);
+        assert_eq!((counts.allocations, counts.allocated_bytes, counts.frees), (BLOCKS, bytes, 0));
+    }
+    let followed = full.blocks.len() as u64;
+    assert_eq!(full.folded.blocks + followed, 3 * BLOCKS);
+    assert!(followed > BOUND / 2 && followed < 3 * BOUND, "{followed}");
+    each(&|device, address, size| recorder::record_free(device, StreamId(0), address, size));
+    let empty = memtrack_core::stop();
+    for device in DEVICES {
+        let counts = statistics(empty.snapshot(), device);
+        assert_eq!((counts.frees, counts.freed_bytes), (BLOCKS, bytes));
+    }
+    assert!(empty.snapshot().blocks.is_empty());
+    // There is room again, in the next session too.
+    memtrack_core::start_monitor_with(&options).unwrap();
+    recorder::record_alloc(DeviceId(1), StreamId(0), 4096, 5);
+    let last = memtrack_core::stop();
+    assert_eq!((last.snapshot().blocks.len(), last.snapshot().folded.blocks), (1, 0));
+}
+
+/// The heap holds more blocks than are followed, all of them large.
+pub fn many_large() {
+    const BOUND: u64 = 1024;
+    /// What the table has at least is 32,768 places.
+    const BLOCKS: usize = 40_000;
+    memtrack_core::start_monitor_with(&Options::new().live_blocks(BOUND)).unwrap();
+    // Touched nowhere, so hardly any memory.
+    let large = Layout::from_size_align(64 << 10, 4096).unwrap();
+    // SAFETY: the layout is not empty.
+    let kept: Vec<*mut u8> = (0..BLOCKS).map(|_| unsafe { alloc(large) }).collect();
+    let small: Vec<Box<[u8; 64]>> = (0..1000).map(|_| Box::new([0; 64])).collect();
+    let full = memtrack_core::snapshot().expect("a session runs");
+    let counts = statistics(&full, HOST);
+    assert!(full.folded.blocks > (BLOCKS - 32_768) as u64, "{:?}", full.folded);
+    assert!(full.blocks.len() < 32_768);
+    let live = counts.allocated_bytes - counts.freed_bytes;
+    assert!(live >= (BLOCKS as u64 * (64 << 10)), "{live}");
+    drop(small);
+    // SAFETY: each was allocated above with this layout, and is freed once.
+    kept.into_iter().for_each(|block| unsafe { dealloc(block, large) });
+    let empty = memtrack_core::stop();
+    let counts = statistics(empty.snapshot(), HOST);
+    let left = counts.allocated_bytes - counts.freed_bytes;
+    assert!(left < 1 << 20, "{left}");
+    let peak = Peak::of(empty.snapshot(), HOST, &lifetimes(empty.snapshot(), HOST));
+    assert!(peak.bytes >= BLOCKS as u64 * (64 << 10), "{}", peak.bytes);
 }
 
 /// More live blocks than are to be remembered, with time enough to record each.

@@ -1,7 +1,7 @@
 //! What did not fit the recorder's tables, in words. `top` and `summary` say it, where there is something.
 
 use memtrack_model::snapshot::Folded;
-use memtrack_model::units::counted;
+use memtrack_model::units::{counted, human_bytes};
 
 /// A line for each table that was full; `scopes` is how often one was entered that did not fit.
 pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
@@ -21,5 +21,23 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
         let threads = counted(folded.threads, "thread");
         format!("{threads} beyond what the recorder can distinguish went in as the unknown thread.")
     });
-    [scopes, stacks, threads].into_iter().flatten().collect()
+    let blocks = line(folded.blocks, &|| {
+        format!(
+            "{} not followed because as many were live as the recorder keeps (Options::live_blocks): small ones were only \
+             counted, of others the events are here.",
+            were(folded.blocks, "block")
+        )
+    });
+    let driver = line(folded.driver_allocations, &|| {
+        format!(
+            "{} of {} of the CUDA driver's are in no sum, for the same reason.",
+            counted(folded.driver_allocations, "allocation"),
+            human_bytes(folded.driver_bytes)
+        )
+    });
+    [scopes, stacks, threads, blocks, driver].into_iter().flatten().collect()
+}
+
+fn were(count: u64, what: &str) -> String {
+    format!("{} {}", counted(count, what), if count == 1 { "was" } else { "were" })
 }
