@@ -139,7 +139,6 @@ extern "C" fn in_child() {
     super::reset_after_fork();
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
-    super::thread_names::reset_after_fork();
     super::hooks::reset_after_fork();
     super::scope_sums::reset_after_fork();
     super::inherit::reset_after_fork();
