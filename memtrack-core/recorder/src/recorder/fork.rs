@@ -136,13 +136,10 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::forget_all();
     crate::own::reset_after_fork();
-    super::reset_after_fork();
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
-    super::hooks::reset_after_fork();
     super::scope_sums::reset_after_fork();
     super::inherit::reset_after_fork();
-    super::keeper::reset_after_fork();
     crate::host::reset_after_fork();
     crate::stack::capture::reset_after_fork();
 }

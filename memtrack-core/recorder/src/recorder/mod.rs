@@ -82,7 +82,7 @@ use memtrack_model::event::{Action, DeviceId, Event, StreamId};
 use ring::Ring;
 use same_memory::SameMemory;
 use segments::Segments;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -112,7 +112,15 @@ pub struct Recorder {
     target: streaming::TargetLock,
     /// Whether the stream was given up because its disk takes nothing.
     stalled: AtomicU8,
+    keeper: keeper::Keeper,
+    /// How many events the chunks take that are being filled.
+    being_filled: AtomicU64,
+    /// The lowest device that was met beyond those that can be told apart, until that was told.
+    beyond: AtomicU16,
 }
+
+/// The heap's number, which is always recorded: there was no device beyond.
+const NOT_BEYOND: u16 = DeviceId::HOST.0;
 
 /// Full chunks, and those that wait for the stream. Locked for moments only.
 struct Store {
@@ -147,6 +155,9 @@ impl Recorder {
                 false => streaming::Target::None,
             }),
             stalled: AtomicU8::new(streaming::NOT_STALLED),
+            keeper: keeper::Keeper::default(),
+            being_filled: AtomicU64::new(0),
+            beyond: AtomicU16::new(NOT_BEYOND),
         }
     }
 
@@ -174,6 +185,19 @@ impl Recorder {
         if let Some(outruns) = outruns {
             self.stream_full_chunks(outruns);
         }
+    }
+
+    /// A device is beyond those that can be told apart. Inside a hook, where nothing is said: it is told at the end.
+    #[cold]
+    fn too_many_devices(&self, device: DeviceId) {
+        self.beyond.fetch_min(device.0, Ordering::Relaxed);
+    }
+
+    /// What is to be told of devices that were not recorded, once; `None` for nothing.
+    fn devices_left_out(&self) -> Option<String> {
+        let beyond = self.beyond.swap(NOT_BEYOND, Ordering::Relaxed);
+        let device = (beyond != NOT_BEYOND).then_some(DeviceId(beyond))?;
+        Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
     }
 }
 
@@ -290,27 +314,4 @@ fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_
     if let Some(hook) = Hook::enter() {
         hook.other(action, device, stream, address, size_bytes);
     }
-}
-
-/// The lowest device that was met beyond those that can be told apart, until that was told.
-static BEYOND: AtomicU16 = AtomicU16::new(NOT_BEYOND);
-/// The heap's number, which is always recorded.
-const NOT_BEYOND: u16 = DeviceId::HOST.0;
-
-/// A device is beyond those that can be told apart. Inside a hook, where nothing is said: it is told at the end.
-#[cold]
-fn too_many_devices(device: DeviceId) {
-    BEYOND.fetch_min(device.0, Ordering::Relaxed);
-}
-
-/// What is to be told of devices that were not recorded, once; `None` for nothing.
-fn devices_left_out() -> Option<String> {
-    let beyond = BEYOND.swap(NOT_BEYOND, Ordering::Relaxed);
-    let device = (beyond != NOT_BEYOND).then_some(DeviceId(beyond))?;
-    Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
-}
-
-/// In the child of a fork: it is the parent's to tell.
-fn reset_after_fork() {
-    BEYOND.store(NOT_BEYOND, Ordering::Relaxed);
 }

@@ -7,7 +7,7 @@
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
-use super::{Recorder, keeper, session, threads};
+use super::{Recorder, session, threads};
 use crate::message;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
@@ -209,7 +209,7 @@ impl Recorder {
                 break;
             }
         }
-        if !keeper::is_alive() {
+        if !self.keeper.is_alive() {
             // Nobody else would.
             self.tell_news();
         }
