@@ -138,7 +138,6 @@ extern "C" fn in_child() {
     crate::own::reset_after_fork();
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
-    super::scope_sums::reset_after_fork();
     crate::host::reset_after_fork();
     crate::stack::capture::reset_after_fork();
 }
