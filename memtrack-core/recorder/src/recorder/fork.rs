@@ -135,9 +135,7 @@ pub fn watch() {
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::forget_all();
-    crate::own::reset_after_fork();
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
     crate::host::reset_after_fork();
-    crate::stack::capture::reset_after_fork();
 }

@@ -270,7 +270,7 @@ impl Nodes {
             let _own = reentry::enter();
             let depth = parent.map_or(0, |parent| parent.depth + 1);
             let in_root = kind == ScopeKind::Root || parent.is_some_and(|parent| parent.in_root);
-            crate::own::hold(size_of::<ScopeNode>());
+            crate::own::keep(size_of::<ScopeNode>());
             Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
         };
         // Under its id before anybody can enter it, so that no event names a scope that a collector does not see. One

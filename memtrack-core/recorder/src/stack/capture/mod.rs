@@ -225,12 +225,6 @@ pub(crate) fn set_apart(addresses: &mut [u64]) {
     let _ = addresses;
 }
 
-/// In the child of a fork.
-pub(crate) fn reset_after_fork() {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    unwind_tables::reset_after_fork();
-}
-
 /// Changes when binaries were learned: a recording's module list is then incomplete.
 pub(crate) fn modules_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -44,7 +44,8 @@ impl Default for Bytes {
     }
 }
 
-/// All copies together: a library that no longer finds room ends the stacks that go through it.
+/// All copies together: a library that no longer finds room ends the stacks that go through it. A forked child goes on
+/// with the tables that there are.
 pub(crate) const MOST_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -55,7 +56,7 @@ impl Bytes {
     fn copy(bytes: &[u8]) -> Option<Self> {
         let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MOST_COPIED_BYTES);
         COPIED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        own::hold(bytes.len());
+        own::keep(bytes.len());
         Some(Self::Copied(Arc::new(Copied(bytes.into()))))
     }
 }
@@ -63,7 +64,7 @@ impl Bytes {
 impl Drop for Copied {
     fn drop(&mut self) {
         COPIED_BYTES.fetch_sub(self.0.len(), Ordering::Relaxed);
-        own::release(self.0.len());
+        own::let_go(self.0.len());
     }
 }
 
@@ -327,11 +328,6 @@ fn give_back_retired() {
         // One is stopped, perhaps by a debugger.
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(retired);
     }
-}
-
-/// In the child of a fork, which goes on with the tables that there are: they are all that is held so far.
-pub(super) fn reset_after_fork() {
-    own::hold(COPIED_BYTES.load(Ordering::Relaxed));
 }
 
 /// Learns the binaries that hold those `addresses` no known one covers; whether there were any. Called inside hooks.
