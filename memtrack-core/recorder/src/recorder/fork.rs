@@ -1,7 +1,7 @@
 //! What must be fresh in the child of a `fork`. Other threads do not exist there, but the locks they held stay locked
-//! for ever; so everything behind a lock hangs on a [`ForkCell`], which links itself into a list that the child walks. The
-//! parent's tables are leaked in the child: they are copy-on-write pages nobody touches again. What is no cell (counters,
-//! thread-locals) is the recorder's own, and named here.
+//! for ever; so everything behind a lock, and each count that begins anew, hangs on a [`ForkCell`], which links itself into a
+//! list that the child walks. The parent's tables are leaked in the child: they are copy-on-write pages nobody touches again.
+//! What cannot be in a cell is the recorder's own: [`in_child`] names it, and why.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -133,8 +133,11 @@ pub fn watch() {
 
 #[cfg(unix)]
 extern "C" fn in_child() {
+    // First: whoever is called from here on finds that it is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::forget_all();
+    // These are in no cell, because each event looks at them and a cell is one more pointer to follow: the states of all
+    // threads with the sums that samples compare, the thread's own words, and which blocks of the heap are followed.
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
     crate::host::reset_after_fork();

@@ -241,7 +241,7 @@ pub fn sums_seen(slot: usize) -> Sums {
 /// In the child of a fork: the states belong to the parent's threads.
 pub(super) fn reset_after_fork() {
     STATES.store(std::ptr::null_mut(), Ordering::Release);
-    living::reset_after_fork();
+    living::forget_all();
 }
 
 #[cfg(test)]
