@@ -12,7 +12,6 @@ mod export_cycles;
 mod export_script;
 mod exports;
 mod gpus;
-mod here;
 mod hostile;
 mod leaks;
 mod live_flame;
@@ -20,6 +19,7 @@ mod manual;
 mod neighbours;
 mod page;
 mod pinned_names;
+mod requirements;
 #[path = "../../src/cuda/pool_blocks.rs"]
 mod pool_blocks;
 mod profile;
