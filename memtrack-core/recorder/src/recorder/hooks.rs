@@ -10,7 +10,7 @@ use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
 use super::{RECORDER, Recorder, settings};
 use crate::signals::Uncancelled;
-use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
+use crate::stack::capture::{Registers, StackBounds, learn_binaries_of, set_apart};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 
 /// So many binaries that nobody knew are learned for one stack at most.
-const MOST_NEW_MODULES: u32 = 8;
+const MOST_NEW_BINARIES: u32 = 8;
 
 /// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
 /// threads have been busy once, what they left half empty stays bounded.
@@ -153,8 +153,8 @@ impl Inside {
         let mut hash = intern::hash(&addresses);
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
             // Cut short by code that was unknown: once it is known, the stack goes on to the next that is.
-            for _ in 0..MOST_NEW_MODULES {
-                if !learn_modules_of(&addresses) {
+            for _ in 0..MOST_NEW_BINARIES {
+                if !learn_binaries_of(&addresses) {
                     break;
                 }
                 addresses = take();

@@ -4,7 +4,7 @@
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
 use crate::signals::Unsignalled;
-use crate::stack::capture::modules_generation;
+use crate::stack::capture::binaries_generation;
 use std::io;
 use std::sync::atomic::AtomicU32;
 #[cfg(feature = "cuda")]
@@ -75,7 +75,7 @@ impl Recorder {
 fn keep(number: u32) {
     let recorder = RECORDER.get();
     let keeper = &recorder.keeper;
-    let mut modules_seen = modules_generation();
+    let mut binaries_seen = binaries_generation();
     let mut readings_seen = 0;
     let mut sums_due = scope_sums::Due::default();
     loop {
@@ -87,7 +87,7 @@ fn keep(number: u32) {
             return;
         }
         sums_due.beat(recorder);
-        beat(recorder, &mut modules_seen, &mut readings_seen);
+        beat(recorder, &mut binaries_seen, &mut readings_seen);
         #[cfg(feature = "cuda")]
         keeper.answered.fetch_max(asked, Ordering::Release);
     }
@@ -196,10 +196,10 @@ impl Bell {
     }
 }
 
-fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
-    let now = modules_generation();
-    if now != *modules_seen {
-        *modules_seen = now;
+fn beat(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64) {
+    let now = binaries_generation();
+    if now != *binaries_seen {
+        *binaries_seen = now;
         let modules = binaries::loaded();
         recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.modules(&modules)));
     }

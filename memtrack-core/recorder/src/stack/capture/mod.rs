@@ -152,7 +152,7 @@ pub fn prepare() -> CaptureMethod {
 
 /// A stack that was never seen before holds `addresses`: learns modules loaded since monitoring started. Returns
 /// whether there was one, in which case the stack may have been cut short and is worth taking again.
-pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
+pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::learn(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -226,7 +226,7 @@ pub(crate) fn set_apart(addresses: &mut [u64]) {
 }
 
 /// Changes when binaries were learned: a recording's module list is then incomplete.
-pub(crate) fn modules_generation() -> u32 {
+pub(crate) fn binaries_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::generation();
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
