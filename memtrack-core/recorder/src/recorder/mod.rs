@@ -14,6 +14,8 @@ mod clock;
 mod collect;
 #[cfg(feature = "cuda")]
 pub mod driver_memory;
+#[cfg(feature = "cuda")]
+pub mod driver_readings;
 pub mod ending;
 mod fork;
 mod hooks;
@@ -31,8 +33,6 @@ pub(crate) mod operators;
 mod order;
 mod pace;
 mod parts;
-#[cfg(feature = "cuda")]
-pub mod readings;
 mod ring;
 mod same_memory;
 mod scope_sums;
@@ -106,7 +106,7 @@ pub struct Recorder {
     #[cfg(feature = "cuda")]
     pub driver: driver_memory::DriverTable,
     #[cfg(feature = "cuda")]
-    pub readings: readings::Readings,
+    pub readings: driver_readings::Readings,
     store: Mutex<Store>,
     /// The stream, locked by who writes it; never asked for under the store's lock.
     target: streaming::TargetLock,
@@ -144,7 +144,7 @@ impl Recorder {
             #[cfg(feature = "cuda")]
             driver: driver_memory::DriverTable::default(),
             #[cfg(feature = "cuda")]
-            readings: readings::Readings::default(),
+            readings: driver_readings::Readings::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
                 held: false,

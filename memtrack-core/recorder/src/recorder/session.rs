@@ -190,7 +190,7 @@ pub(super) fn end_recording() {
 /// What the CUDA driver says goes into the snapshot that comes next, if this thread has a context. Before any lock.
 fn ask_driver() {
     #[cfg(feature = "cuda")]
-    super::readings::ask();
+    super::driver_readings::ask();
 }
 
 /// What was recorded so far; `None` when nothing runs.
