@@ -126,7 +126,7 @@ const NOT_BEYOND: u16 = DeviceId::HOST.0;
 struct Store {
     rings: [Ring; DEVICE_SLOTS],
     /// While a snapshot is being taken nothing is dropped.
-    held: bool,
+    drops_nothing: bool,
     /// While a stream is open.
     queue: Option<streaming::Queue>,
 }
@@ -147,7 +147,7 @@ impl Recorder {
             readings: driver_readings::Readings::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
-                held: false,
+                drops_nothing: false,
                 queue: is_streaming_child.then(streaming::Queue::default),
             }),
             target: Mutex::new(match is_streaming_child {
@@ -178,7 +178,7 @@ impl Recorder {
         replace();
         let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
         let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full), from));
-        let bound = if store.held { u64::MAX } else { settings::ring_entries() };
+        let bound = if store.drops_nothing { u64::MAX } else { settings::ring_entries() };
         let dropped = store.rings[slot].push(full, settings::start_ticks(), bound);
         drop(store);
         drop(dropped);

@@ -103,7 +103,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
-    threads::forget_what_holds();
+    threads::forget_copied_settings();
     publish(Some(options));
     if options.output.is_some() || options.dump_on_oom.is_some() {
         count_children();

@@ -216,7 +216,7 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 }
 
 /// A session begins, whose number can be read already: no thread counts on as it did in the one before.
-pub(crate) fn forget_what_holds() {
+pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
     states().for_each(|state| state.counting.forget());
 }
