@@ -50,9 +50,9 @@ pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
 
 /// Bytes that the names take.
 pub(super) fn names_bytes() -> usize {
-    let threads = &names().threads;
+    let names = names();
     // A name has at most 15 bytes, and the least that an allocator gives.
-    threads.capacity() * size_of::<Thread>() + threads.len() * 32
+    names.threads.capacity() * size_of::<Thread>() + names.threads.len() * 32
 }
 
 /// The threads with ids from `first` on: how many there were before does not matter.
