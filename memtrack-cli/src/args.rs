@@ -52,6 +52,8 @@ pub(crate) use run::RunArgs;
 pub(crate) use schema::SchemaArgs;
 pub(crate) use scrub::ScrubArgs;
 pub(crate) use sql::SqlArgs;
+#[cfg(not(feature = "sql"))]
+pub(crate) use sql::missing as sql_missing;
 pub(crate) use viz::{CompareArgs, UsageArgs, ViewArgs};
 
 /// Where did my device memory go?
@@ -138,7 +140,7 @@ pub(crate) enum Command {
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
     /// Ask the ranks that `export --parquet` wrote in SQL: a query of your own, or a ready one
-    #[cfg_attr(not(feature = "sql"), command(hide = true))]
+    #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing("This"), help_template = "{about}"))]
     Sql(SqlArgs),
     /// Show how full the segments are, in PyTorch's text
     #[command(after_help = viz::STATS_HELP)]

@@ -9,10 +9,12 @@ pub use memtrack_model::snapshot::*;
 /// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` returns, kept in tables without loss.
 pub mod pytorch {
     #[cfg(feature = "formats")]
+    pub use memtrack_formats::pickle::PickleError;
+    #[cfg(feature = "formats")]
     pub use memtrack_formats::pytorch::{Encoding, StringInterner, write};
     #[cfg(feature = "formats")]
     pub use memtrack_formats::{
-        Compression, LoadError, LoadOptions, format_of, formats_listed, unpacked_head,
+        Compression, JsonError, LoadError, LoadOptions, format_of, formats_listed, unpacked_head,
     };
     #[doc(inline)]
     pub use memtrack_model::snapshot::pytorch::*;

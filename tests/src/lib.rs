@@ -6,7 +6,6 @@ pub mod child;
 pub mod counting;
 #[cfg(unix)]
 pub mod forked;
-pub mod here;
 pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
@@ -14,6 +13,7 @@ pub mod pluggable;
 pub mod pytorch;
 pub mod ranks;
 pub mod replay;
+pub mod requirements;
 pub mod run;
 pub mod schema;
 pub mod scopes;

@@ -3,7 +3,7 @@
 #[cfg(feature = "sql")]
 pub(crate) use with::SqlArgs;
 #[cfg(not(feature = "sql"))]
-pub(crate) use without::SqlArgs;
+pub(crate) use without::{SqlArgs, missing};
 
 #[cfg(feature = "sql")]
 mod with {
@@ -82,5 +82,13 @@ mod without {
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         pub(crate) _all: Vec<OsString>,
+    }
+
+    /// What its help is, and what it answers: how to have it. The sentence begins with `this`.
+    pub(crate) fn missing(this: &str) -> String {
+        format!(
+            "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or ask \
+             the same queries in DuckDB, Spark or another engine"
+        )
     }
 }

@@ -128,15 +128,11 @@ mod with {
 #[cfg(not(feature = "sql"))]
 mod without {
     use crate::Streams;
-    use crate::args::SqlArgs;
+    use crate::args::{SqlArgs, sql_missing};
     use crate::error::{CliError, Exit};
 
     /// Says what is missing.
     pub(crate) fn run(_: &SqlArgs, _: &mut Streams<'_>) -> Result<Exit, CliError> {
-        Err(CliError::Usage(
-            "this memtrack is built without `sql`: install it with `--features sql`, or ask the same queries in DuckDB, Spark or \
-             another engine"
-                .into(),
-        ))
+        Err(CliError::Usage(sql_missing("this")))
     }
 }

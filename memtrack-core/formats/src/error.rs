@@ -17,12 +17,7 @@ pub enum LoadError {
     /// Not a pickle of plain data.
     Pickle(PickleError),
     /// Not JSON as Python writes it.
-    Json {
-        /// The byte offset, from the start of the unpacked input.
-        offset: u64,
-        /// What is wrong there.
-        what: PickleErrorKind,
-    },
+    Json(JsonError),
     /// The input ends in the middle of a pickle or of JSON.
     Cut {
         /// The byte offset of what is incomplete, from the start of the unpacked input.
@@ -47,6 +42,32 @@ pub enum LoadError {
     },
 }
 
+/// JSON that was refused or could not be read. Displays as one line, which says what is wrong; where the input could not be
+/// read, its source says why.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct JsonError {
+    /// The byte offset, from the start of the unpacked input.
+    pub offset: u64,
+    pub(crate) kind: PickleErrorKind,
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What concerns the disk has no place in the text.
+        if !matches!(self.kind, PickleErrorKind::Io(_)) {
+            write!(f, "at byte {} of the JSON: ", self.offset)?;
+        }
+        write!(f, "{}", self.kind)
+    }
+}
+
+impl std::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind.source()
+    }
+}
+
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,9 +79,7 @@ impl fmt::Display for LoadError {
                 write!(f, "at byte {offset}: the {what} ends too early (events before that: {events}); ")?;
                 f.write_str("the file is cut, write it again")
             }
-            // What concerns the disk has no place in the text.
-            Self::Json { what: PickleErrorKind::Io(error), .. } => write!(f, "{error}"),
-            Self::Json { offset, what } => write!(f, "at byte {offset} of the JSON: {what}"),
+            Self::Json(error) => write!(f, "{error}"),
             Self::Recording(error) => write!(f, "{error}"),
             Self::Misnamed => {
                 f.write_str("it is named as a pickle but contains JSON; rename it to .json to read it")
@@ -78,6 +97,7 @@ impl std::error::Error for LoadError {
         match self {
             Self::Io(error) => Some(error),
             Self::Pickle(error) => Some(error),
+            Self::Json(error) => Some(error),
             Self::Recording(error) => Some(error),
             _ => None,
         }

@@ -13,7 +13,7 @@ pub mod pytorch;
 mod recording;
 mod registry;
 
-pub use error::LoadError;
+pub use error::{JsonError, LoadError};
 pub use files::{Format, Loaded, SnapshotFiles};
 pub use input::{Counted, LoadOptions, Stored, unpack, unpacked_head};
 pub use memtrack_file::Compression;

@@ -109,6 +109,19 @@ fn a_verb_that_is_not_built_says_how_to_have_it() {
 }
 
 #[test]
+fn the_help_of_a_verb_that_is_not_built_is_how_to_have_it_and_no_options() {
+    for arguments in [["sql", "--help"], ["sql", "-h"], ["help", "sql"]] {
+        let help = text(Command::new(memtrack()).args(arguments).output().unwrap());
+        let said = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.starts_with("This memtrack is built without `sql`: install it with `cargo install"),
+            "{help}"
+        );
+        assert!(said.ends_with(" or another engine"), "{help}");
+    }
+}
+
+#[test]
 fn what_writes_a_file_says_what_it_wrote_and_data_stays_apart_from_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = fixture("snapshots/samples/basic-1.pickle");

@@ -80,6 +80,11 @@ fn stop_in_a_child_ends_the_session_it_inherited() {
 }
 
 #[test]
+fn a_child_holds_what_it_keeps_and_none_of_its_parents_tables() {
+    run_well(CHILD, &["fork_own_bytes"], Path::new("."));
+}
+
+#[test]
 fn programs_started_by_a_monitored_one_leave_no_recording() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");

@@ -425,7 +425,10 @@ fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
     let value = &json(&["summary"], &original)["devices"][0];
     assert_eq!(
         (&value["folded_scopes"], &value["folded"]),
-        (&7_000.into(), &serde_json::json!({"blocks": 0, "driver_allocations": 0, "driver_bytes": 0, "stacks": 12, "threads": 1}))
+        (
+            &7_000.into(),
+            &serde_json::json!({"blocks": 0, "driver_allocations": 0, "driver_bytes": 0, "stacks": 12, "threads": 1})
+        )
     );
     let top = text(&["top", "--by", "operator"], &original);
     assert!(top.contains("\nFolded: 12 events") && top.contains(" 23.8 MiB  27.8 %  "), "{top}");

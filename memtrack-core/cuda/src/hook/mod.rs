@@ -4,12 +4,12 @@
 #![allow(unsafe_code)]
 
 mod driver;
+mod driver_reading;
 mod entry;
-mod reading;
 mod table;
 mod watch;
 mod wrap;
 
+pub(super) use driver_reading::{no_more, on_this_thread};
 pub(super) use entry::{is_anothers, is_in_place, next_symbol, owner_of_dlsym};
-pub(super) use reading::{no_more, on_this_thread};
 pub(super) use watch::unknown_frees;

@@ -1,8 +1,8 @@
 //! One hooked call as the recorder sees it: what every wrapper does around the driver's function.
 
 use super::driver::{Driver, Place};
+use super::driver_reading;
 use super::entry;
-use super::reading;
 use super::wrap::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::run;
 use memtrack_model::event::{DeviceId, StreamId};
@@ -90,7 +90,7 @@ impl Watch {
         let due = hook.recorder.readings.is_due(device, ticks);
         drop(hook);
         if due {
-            reading::when_due(self.driver, device, ticks);
+            driver_reading::when_due(self.driver, device, ticks);
         }
     }
 
@@ -107,7 +107,7 @@ impl Watch {
 
     #[cold]
     fn out_of_memory(&self, kind: Kind, size: u64) {
-        reading::now(self.driver, true);
+        driver_reading::now(self.driver, true);
         let (device, (free, total)) = match kind.device {
             Where::Pinned => (DeviceId::PINNED, host_memory()),
             Where::Device(device) if device != self.driver.place().device => (DeviceId(device), (0, 0)),
@@ -142,7 +142,7 @@ impl Watch {
         let due = hook.recorder.readings.is_due(device, ticks);
         drop(hook);
         if due {
-            reading::when_due(self.driver, device, ticks);
+            driver_reading::when_due(self.driver, device, ticks);
         }
     }
 
@@ -155,7 +155,7 @@ impl Watch {
 
     /// A context may be about to end: what it came to can be asked for the last time.
     pub(super) fn before_the_end(&self) {
-        reading::now(self.driver, false);
+        driver_reading::now(self.driver, false);
     }
 
     /// Everything of a context is about to go.

@@ -14,7 +14,7 @@ mod unhooked;
 use super::hook;
 use memtrack_recorder::environment;
 use memtrack_recorder::recorder::telling::{self, NAMING};
-use memtrack_recorder::recorder::{Options, ending, readings, session, set_own_code, with_room};
+use memtrack_recorder::recorder::{Options, driver_readings, ending, session, set_own_code, with_room};
 use memtrack_recorder::signals::{Uncancelled, Unsignalled};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
@@ -111,7 +111,7 @@ fn ask() {
 
 /// Snapshots of the recorder ask the driver what it has, first.
 fn join_the_recorder() {
-    readings::asked_by(hook::on_this_thread);
+    driver_readings::asked_by(hook::on_this_thread);
 }
 
 /// Starts recording if the environment asks for it.

@@ -6,9 +6,9 @@ mod error;
 mod gpus;
 mod memory_info;
 mod nvml;
-mod page;
 mod pools;
 mod processes;
+mod report;
 
 #[doc(hidden)]
 pub use calls::start_driver;
@@ -17,7 +17,7 @@ pub use self::{
     error::GpuError,
     gpus::{Gpu, Gpus, gpus},
     memory_info::{MemoryInfo, mem_get_info},
-    page::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
     pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
     processes::{DeviceProcess, gpu_processes, list_gpu_processes},
+    report::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
 };

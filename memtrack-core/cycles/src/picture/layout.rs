@@ -5,7 +5,7 @@
 //! for itself, only lines that cross few layers take part, and it runs on a thread with room enough. The other lines are drawn
 //! straight across, behind the boxes. Should it fail, the boxes stand in columns.
 
-use super::ranks::ranks;
+use super::layers::layers;
 use dagre::graph::{Graph, GraphOptions};
 use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
@@ -104,7 +104,8 @@ struct Part {
     lines: Vec<(usize, Between)>,
     /// Whether the library places a line.
     is_placed: Vec<bool>,
-    ranks: Vec<usize>,
+    /// Of each box.
+    layers: Vec<usize>,
 }
 
 /// Where the boxes (their upper left corners) and those lines are that the library has placed, with what is written at them.
@@ -126,8 +127,8 @@ impl Part {
             })
             .collect();
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
-        let ranks = ranks(boxes.len(), &pairs);
-        let crossed = |&(from, to): &(usize, usize)| ranks[from].abs_diff(ranks[to]).max(1);
+        let layers = layers(boxes.len(), &pairs);
+        let crossed = |&(from, to): &(usize, usize)| layers[from].abs_diff(layers[to]).max(1);
         // Short ones first.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&at| crossed(&pairs[at]));
@@ -142,7 +143,7 @@ impl Part {
             sizes: boxes.iter().map(|&at| sizes[at]).collect(),
             lines,
             is_placed,
-            ranks,
+            layers,
         }
     }
 
@@ -217,20 +218,20 @@ impl Part {
 
     /// Each layer a column.
     fn in_columns(&self) -> Placed {
-        let layers = self.ranks.iter().max().map_or(0, |last| last + 1);
-        let mut widths = vec![0.0_f64; layers];
-        for (&rank, size) in self.ranks.iter().zip(&self.sizes) {
-            widths[rank] = widths[rank].max(size.0);
+        let count = self.layers.iter().max().map_or(0, |last| last + 1);
+        let mut widths = vec![0.0_f64; count];
+        for (&layer, size) in self.layers.iter().zip(&self.sizes) {
+            widths[layer] = widths[layer].max(size.0);
         }
         let name = self.lines.iter().map(|(_, line)| line.width).fold(0.0, f64::max);
-        let mut x = vec![0.0; layers];
-        for layer in 1..layers {
+        let mut x = vec![0.0; count];
+        for layer in 1..count {
             x[layer] = x[layer - 1] + widths[layer - 1] + name + 2.0 * BETWEEN_LAYERS;
         }
-        let mut y = vec![0.0; layers];
-        let boxes = self.ranks.iter().zip(&self.sizes).map(|(&rank, size)| {
-            let point = Point { x: x[rank], y: y[rank] };
-            y[rank] += size.1 + BETWEEN_BOXES;
+        let mut y = vec![0.0; count];
+        let boxes = self.layers.iter().zip(&self.sizes).map(|(&layer, size)| {
+            let point = Point { x: x[layer], y: y[layer] };
+            y[layer] += size.1 + BETWEEN_BOXES;
             point
         });
         Placed { boxes: boxes.collect(), lines: HashMap::new() }

@@ -1,9 +1,9 @@
 //! The graph as a picture: which of its values are drawn, where each is, and how that looks.
 
 mod boxes;
+mod layers;
 mod layout;
 mod lines;
-mod ranks;
 mod select;
 pub mod svg;
 

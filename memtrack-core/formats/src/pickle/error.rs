@@ -4,20 +4,19 @@ use super::Global;
 use std::fmt;
 use std::io;
 
-/// A pickle that was refused or could not be read. Displays as one line.
+/// A pickle that was refused or could not be read. Displays as one line, which says what is wrong; where the input could not
+/// be read, its source says why.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PickleError {
     /// The byte offset of the instruction that failed, from the start of the input.
     pub offset: u64,
-    /// What is wrong there.
-    pub kind: PickleErrorKind,
+    pub(crate) kind: PickleErrorKind,
 }
 
-/// What can be wrong with a pickle.
+/// What can be wrong with a pickle, and with JSON that stands for one.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum PickleErrorKind {
+pub(crate) enum PickleErrorKind {
     /// The input ends before the pickle does.
     Truncated,
     /// Reading the input failed.
@@ -134,8 +133,15 @@ impl fmt::Display for PickleErrorKind {
 
 impl std::error::Error for PickleError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            PickleErrorKind::Io(error) => Some(error),
+        self.kind.source()
+    }
+}
+
+impl PickleErrorKind {
+    /// Why the input could not be read, if that is it.
+    pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
             _ => None,
         }
     }

@@ -23,7 +23,8 @@ pub(crate) mod token;
 mod value;
 mod writer;
 
-pub use error::{PickleError, PickleErrorKind};
+pub use error::PickleError;
+pub(crate) use error::PickleErrorKind;
 pub use global::Global;
 pub use machine::{Limits, load};
 pub use value::{Dict, DictId, Document, ListId, Span, TupleId, Value};

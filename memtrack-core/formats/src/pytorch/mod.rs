@@ -3,9 +3,9 @@
 
 pub mod convert;
 mod counts;
+mod driver_readings;
 mod intern;
 pub(crate) mod read;
-mod readings;
 mod samples;
 mod scope_sums;
 mod scopes;
@@ -25,5 +25,5 @@ pub fn find_own(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);
     counts::restore(snapshot);
-    readings::restore(snapshot);
+    driver_readings::restore(snapshot);
 }

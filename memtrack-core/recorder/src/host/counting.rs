@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fen
 /// A thread's countdown to its next sample. Only the owner writes it, but for `forget`.
 #[derive(Debug, Default)]
 pub struct Counting {
-    /// Blocks below this size are small, so that they may be only counted; 0: the thread must look up what holds.
+    /// Blocks below this size are small, so that they may be only counted; 0: the thread must look the settings up.
     small_below: AtomicU64,
     /// Bytes until the next block is picked.
     left: AtomicI64,
@@ -78,7 +78,7 @@ impl Counting {
         self.followed.store(followed::shared(), Ordering::Relaxed);
     }
 
-    /// The thread looks up what holds in `session`, which is the one that it has read before. For the owner.
+    /// The thread looks up the settings of `session`, which is the one that it has read before. For the owner.
     pub(super) fn keep_up(&self, session: u64) {
         self.follow();
         self.small_below.store(sample_threshold_bytes(), Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Counting {
         }
     }
 
-    /// The thread looks up what holds before it counts another block. For whoever begins a session, too.
+    /// The thread looks the settings up before it counts another block. For whoever begins a session, too.
     pub(crate) fn forget(&self) {
         self.small_below.store(0, Ordering::Relaxed);
     }

@@ -177,7 +177,7 @@ pub(super) fn clear() {
 }
 
 /// In the child of a fork, where no block is followed: the counts are the parent's, and to write to them would copy them.
-pub(super) fn reset_after_fork() {
+pub(super) fn leave_behind() {
     COUNTS.store(std::ptr::null_mut(), Ordering::Release);
     FEW.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     TOUCHED.iter().for_each(|touched| touched.store(false, Ordering::Relaxed));

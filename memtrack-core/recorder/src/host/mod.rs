@@ -286,7 +286,7 @@ pub(crate) fn forget_samples() {
 
 /// In the child of a fork: files are the parent's, and so are the sums so far.
 pub(crate) fn reset_after_fork() {
-    followed::reset_after_fork();
+    followed::leave_behind();
     high::clear();
 }
 

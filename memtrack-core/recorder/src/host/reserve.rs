@@ -29,7 +29,7 @@ pub(crate) fn prepare() {
             return;
         }
         match START.compare_exchange(usize::MAX, start.addr(), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => own::hold(RESERVE_BYTES),
+            Ok(_) => own::keep(RESERVE_BYTES),
             // SAFETY: mapped above, and nobody knows of it.
             Err(_) => unsafe {
                 libc::munmap(start, RESERVE_BYTES);

@@ -74,7 +74,7 @@ impl Recorder {
 
     fn collect(&self, options: &Options, baseline: &Baseline, wanted: Events) -> Snapshot {
         let _inside = reentry::enter();
-        self.store().held = true;
+        self.store().drops_nothing = true;
         if settings::leaves_out_any() {
             settings::write_all(true);
             // From here on every event is written.
@@ -113,7 +113,7 @@ impl Recorder {
                 runs.push((before, kept));
             }
         }
-        self.store().held = false;
+        self.store().drops_nothing = false;
         settings::write_all(false);
         let events = table(runs, options.ring_entries());
         blocks.retain(|block| block.ticks >= since && block.ticks <= moment);

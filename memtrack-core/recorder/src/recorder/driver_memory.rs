@@ -194,7 +194,7 @@ impl Inside {
         self.with_room(move || {
             let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
             let Some(slot) = slot_of(device) else {
-                super::too_many_devices(device);
+                self.recorder.too_many_devices(device);
                 return 0;
             };
             let stack = self.stack(settings::blocks_keep_stacks());

@@ -1,7 +1,5 @@
 //! The end of a program that does not stop its monitors: the recording is written at exit and on a panic.
 
-#[cfg(feature = "cuda")]
-use super::keeper;
 use super::session::{SESSION, Session, end_recording, has_memory, tell_left_out, write};
 use super::{RECORDER, fork, with_room};
 use crate::signals::Uncancelled;
@@ -83,7 +81,7 @@ pub fn flush() {
             let _inside = reentry::enter();
             recorder.stream_parts_within(FLUSH_PATIENCE);
         } else {
-            keeper::ask_keeper(FLUSH_PATIENCE);
+            recorder.keeper.ask(FLUSH_PATIENCE);
         }
     });
 }

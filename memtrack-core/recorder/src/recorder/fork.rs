@@ -1,34 +1,31 @@
 //! What must be fresh in the child of a `fork`. Other threads do not exist there, but the locks they held stay locked
-//! for ever; so everything behind a lock hangs on a [`ForkCell`], which links itself into a list that the child walks. The
-//! parent's tables are leaked in the child: they are copy-on-write pages nobody touches again. What is no cell (counters,
-//! thread-locals) is the recorder's own, and named here.
+//! for ever; so everything behind a lock, and each count that begins anew, hangs on a [`ForkCell`], which links itself into a
+//! list that the child walks. The parent's tables are leaked in the child: they are copy-on-write pages nobody touches again.
+//! What cannot be in a cell is the recorder's own: [`in_child`] names it, and why.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// The cells that the child of a fork empties, each linked once, before its first value: a list that nobody locks.
+/// The cells that the child of a fork empties: a list that nobody locks.
 static CELLS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A cell as the list has it.
+/// An entry of the list; it stays.
 struct Link {
-    /// The value, whatever its type; null for none.
-    value: AtomicPtr<()>,
-    /// The cell that was linked before.
-    next: AtomicPtr<Link>,
-    is_linked: AtomicBool,
+    /// The cell's value, whatever its type; null for none.
+    value: &'static AtomicPtr<()>,
+    /// The entry that was made before.
+    next: *mut Link,
 }
 
 impl Link {
-    /// Enters the list, if it is not in it.
-    fn enter(&'static self) {
-        if self.is_linked.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let mine = std::ptr::from_ref(self).cast_mut();
+    /// Has children empty that cell.
+    fn enter(value: &'static AtomicPtr<()>) {
+        let link = Box::into_raw(Box::new(Self { value, next: std::ptr::null_mut() }));
         let mut first = CELLS.load(Ordering::Acquire);
         loop {
-            self.next.store(first, Ordering::Relaxed);
-            match CELLS.compare_exchange_weak(first, mine, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just made, and nobody else knows of it before it is in the list.
+            unsafe { (*link).next = first };
+            match CELLS.compare_exchange_weak(first, link, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(other) => first = other,
             }
@@ -37,41 +34,40 @@ impl Link {
 
     /// Empties all cells of the list, in the child of a fork.
     fn forget_all() {
-        let mut link = CELLS.load(Ordering::Acquire);
-        // SAFETY: what is linked is a static.
-        while let Some(cell) = unsafe { link.as_ref() } {
-            cell.value.store(std::ptr::null_mut(), Ordering::Release);
-            link = cell.next.load(Ordering::Acquire);
+        let mut link = CELLS.load(Ordering::Acquire).cast_const();
+        // SAFETY: what is in the list is never freed, and not changed any more.
+        while let Some(entry) = unsafe { link.as_ref() } {
+            entry.value.store(std::ptr::null_mut(), Ordering::Release);
+            link = entry.next;
         }
     }
 }
 
 /// A lazily made value that lives for ever, or until the process becomes a child, which leaves it behind.
 pub struct ForkCell<T: 'static> {
-    link: Link,
-    /// Whether a child keeps it: what nothing locks.
-    stays: bool,
+    /// A leaked box of a `T`; null for none.
+    value: AtomicPtr<()>,
+    /// Whether the cell is in the list, or will not be, because a child keeps its value: nothing locks it.
+    is_linked: AtomicBool,
     make: fn() -> T,
 }
 
 impl<T: Send + Sync> ForkCell<T> {
     /// An empty cell, which a child finds empty again.
     pub const fn new(make: fn() -> T) -> Self {
-        let value = AtomicPtr::new(std::ptr::null_mut());
-        let next = AtomicPtr::new(std::ptr::null_mut());
-        Self { link: Link { value, next, is_linked: AtomicBool::new(false) }, stays: false, make }
+        Self { value: AtomicPtr::new(std::ptr::null_mut()), is_linked: AtomicBool::new(false), make }
     }
 
     /// An empty cell whose value a child keeps.
     pub const fn kept(make: fn() -> T) -> Self {
-        Self { stays: true, ..Self::new(make) }
+        Self { is_linked: AtomicBool::new(true), ..Self::new(make) }
     }
 
     /// The value, made on first use. Two threads that race each make one; the loser's is dropped.
     #[inline(always)]
     pub fn get(&'static self) -> &'static T {
         // SAFETY: a pointer in the cell comes from a leaked box of a `T` and is never freed.
-        match unsafe { self.link.value.load(Ordering::Acquire).cast::<T>().as_ref() } {
+        match unsafe { self.value.load(Ordering::Acquire).cast::<T>().as_ref() } {
             Some(value) => value,
             None => self.fill(),
         }
@@ -81,12 +77,14 @@ impl<T: Send + Sync> ForkCell<T> {
     fn fill(&'static self) -> &'static T {
         let _own = crate::reentry::enter();
         let fresh = Box::into_raw(Box::new((self.make)()));
-        // Before there is a value, so that no child finds one that nobody empties.
-        if !self.stays {
-            self.link.enter();
+        // Before there is a value, so that no child finds one that nobody empties. Threads that race each link it, and none
+        // relies on another that is still at it: to be in the list twice does no harm.
+        if !self.is_linked.load(Ordering::Acquire) {
+            Link::enter(&self.value);
+            self.is_linked.store(true, Ordering::Release);
         }
         let none = std::ptr::null_mut();
-        let won = self.link.value.compare_exchange(none, fresh.cast(), Ordering::AcqRel, Ordering::Acquire);
+        let won = self.value.compare_exchange(none, fresh.cast(), Ordering::AcqRel, Ordering::Acquire);
         match won {
             // SAFETY: just made, and leaked from here on.
             Ok(_) => unsafe { &*fresh },
@@ -101,12 +99,12 @@ impl<T: Send + Sync> ForkCell<T> {
 
     /// Leaves the value behind; the next `get` makes another.
     pub fn forget(&self) {
-        self.link.value.store(std::ptr::null_mut(), Ordering::Release);
+        self.value.store(std::ptr::null_mut(), Ordering::Release);
     }
 
     /// Whether the value was made.
     pub fn is_made(&self) -> bool {
-        !self.link.value.load(Ordering::Acquire).is_null()
+        !self.value.load(Ordering::Acquire).is_null()
     }
 }
 
@@ -133,17 +131,12 @@ pub fn watch() {
 
 #[cfg(unix)]
 extern "C" fn in_child() {
+    // First: whoever is called from here on finds that it is another process.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Link::forget_all();
-    crate::own::reset_after_fork();
-    super::reset_after_fork();
+    // These are in no cell, because each event looks at them and a cell is one more pointer to follow: the states of all
+    // threads with the sums that samples compare, the thread's own words, and which blocks of the heap are followed.
     super::threads::reset_after_fork();
     super::mine::reset_after_fork();
-    super::thread_names::reset_after_fork();
-    super::hooks::reset_after_fork();
-    super::scope_sums::reset_after_fork();
-    super::inherit::reset_after_fork();
-    super::keeper::reset_after_fork();
     crate::host::reset_after_fork();
-    crate::stack::capture::reset_after_fork();
 }

@@ -8,9 +8,9 @@ use super::live::{Inserted, Live};
 use super::mine::{InHook, Mine};
 use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
-use super::{RECORDER, Recorder, settings, too_many_devices};
+use super::{RECORDER, Recorder, settings};
 use crate::signals::Uncancelled;
-use crate::stack::capture::{Registers, StackBounds, learn_modules_of, set_apart};
+use crate::stack::capture::{Registers, StackBounds, learn_binaries_of, set_apart};
 use crate::stack::{intern, own_stack};
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
@@ -22,25 +22,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 
 /// So many binaries that nobody knew are learned for one stack at most.
-const MOST_NEW_MODULES: u32 = 8;
+const MOST_NEW_BINARIES: u32 = 8;
 
 /// All chunks that are being filled hold about so many events at most (12 MiB), beside the first small ones: however many
 /// threads have been busy once, what they left half empty stays bounded.
 pub(super) const MOST_BEING_FILLED: u64 = 1 << 18;
-static BEING_FILLED: AtomicU64 = AtomicU64::new(0);
 
-/// How many events the chunk after one of `before` events takes.
-fn next_capacity(before: u32) -> u32 {
-    let all = BEING_FILLED.load(Ordering::Relaxed).saturating_sub(u64::from(before));
+/// How many events the chunk after one of `before` events takes, beside all that are `being_filled`.
+fn next_capacity(before: u32, being_filled: &AtomicU64) -> u32 {
+    let all = being_filled.load(Ordering::Relaxed).saturating_sub(u64::from(before));
     let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
     let next = if all + u64::from(wanted) > MOST_BEING_FILLED { FIRST_CHUNK_EVENTS } else { wanted };
-    BEING_FILLED.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
+    being_filled.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
     next
-}
-
-/// In the child of a fork: the parent's chunks stay behind.
-pub(super) fn reset_after_fork() {
-    BEING_FILLED.store(0, Ordering::Relaxed);
 }
 
 /// The calling thread on its way through a hook. While it lives, the thread's own allocations are not recorded.
@@ -159,8 +153,8 @@ impl Inside {
         let mut hash = intern::hash(&addresses);
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
             // Cut short by code that was unknown: once it is known, the stack goes on to the next that is.
-            for _ in 0..MOST_NEW_MODULES {
-                if !learn_modules_of(&addresses) {
+            for _ in 0..MOST_NEW_BINARIES {
+                if !learn_binaries_of(&addresses) {
                     break;
                 }
                 addresses = take();
@@ -204,7 +198,7 @@ impl Inside {
         flags: EventFlags,
     ) -> bool {
         let Some(slot) = slot_of(device) else {
-            too_many_devices(device);
+            self.recorder.too_many_devices(device);
             return false;
         };
         let stack = self.stack(settings::blocks_keep_stacks());
@@ -303,7 +297,7 @@ impl Inside {
     /// The block was given back by its client, but other streams may still use it.
     pub(crate) fn free_requested(self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
         self.with_room(move || {
-            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+            let Some(slot) = slot_of(device) else { return self.recorder.too_many_devices(device) };
             let stack = self.stack(settings::frees_keep_own_stacks());
             let newest = &self.thread.own().newest_ticks;
             let (ticks, block) =
@@ -334,7 +328,7 @@ impl Inside {
         size_bytes: u64,
     ) {
         self.with_room(move || {
-            let Some(slot) = slot_of(device) else { return too_many_devices(device) };
+            let Some(slot) = slot_of(device) else { return self.recorder.too_many_devices(device) };
             if self.is_claimed(action, device, address, size_bytes) {
                 return;
             }
@@ -396,7 +390,7 @@ impl Inside {
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is taken back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
         let before = full.as_ref().map_or(0, |full| full.capacity());
-        let capacity = next_capacity(before);
+        let capacity = next_capacity(before, &self.recorder.being_filled);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
         if !self.recorder.same_memory.is_here() {
             // The stream, and everything else, is the parent's: nothing more is recorded here.

@@ -6,7 +6,7 @@ use super::fork::ForkCell;
 use super::{Options, fork};
 use memtrack_file::tagged;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The options of the running session where the child of a fork finds them without a lock; null when none runs.
@@ -70,8 +70,10 @@ struct Shared {
 /// A page that forked processes share; null before there was a session that leaves files, and where there is none to be
 /// had: then they are not limited.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether this process may leave a file: 0 when it has not asked yet, 1 for yes, 2 for no.
-static MAY_LEAVE: AtomicU8 = AtomicU8::new(0);
+/// Whether this process, a forked one, may leave a file: the answer stays the same.
+static MAY_LEAVE: ForkCell<bool> = ForkCell::new(|| {
+    shared().is_none_or(|shared| shared.asked.fetch_add(1, Ordering::Relaxed) < MOST_CHILDREN)
+});
 
 fn shared() -> Option<&'static Shared> {
     // SAFETY: null, or a page that stays.
@@ -93,21 +95,9 @@ pub(super) fn count_children() {
     }
 }
 
-/// Whether this process may leave a file of its own: a forked one only while there are not too many. The answer stays the
-/// same.
+/// Whether this process may leave a file of its own: a forked one only while there are not too many.
 pub(super) fn may_leave_a_file() -> bool {
-    if fork::generation() == 0 {
-        return true;
-    }
-    let Some(shared) = shared() else { return true };
-    match MAY_LEAVE.load(Ordering::Relaxed) {
-        0 => {
-            let may = shared.asked.fetch_add(1, Ordering::Relaxed) < MOST_CHILDREN;
-            MAY_LEAVE.store(if may { 1 } else { 2 }, Ordering::Relaxed);
-            may
-        }
-        answer => answer == 1,
-    }
+    fork::generation() == 0 || *MAY_LEAVE.get()
 }
 
 /// What is to be told of forked processes that could leave no file, by the first process and once; `None` for nothing.
@@ -116,9 +106,4 @@ pub(super) fn left_out() -> Option<String> {
     let left_out = shared.asked.load(Ordering::Relaxed).saturating_sub(MOST_CHILDREN);
     let new = left_out.saturating_sub(shared.told.swap(left_out, Ordering::Relaxed));
     (new > 0).then(|| format!("{new} forked processes left no recording: only the first {MOST_CHILDREN} do"))
-}
-
-/// In the child of a fork.
-pub(super) fn reset_after_fork() {
-    MAY_LEAVE.store(0, Ordering::Relaxed);
 }

@@ -5,7 +5,7 @@
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
 use crate::signals::Unsignalled;
-use crate::stack::capture::modules_generation;
+use crate::stack::capture::binaries_generation;
 use std::io;
 use std::sync::atomic::AtomicU32;
 #[cfg(feature = "cuda")]
@@ -16,51 +16,84 @@ use std::time::{Duration, Instant};
 /// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
 const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
 
-/// The number of the stream that it looks after; 0 when it has gone.
-static ALIVE: AtomicU32 = AtomicU32::new(0);
-/// How often it was asked for a beat, and up to which of these it has had one.
-#[cfg(feature = "cuda")]
-static ASKED: AtomicU64 = AtomicU64::new(0);
-#[cfg(feature = "cuda")]
-static ANSWERED: AtomicU64 = AtomicU64::new(0);
+/// What the recorder knows of the thread.
+#[derive(Default)]
+pub(super) struct Keeper {
+    /// The number of the stream that it looks after; 0 when it has gone.
+    alive: AtomicU32,
+    bell: Bell,
+    /// How often it was asked for a beat, and up to which of these it has had one.
+    #[cfg(feature = "cuda")]
+    asked: AtomicU64,
+    #[cfg(feature = "cuda")]
+    answered: AtomicU64,
+}
 
-/// Starts the thread, which lives as long as the stream is open. It appends what lies in chunks that are not full, the
-/// driver's readings, and the list of binaries when one was loaded. That list is not made by the threads that record,
-/// because the dynamic linker's lock must not be waited for inside a hook.
-///
-/// # Errors
-/// When there can be no more threads.
-pub(super) fn keep_up(recorder: &'static Recorder) -> io::Result<()> {
-    let Some(number) = recorder.stream_number() else { return Ok(()) };
-    ALIVE.store(number, Ordering::Release);
-    // The program's signals are for the program's threads.
-    let unsignalled = Unsignalled::now();
-    let begun = thread::begin(number);
-    drop(unsignalled);
-    if begun.is_err() {
-        ALIVE.store(0, Ordering::Release);
+impl Keeper {
+    /// There is a chunk to write.
+    pub(super) fn wake(&self) {
+        self.bell.ring();
     }
-    begun
+
+    /// Whether there is a thread that writes, and tells what goes wrong.
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire) != 0
+    }
+
+    /// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and
+    /// allocates nothing.
+    #[cfg(feature = "cuda")]
+    pub(super) fn ask(&self, patience: Duration) {
+        let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.bell.ring();
+        let start = Instant::now();
+        let is_awaited = || self.answered.load(Ordering::Acquire) < asked && self.is_alive();
+        while is_awaited() && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+impl Recorder {
+    /// Starts the thread, which lives as long as the stream is open. It appends what lies in chunks that are not full, the
+    /// driver's readings, and the list of binaries when one was loaded. That list is not made by the threads that record,
+    /// because the dynamic linker's lock must not be waited for inside a hook.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub(super) fn keep_up(&self) -> io::Result<()> {
+        let Some(number) = self.stream_number() else { return Ok(()) };
+        self.keeper.alive.store(number, Ordering::Release);
+        // The program's signals are for the program's threads.
+        let unsignalled = Unsignalled::now();
+        let begun = thread::begin(number);
+        drop(unsignalled);
+        if begun.is_err() {
+            self.keeper.alive.store(0, Ordering::Release);
+        }
+        begun
+    }
 }
 
 /// What the thread does.
 fn keep(number: u32) {
     let recorder = RECORDER.get();
-    let mut modules_seen = modules_generation();
+    let keeper = &recorder.keeper;
+    let mut binaries_seen = binaries_generation();
     let mut readings_seen = 0;
     let mut sums_due = scope_sums::Due::default();
     let mut last_beat = Instant::now();
     loop {
-        BELL.wait(KEEP_UP_EVERY.saturating_sub(last_beat.elapsed()));
+        keeper.bell.wait(KEEP_UP_EVERY.saturating_sub(last_beat.elapsed()));
         #[cfg(feature = "cuda")]
-        let asked = ASKED.load(Ordering::Acquire);
+        let asked = keeper.asked.load(Ordering::Acquire);
         if recorder.stream_number() != Some(number) {
-            let _ = ALIVE.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = keeper.alive.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
         while recorder.stream_waiting() && last_beat.elapsed() < KEEP_UP_EVERY {}
         #[cfg(feature = "cuda")]
-        let is_asked = ANSWERED.load(Ordering::Acquire) < asked;
+        let is_asked = keeper.answered.load(Ordering::Acquire) < asked;
         #[cfg(not(feature = "cuda"))]
         let is_asked = false;
         if last_beat.elapsed() < KEEP_UP_EVERY && !is_asked {
@@ -68,9 +101,9 @@ fn keep(number: u32) {
         }
         last_beat = Instant::now();
         sums_due.beat(recorder);
-        beat(recorder, &mut modules_seen, &mut readings_seen);
+        beat(recorder, &mut binaries_seen, &mut readings_seen);
         #[cfg(feature = "cuda")]
-        ANSWERED.fetch_max(asked, Ordering::Release);
+        keeper.answered.fetch_max(asked, Ordering::Release);
     }
 }
 
@@ -109,7 +142,7 @@ mod thread {
         unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
         // A panic would be memtrack's own mistake; its message has been printed by then.
         if std::panic::catch_unwind(|| keep(number.addr() as u32)).is_err() {
-            ALIVE.store(0, Ordering::Release);
+            RECORDER.get().keeper.alive.store(0, Ordering::Release);
         }
         null_mut()
     }
@@ -129,9 +162,8 @@ mod thread {
 }
 
 /// Wakes the keeper. Rust's `park` would do, but for a thread-local of the thread's that has a destructor.
+#[derive(Default)]
 struct Bell(AtomicU32);
-
-static BELL: Bell = Bell(AtomicU32::new(0));
 
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
@@ -153,7 +185,7 @@ impl Bell {
     /// Rings it. Takes no lock and allocates nothing; nor does it ask the system when it has been rung already.
     fn ring(&self) {
         if self.0.swap(1, Ordering::AcqRel) == 0 {
-            // SAFETY: the word is static.
+            // SAFETY: the word is there for as long as the call takes.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
         }
     }
@@ -179,25 +211,10 @@ impl Bell {
     }
 }
 
-/// There is a chunk to write.
-pub(super) fn wake() {
-    BELL.ring();
-}
-
-/// Whether there is a thread that writes, and tells what goes wrong.
-pub(super) fn is_alive() -> bool {
-    ALIVE.load(Ordering::Acquire) != 0
-}
-
-/// In the child of a fork: the thread is the parent's.
-pub(super) fn reset_after_fork() {
-    ALIVE.store(0, Ordering::Relaxed);
-}
-
-fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
-    let now = modules_generation();
-    if now != *modules_seen {
-        *modules_seen = now;
+fn beat(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64) {
+    let now = binaries_generation();
+    if now != *binaries_seen {
+        *binaries_seen = now;
         let modules = binaries::loaded();
         recorder.with_stream(|stream| stream.attempt(|stream| stream.writer.modules(&modules)));
     }
@@ -210,17 +227,4 @@ fn beat(recorder: &Recorder, modules_seen: &mut u32, readings_seen: &mut u64) {
     recorder.stream_parts();
     recorder.part_if_due();
     recorder.tell_news();
-}
-
-/// Has the keeper bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no lock and
-/// allocates nothing.
-#[cfg(feature = "cuda")]
-pub(super) fn ask_keeper(patience: Duration) {
-    let asked = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
-    BELL.ring();
-    let start = Instant::now();
-    let is_awaited = || ANSWERED.load(Ordering::Acquire) < asked && ALIVE.load(Ordering::Acquire) != 0;
-    while is_awaited() && start.elapsed() < patience {
-        std::thread::sleep(Duration::from_micros(50));
-    }
 }

@@ -22,7 +22,7 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// How often adding up begins again.
 const TRIES: usize = 100;
 
-/// Makes a change. The caller holds the lock of the free states, so there is one at a time.
+/// Makes a change. The caller holds the lock of the states that belong to one thread, so there is one at a time.
 fn change(act: impl FnOnce()) {
     let changes = CHANGES.load(Ordering::Relaxed);
     CHANGES.store(changes + 1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ fn change(act: impl FnOnce()) {
     CHANGES.store(changes + 2, Ordering::Release);
 }
 
-/// A state is used from now on. The caller holds the lock of the free states.
+/// A state is used from now on. The caller holds the lock of the states that belong to one thread.
 pub(super) fn begins(state: &'static ThreadState) {
     change(|| {
         ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.let_go(&slot.totals));
@@ -39,7 +39,7 @@ pub(super) fn begins(state: &'static ThreadState) {
     });
 }
 
-/// A state is used no longer. The caller holds the lock of the free states.
+/// A state is used no longer. The caller holds the lock of the states that belong to one thread.
 pub(super) fn ends(state: &'static ThreadState) {
     change(|| {
         ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.take_in(&slot.totals));
@@ -114,7 +114,7 @@ pub(crate) struct Bounds {
 }
 
 /// In the child of a fork: all states are the parent's.
-pub(super) fn reset_after_fork() {
+pub(super) fn forget_all() {
     COUNT.store(0, Ordering::Relaxed);
     ENDED.iter().for_each(Totals::reset);
     CHANGES.store(0, Ordering::Release);

@@ -22,20 +22,31 @@ use memtrack_model::event::{ScopeId, ThreadId};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// States that belong to one thread at a time, and how many there are of them. They take 3 KB each, and a small chunk
-/// per device.
+/// How many states there are at most that belong to one thread at a time. They take 3 KB each, and a small chunk per
+/// device.
 pub(super) const MAX_STATES: usize = 1 << 12;
-static STATES_MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// What all states may take.
 #[cfg(test)]
 pub(super) const MOST_BYTES: usize = (MAX_STATES + SHARED) * size_of::<ThreadState>();
 
-/// States of threads that have ended.
-static FREE: ForkCell<Mutex<Vec<&'static ThreadState>>> = ForkCell::new(Mutex::default);
+/// The states that belong to one thread at a time.
+#[derive(Default)]
+struct OwnStates {
+    made: usize,
+    /// Those of threads that have ended.
+    free: Vec<&'static ThreadState>,
+}
+
+/// Locked when a thread begins to record, and when it ends.
+static OWN_STATES: ForkCell<Mutex<OwnStates>> = ForkCell::new(Mutex::default);
+
+fn own_states() -> MutexGuard<'static, OwnStates> {
+    OWN_STATES.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The states of threads that have none of their own: they are ending, or too many.
 pub(super) const SHARED: usize = 8;
@@ -202,18 +213,22 @@ pub(super) fn one_of<T>(all: &'static [Mutex<T>], number: usize) -> MutexGuard<'
 
 /// A state that is free, or a new one; `None` when there are as many as there may be.
 fn take_state() -> Option<&'static ThreadState> {
-    let mut free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
-    let state = free.pop().or_else(|| {
-        let more = |made| (made < MAX_STATES).then_some(made + 1);
-        STATES_MADE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| make())
-    })?;
+    let mut states = own_states();
+    let state = match states.free.pop() {
+        Some(free) => free,
+        None if states.made == MAX_STATES => return None,
+        None => {
+            states.made += 1;
+            make()
+        }
+    };
     living::begins(state);
     Some(state)
 }
 
 /// A state that threads share; it lives as long as the process.
 fn make_shared() -> &'static ThreadState {
-    let _alone = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = own_states();
     let state = make();
     living::begins(state);
     state
@@ -283,14 +298,14 @@ extern "C" fn thread_ends(state: *mut c_void) {
     if let Some(kit) = kit {
         kits::give_back(kit);
     }
-    let mut free = FREE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut states = own_states();
     living::ends(state);
-    free.push(state);
+    states.free.push(state);
 }
 
-/// In the child of a fork: the states belong to the parent's threads, and a lock may be held by one that is gone.
+/// In the child of a fork: the states belong to the parent's threads. Of what each thread has for itself only the one
+/// that forked has any here.
 pub(super) fn reset_after_fork() {
     reentry::set_state(std::ptr::null());
     STAGE.set(NEW);
-    STATES_MADE.store(0, Ordering::Relaxed);
 }

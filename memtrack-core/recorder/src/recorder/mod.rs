@@ -14,6 +14,8 @@ mod clock;
 mod collect;
 #[cfg(feature = "cuda")]
 pub mod driver_memory;
+#[cfg(feature = "cuda")]
+pub mod driver_readings;
 pub mod ending;
 mod fork;
 mod hooks;
@@ -31,8 +33,6 @@ pub(crate) mod operators;
 mod order;
 mod pace;
 mod parts;
-#[cfg(feature = "cuda")]
-pub mod readings;
 mod ring;
 mod same_memory;
 mod scope_sums;
@@ -82,7 +82,7 @@ use memtrack_model::event::{Action, DeviceId, Event, StreamId};
 use ring::Ring;
 use same_memory::SameMemory;
 use segments::Segments;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The process's one recorder; a forked child makes its own.
@@ -106,19 +106,27 @@ pub struct Recorder {
     #[cfg(feature = "cuda")]
     pub driver: driver_memory::DriverTable,
     #[cfg(feature = "cuda")]
-    pub readings: readings::Readings,
+    pub readings: driver_readings::Readings,
     store: Mutex<Store>,
     /// The stream, locked by who writes it; never asked for under the store's lock.
     target: streaming::TargetLock,
     /// Whether the stream was given up because its disk takes nothing.
     stalled: AtomicU8,
+    keeper: keeper::Keeper,
+    /// How many events the chunks take that are being filled.
+    being_filled: AtomicU64,
+    /// The lowest device that was met beyond those that can be told apart, until that was told.
+    beyond: AtomicU16,
 }
+
+/// The heap's number, which is always recorded: there was no device beyond.
+const NOT_BEYOND: u16 = DeviceId::HOST.0;
 
 /// Full chunks, and those that wait for the stream. Locked for moments only.
 struct Store {
     rings: [Ring; DEVICE_SLOTS],
     /// While a snapshot is being taken nothing is dropped.
-    held: bool,
+    drops_nothing: bool,
     /// While a stream is open.
     queue: Option<streaming::Queue>,
 }
@@ -136,10 +144,10 @@ impl Recorder {
             #[cfg(feature = "cuda")]
             driver: driver_memory::DriverTable::default(),
             #[cfg(feature = "cuda")]
-            readings: readings::Readings::default(),
+            readings: driver_readings::Readings::default(),
             store: Mutex::new(Store {
                 rings: std::array::from_fn(|_| Ring::default()),
-                held: false,
+                drops_nothing: false,
                 queue: is_streaming_child.then(streaming::Queue::of_child),
             }),
             target: Mutex::new(match is_streaming_child {
@@ -147,6 +155,9 @@ impl Recorder {
                 false => streaming::Target::None,
             }),
             stalled: AtomicU8::new(streaming::NOT_STALLED),
+            keeper: keeper::Keeper::default(),
+            being_filled: AtomicU64::new(0),
+            beyond: AtomicU16::new(NOT_BEYOND),
         }
     }
 
@@ -161,13 +172,26 @@ impl Recorder {
         replace();
         let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
         let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full)));
-        let bound = if store.held { u64::MAX } else { settings::ring_entries() };
+        let bound = if store.drops_nothing { u64::MAX } else { settings::ring_entries() };
         let dropped = store.rings[slot].push(full, settings::start_ticks(), bound);
         drop(store);
         drop(dropped);
         if let Some(outruns) = outruns {
             self.stream_full_chunks(outruns);
         }
+    }
+
+    /// A device is beyond those that can be told apart. Inside a hook, where nothing is said: it is told at the end.
+    #[cold]
+    fn too_many_devices(&self, device: DeviceId) {
+        self.beyond.fetch_min(device.0, Ordering::Relaxed);
+    }
+
+    /// What is to be told of devices that were not recorded, once; `None` for nothing.
+    fn devices_left_out(&self) -> Option<String> {
+        let beyond = self.beyond.swap(NOT_BEYOND, Ordering::Relaxed);
+        let device = (beyond != NOT_BEYOND).then_some(DeviceId(beyond))?;
+        Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
     }
 }
 
@@ -290,27 +314,4 @@ fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_
     if let Some(hook) = Hook::enter() {
         hook.other(action, device, stream, address, size_bytes);
     }
-}
-
-/// The lowest device that was met beyond those that can be told apart, until that was told.
-static BEYOND: AtomicU16 = AtomicU16::new(NOT_BEYOND);
-/// The heap's number, which is always recorded.
-const NOT_BEYOND: u16 = DeviceId::HOST.0;
-
-/// A device is beyond those that can be told apart. Inside a hook, where nothing is said: it is told at the end.
-#[cold]
-fn too_many_devices(device: DeviceId) {
-    BEYOND.fetch_min(device.0, Ordering::Relaxed);
-}
-
-/// What is to be told of devices that were not recorded, once; `None` for nothing.
-fn devices_left_out() -> Option<String> {
-    let beyond = BEYOND.swap(NOT_BEYOND, Ordering::Relaxed);
-    let device = (beyond != NOT_BEYOND).then_some(DeviceId(beyond))?;
-    Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
-}
-
-/// In the child of a fork: it is the parent's to tell.
-fn reset_after_fork() {
-    BEYOND.store(NOT_BEYOND, Ordering::Relaxed);
 }

@@ -99,11 +99,6 @@ pub(super) fn all() -> ScopeSums {
     ScopeSums { ticks, folded: scope::folded(), rows }
 }
 
-/// In the child of a fork.
-pub(super) fn reset_after_fork() {
-    scope::forget_folded();
-}
-
 /// Beats of the keeper between two looks at the sums: five seconds, …
 const BEATS: usize = 10;
 /// … and one beat more for so many rows, so that the sums of many scopes do not fill the disk.

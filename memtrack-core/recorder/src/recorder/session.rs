@@ -10,8 +10,8 @@ use super::telling::Told;
 use super::threads::DEVICE_SLOTS;
 use super::totals::Sums;
 use super::{
-    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, devices_left_out, ending, fork, keeper,
-    ring, scope_sums, settings, threads,
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, ending, fork, ring, scope_sums, settings,
+    threads,
 };
 use crate::host::reserve;
 use crate::{message, reentry, scope, signals, stack, switch};
@@ -92,7 +92,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
             match naming(path, || Stream::create(path, options)) {
                 Ok(stream) => {
                     recorder.open_stream(stream)?;
-                    unkept = keeper::keep_up(recorder).err();
+                    unkept = recorder.keep_up().err();
                 }
                 // Earlier runs must not keep the program from its work.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
@@ -103,7 +103,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     scope_sums::begin();
     clock::first_reading();
     settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
-    threads::forget_what_holds();
+    threads::forget_copied_settings();
     publish(Some(options));
     if options.output.is_some() || options.dump_on_oom.is_some() {
         count_children();
@@ -177,7 +177,7 @@ pub(super) fn tell_left_out() {
     if reserve::ran_out() {
         message::say("memory ran out while recording: what happened after that is not in the recording");
     }
-    [devices_left_out(), left_out()].into_iter().flatten().for_each(message::say);
+    [RECORDER.get().devices_left_out(), left_out()].into_iter().flatten().for_each(message::say);
 }
 
 /// Switches everything off and lets the hooks end that are under way, so that what is collected next is of one moment: a
@@ -190,7 +190,7 @@ pub(super) fn end_recording() {
 /// What the CUDA driver says goes into the snapshot that comes next, if this thread has a context. Before any lock.
 fn ask_driver() {
     #[cfg(feature = "cuda")]
-    super::readings::ask();
+    super::driver_readings::ask();
 }
 
 /// What was recorded so far; `None` when nothing runs.

@@ -5,7 +5,7 @@ use super::chunk::Chunk;
 use super::parts::{PartFile, Place, forget_beginning, free_number};
 use super::{Options, Recorder, binaries, clock, collect, fork, marks, settings, thread_names};
 use crate::scope;
-use crate::stack::capture::modules_generation;
+use crate::stack::capture::binaries_generation;
 use memtrack_file::part::Part;
 use memtrack_file::{RecordingWriter, replay};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     /// Of chunks that were not full yet: how many of their events were written.
     partly: HashMap<*const Chunk<Event>, usize>,
     /// Of which generation of known binaries the file has the list.
-    modules_seen: u32,
+    binaries_seen: u32,
     /// How many marked moments there were when the file last got some.
     marks_seen: u64,
     /// The events that are being written; kept to save its memory.
@@ -86,7 +86,7 @@ impl Stream {
             Part { recording, number, first: number, ..Part::default() }
         });
         let file = PartFile::first(file, options.max_bytes)?;
-        let modules_seen = modules_generation();
+        let binaries_seen = binaries_generation();
         let writer = begun(file, options, part.as_ref())?;
         Ok(Self {
             path,
@@ -99,7 +99,7 @@ impl Stream {
             counts: HashMap::new(),
             newest_ticks: 0,
             partly: HashMap::new(),
-            modules_seen,
+            binaries_seen,
             marks_seen: 0,
             events: Vec::new(),
             broken: false,
@@ -276,10 +276,10 @@ impl Stream {
     }
 
     fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
-        let modules = modules_generation();
-        if fork::generation() > 0 && modules != self.modules_seen {
+        let modules = binaries_generation();
+        if fork::generation() > 0 && modules != self.binaries_seen {
             // A forked child has no keeper that would do it; its list takes no lock of the loader's.
-            self.modules_seen = modules;
+            self.binaries_seen = modules;
             self.writer.modules(&binaries::known_or_loaded())?;
         }
         self.written.bring_up_to(recorder, events, &mut self.writer)?;

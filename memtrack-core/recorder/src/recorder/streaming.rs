@@ -8,7 +8,7 @@
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
-use super::{Recorder, keeper, session, threads};
+use super::{Recorder, session, threads};
 use crate::message;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
@@ -213,10 +213,10 @@ impl Recorder {
     /// Has what waits written. `outruns`: this thread waits until some of it was.
     #[cold]
     pub(super) fn stream_full_chunks(&self, outruns: bool) {
-        if !keeper::is_alive() {
+        if !self.keeper.is_alive() {
             return self.stream_without_keeper(outruns);
         }
-        keeper::wake();
+        self.keeper.wake();
         if !outruns {
             return;
         }

@@ -4,19 +4,34 @@
 use super::fork::ForkCell;
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Thread;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locked when a thread first records, and by collectors.
-static NAMES: ForkCell<Mutex<Vec<Thread>>> = ForkCell::new(|| Mutex::new(vec![Thread::default()]));
+static NAMES: ForkCell<Mutex<Names>> = ForkCell::new(|| Mutex::new(Names::new()));
 
 /// Threads beyond this number are recorded as the unknown thread: their names would take more than 5 MB.
 const MAX_THREADS: usize = 1 << 16;
-static WITHOUT_NAME: AtomicU64 = AtomicU64::new(0);
+
+struct Names {
+    /// By id: the unknown thread comes first.
+    threads: Vec<Thread>,
+    /// How many threads found no more room here.
+    without_name: u64,
+}
+
+impl Names {
+    fn new() -> Self {
+        Self { threads: vec![Thread::default()], without_name: 0 }
+    }
+}
+
+fn names() -> MutexGuard<'static, Names> {
+    NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How many threads are recorded as the unknown one because there were so many.
 pub(super) fn without_name() -> u64 {
-    WITHOUT_NAME.load(Ordering::Relaxed)
+    names().without_name
 }
 
 /// What the names may take.
@@ -25,26 +40,24 @@ pub(super) const MOST_BYTES: usize = 2 * MAX_THREADS * size_of::<Thread>() + MAX
 
 /// All threads that have recorded, by id.
 pub(crate) fn threads() -> Vec<Thread> {
-    NAMES.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
+    names().threads.clone()
 }
 
 /// The name of a thread; none for the unknown thread.
 pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
-    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
-    names.get(thread.index()).filter(|_| thread != ThreadId::NONE).map(|thread| thread.name.clone())
+    names().threads.get(thread.index()).filter(|_| thread != ThreadId::NONE).map(|thread| thread.name.clone())
 }
 
 /// Bytes that the names take.
 pub(super) fn names_bytes() -> usize {
-    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names();
     // A name has at most 15 bytes, and the least that an allocator gives.
-    names.capacity() * size_of::<Thread>() + names.len() * 32
+    names.threads.capacity() * size_of::<Thread>() + names.threads.len() * 32
 }
 
 /// The threads with ids from `first` on: how many there were before does not matter.
 pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
-    let names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
-    names.get(first..).unwrap_or_default().to_vec()
+    names().threads.get(first..).unwrap_or_default().to_vec()
 }
 
 /// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be asked in a
@@ -63,16 +76,11 @@ pub(super) fn name_this_thread() -> ThreadId {
     };
     #[cfg(not(target_os = "linux"))]
     let (name, os_id) = (String::new(), 0);
-    let mut names = NAMES.get().lock().unwrap_or_else(PoisonError::into_inner);
-    if names.len() > MAX_THREADS {
-        WITHOUT_NAME.fetch_add(1, Ordering::Relaxed);
+    let mut names = names();
+    if names.threads.len() > MAX_THREADS {
+        names.without_name += 1;
         return ThreadId::NONE;
     }
-    names.push(Thread { name, os_id });
-    ThreadId((names.len() - 1) as u32)
-}
-
-/// In the child of a fork: the threads are the parent's, and the lock may be held by one that is gone.
-pub(super) fn reset_after_fork() {
-    WITHOUT_NAME.store(0, Ordering::Relaxed);
+    names.threads.push(Thread { name, os_id });
+    ThreadId((names.threads.len() - 1) as u32)
 }

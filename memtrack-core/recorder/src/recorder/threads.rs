@@ -216,7 +216,7 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 }
 
 /// A session begins, whose number can be read already: no thread counts on as it did in the one before.
-pub(crate) fn forget_what_holds() {
+pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
     states().for_each(|state| state.counting.forget());
 }
@@ -241,7 +241,7 @@ pub fn sums_seen(slot: usize) -> Sums {
 /// In the child of a fork: the states belong to the parent's threads.
 pub(super) fn reset_after_fork() {
     STATES.store(std::ptr::null_mut(), Ordering::Release);
-    living::reset_after_fork();
+    living::forget_all();
 }
 
 #[cfg(test)]

@@ -32,9 +32,9 @@ impl<T: Sync> Link<T> {
     }
 }
 
-/// `count` empty links, whose memory the system provides page by page when they are used.
+/// `count` empty links, whose memory the system provides page by page when they are used. A forked child keeps them.
 pub(super) fn empty_links<T>(count: usize) -> Zeroed<Link<T>> {
-    crate::own::hold(count * size_of::<Link<T>>());
+    crate::own::keep(count * size_of::<Link<T>>());
     // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty one.
     unsafe { Zeroed::new(count) }
 }

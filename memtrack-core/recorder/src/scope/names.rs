@@ -22,12 +22,12 @@ const MAX_BYTES: usize = 1 << 10;
 const MAX_NAMES: u32 = 1 << 15;
 const MAX_BYTES_IN_ALL: usize = 4 << 20;
 
-/// Never emptied: nodes keep their names in a forked child.
 /// What names may take.
 #[cfg(test)]
 pub(super) const MOST_BYTES: usize =
     MAX_BYTES_IN_ALL + MAX_NAMES as usize * (size_of::<Name>() + 2 * size_of::<usize>());
 
+/// Never emptied: nodes keep their names in a forked child.
 static NAMES: ForkCell<Set<Name>> = ForkCell::kept(|| Set::new(2 * MAX_NAMES as usize));
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -57,7 +57,7 @@ impl Name {
         take(&BYTES, text.len(), MAX_BYTES_IN_ALL)?;
         let next = |id| (id < MAX_NAMES).then_some(id + 1);
         let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        crate::own::hold(text.len() + size_of::<Self>());
+        crate::own::keep(text.len() + size_of::<Self>());
         let text = Box::leak(Box::<str>::from(text));
         Some(Box::leak(Box::new(Self { id, text })))
     }

@@ -86,8 +86,8 @@ const fn last_resort(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// How often a scope was entered that did not fit.
-static FOLDED: AtomicU64 = AtomicU64::new(0);
+/// How often a scope was entered that did not fit; a forked child counts anew.
+static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
     /// The child of `parent` with that kind and name, made when it is new. A root inside a root is not the outermost
@@ -155,7 +155,7 @@ fn near_enough(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode>
         |node: &ScopeNode| node.depth < MAX_DEPTH || (keeps_phase(node.kind) && node.depth < 2 * MAX_DEPTH);
     match parent {
         Some(deep) if !is_near(deep) => {
-            FOLDED.fetch_add(1, Ordering::Relaxed);
+            FOLDED.get().fetch_add(1, Ordering::Relaxed);
             outwards(parent).find(|node| is_near(node))
         }
         near => near,
@@ -170,7 +170,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 /// What stands for the scopes of a kind in `parent` that did not fit.
 #[cold]
 fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
-    FOLDED.fetch_add(1, Ordering::Relaxed);
+    FOLDED.get().fetch_add(1, Ordering::Relaxed);
     // Of what did not fit itself, only the phase is kept.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
@@ -230,12 +230,12 @@ pub fn table() -> ScopeTable {
 
 /// How often a scope was entered, since [`forget_folded`], that did not fit and was folded into another.
 pub fn folded() -> u64 {
-    FOLDED.load(Ordering::Relaxed)
+    FOLDED.get().load(Ordering::Relaxed)
 }
 
-/// Counts from here on. Also in the child of a fork.
+/// Counts from here on.
 pub fn forget_folded() {
-    FOLDED.store(0, Ordering::Relaxed);
+    FOLDED.get().store(0, Ordering::Relaxed);
 }
 
 /// The id of an optional scope.
@@ -270,7 +270,7 @@ impl Nodes {
             let _own = reentry::enter();
             let depth = parent.map_or(0, |parent| parent.depth + 1);
             let in_root = kind == ScopeKind::Root || parent.is_some_and(|parent| parent.in_root);
-            crate::own::hold(size_of::<ScopeNode>());
+            crate::own::keep(size_of::<ScopeNode>());
             Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
         };
         // Under its id before anybody can enter it, so that no event names a scope that a collector does not see. One

@@ -148,7 +148,7 @@ mod switch {
                 return None;
             }
             libc::mprotect(stack, GUARD_BYTES, libc::PROT_NONE);
-            crate::own::hold(STACK_BYTES);
+            crate::own::keep(STACK_BYTES);
             Some(stack)
         }
     }
@@ -159,7 +159,7 @@ mod switch {
                 return;
             }
         }
-        crate::own::release(STACK_BYTES);
+        crate::own::let_go(STACK_BYTES);
         // SAFETY: mapped by `map` with this length, and used by nobody any more.
         unsafe { libc::munmap(stack, STACK_BYTES) };
     }

@@ -23,6 +23,7 @@ mod stats_error;
 mod stats_input;
 mod summary;
 
+pub use memtrack_formats::pickle::PickleError;
 pub use stats::{Folded, Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};

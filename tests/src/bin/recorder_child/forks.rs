@@ -1,6 +1,7 @@
 //! Children of `fork`: each records into its own file with fresh tables and never waits for a thread that is gone.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
+use memtrack_core::host::own_bytes;
 use memtrack_core::recorder::{Options, record_oom};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_tests::replay::{replay, statistics};
@@ -72,6 +73,24 @@ pub fn files(path: &str) {
     assert_eq!(allocations(recording.snapshot(), OF_PARENT), 2);
     assert_eq!(allocations(recording.snapshot(), OF_CHILD), 0);
     println!("{child}");
+}
+
+/// What memtrack holds in a child: at first what it goes on with, then tables of its own too.
+pub fn own_bytes_in_the_child() {
+    /// A reserve, which is memory of the child's as of its parent's.
+    const KEPT: i64 = 8 << 20;
+    memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
+    let _around = memtrack_core::scope::module("around");
+    allocate(OF_PARENT);
+    let of_parent = own_bytes();
+    let child = fork(|| {
+        let at_first = own_bytes();
+        allocate(OF_CHILD);
+        let later = own_bytes();
+        i32::from(!(KEPT <= at_first && at_first < of_parent && at_first < later))
+    });
+    wait(child);
+    drop(memtrack_core::stop());
 }
 
 /// Forks while other threads are anywhere in hooks, and records and stops in the child.

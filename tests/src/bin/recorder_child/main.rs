@@ -46,6 +46,7 @@ fn main() {
         ["fork_storm"] => forks::storm(),
         ["fork_cycles"] => forks::cycles(),
         ["fork_stop"] => forks::stop_in_the_child(),
+        ["fork_own_bytes"] => forks::own_bytes_in_the_child(),
         ["fork_exec", path] => forks::exec(path),
         ["fork_stream", path] => forks::stream(path),
         ["fork_oom", path] => forks::oom(path),

@@ -9,7 +9,9 @@ mod segments;
 pub(crate) mod tests;
 
 use super::samples::{self, Texts};
-use super::{Key, Odd, Part, PyTorch, Records, Shape, counts, known, readings, scope_sums, scopes, settings};
+use super::{
+    Key, Odd, Part, PyTorch, Records, Shape, counts, driver_readings, known, scope_sums, scopes, settings,
+};
 pub use builder::Builder;
 use memtrack_model::NameFrames;
 use memtrack_model::ScopeStep;
@@ -237,7 +239,7 @@ impl<'a> Convert<'a> {
             ..*reading
         };
         let driver: Vec<DriverReading> = self.from.driver.iter().map(in_us).collect();
-        let driver = readings::value(&driver, strings);
+        let driver = driver_readings::value(&driver, strings);
         let known = counts::values(self.from, &self.to, self.pytorch.heap, self.pytorch.start_us, strings);
         let parts =
             [("scopes", scopes), ("scope_sums", sums), ("driver", driver), ("samples", self.samples.value())];
@@ -287,7 +289,7 @@ impl<'a> Convert<'a> {
         self.to.pytorch = Some(Box::new(self.pytorch));
         samples::restore(&mut self.to);
         scopes::restore(&mut self.to);
-        readings::restore(&mut self.to);
+        driver_readings::restore(&mut self.to);
         self.to
     }
 }

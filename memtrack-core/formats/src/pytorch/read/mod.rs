@@ -10,7 +10,7 @@ mod tests;
 
 use crate::pickle::source::Source;
 use crate::pickle::{PickleError, PickleErrorKind};
-use crate::{Format, LoadError};
+use crate::{Format, JsonError, LoadError};
 use finish::whole::{Refusal, finish};
 use fold::rows::Folder;
 use machine::core::Machine;
@@ -68,7 +68,7 @@ pub(crate) fn json(
 ) -> Result<Snapshot, LoadError> {
     let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
     let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
-    let failed = |(offset, what)| LoadError::Json { offset, what };
+    let failed = |(offset, kind)| LoadError::Json(JsonError { offset, kind });
     let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
     let offset = json.offset();
     let Json { heap, folder, .. } = json;

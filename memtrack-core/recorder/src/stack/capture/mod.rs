@@ -152,7 +152,7 @@ pub fn prepare() -> CaptureMethod {
 
 /// A stack that was never seen before holds `addresses`: learns modules loaded since monitoring started. Returns
 /// whether there was one, in which case the stack may have been cut short and is worth taking again.
-pub(crate) fn learn_modules_of(addresses: &[u64]) -> bool {
+pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::learn(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -225,14 +225,8 @@ pub(crate) fn set_apart(addresses: &mut [u64]) {
     let _ = addresses;
 }
 
-/// In the child of a fork.
-pub(crate) fn reset_after_fork() {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    unwind_tables::reset_after_fork();
-}
-
 /// Changes when binaries were learned: a recording's module list is then incomplete.
-pub(crate) fn modules_generation() -> u32 {
+pub(crate) fn binaries_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::generation();
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

@@ -1,8 +1,8 @@
-//! Columns for the values of a graph with cycles: how far from the left each is, along references, where those that lead back
+//! Layers for the values of a graph with cycles: how far from the left each is, along references, where those that lead back
 //! do not count.
 
-/// The column of each node. `edges` are places of nodes; where they lead back depends on the order of the nodes.
-pub(super) fn ranks(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+/// The layer of each node. `edges` are places of nodes; where they lead back depends on the order of the nodes.
+pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
@@ -45,29 +45,29 @@ pub(super) fn ranks(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
             }
         }
     }
-    let mut ranks = vec![0; nodes];
+    let mut layers = vec![0; nodes];
     for &node in left.iter().rev() {
         for &to in out[node].iter().filter(|&&to| !back.contains(&(node, to))) {
-            ranks[to] = ranks[to].max(ranks[node] + 1);
+            layers[to] = layers[to].max(layers[node] + 1);
         }
     }
-    ranks
+    layers
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ranks;
+    use super::layers;
 
     #[test]
     fn a_node_is_right_of_what_refers_to_it_unless_that_leads_back() {
-        assert_eq!(ranks(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
-        assert_eq!(ranks(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
-        assert_eq!(ranks(3, &[]), [0, 0, 0]);
+        assert_eq!(layers(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
+        assert_eq!(layers(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
+        assert_eq!(layers(3, &[]), [0, 0, 0]);
     }
 
     #[test]
     fn a_long_chain_takes_no_stack() {
         let edges: Vec<_> = (1..200_000).map(|to| (to - 1, to)).collect();
-        assert_eq!(ranks(200_000, &edges)[199_999], 199_999);
+        assert_eq!(layers(200_000, &edges)[199_999], 199_999);
     }
 }

@@ -1,6 +1,6 @@
-//! What some tests compare with, and not every machine has. The build script looks for it, because libtest cannot ignore
-//! a test that runs already: a test that needs one of these says so to the compiler,
-//! `#[cfg_attr(not(shared_oracle), ignore = "needs …")]`. It then counts as ignored where there is nothing to compare with.
+//! What some tests need, and not every machine has. The build script looks for it, because libtest cannot ignore a test that
+//! runs already: a test that needs one of these says so to the compiler, `#[cfg_attr(not(shared_oracle), ignore = "needs …")]`.
+//! It then counts as ignored where there is nothing to compare with.
 
 use std::env;
 use std::fs;

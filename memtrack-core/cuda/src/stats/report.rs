@@ -1,4 +1,4 @@
-//! The page of `memtrack gpus`, as text and as JSON.
+//! What `memtrack gpus` reports, as text and as JSON.
 
 use super::gpus::{Gpu, Gpus};
 use super::pools::PoolStatistics;

@@ -1,0 +1,242 @@
+//! What the dynamic linker says of the loaded binaries: of all of them, under its lock, and by glibc's lock-free
+//! `_dl_find_object` of the one that holds an address.
+#![allow(unsafe_code)]
+
+use super::apart::shift_of;
+use super::sections::{Bytes, COPIED_AT_START_BYTES, eh_frame_length, eh_frame_pointer};
+use super::{Binary, Known};
+use crate::stack::capture::foreign;
+use crate::stack::modules::describe_loaded;
+use memtrack_model::snapshot::Module;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// What the loader says while it holds its lock.
+struct Listing {
+    known: Option<&'static Known>,
+    /// Of the known binaries, which are still there.
+    still: Vec<bool>,
+    new: Vec<Binary>,
+}
+
+/// Which of the known binaries are still there, and what is new and small. Takes the dynamic linker's lock.
+pub(super) fn list(known: Option<&'static Known>) -> (Vec<bool>, Vec<Binary>) {
+    find_object();
+    let still = vec![false; known.map_or(0, |known| known.binaries.len())];
+    let mut listing = Listing { known, still, new: Vec::new() };
+    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
+    (listing.still, listing.new)
+}
+
+extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker passes a valid description with `dlpi_phnum` program headers, and `listing` is what
+    // `list` passed in.
+    let (info, listing, headers) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        (info, &mut *listing.cast::<Listing>(), headers)
+    };
+    let bias = info.dlpi_addr;
+    let loaded = |header: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        start..start.wrapping_add(header.p_memsz)
+    };
+    let segments: Vec<_> = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).collect();
+    let code = segments.iter().filter(|header| header.p_flags & libc::PF_X != 0).map(|header| loaded(header));
+    let code = code.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+    let tables = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
+    let (Some(code), Some(tables)) = (code, tables) else { return 0 };
+    let header_at = loaded(tables);
+    // SAFETY: the range is a mapped, readable part of a binary, which stays loaded while the linker's lock is held.
+    let eh_frame_hdr = unsafe {
+        std::slice::from_raw_parts(header_at.start as *const u8, (header_at.end - header_at.start) as usize)
+    };
+    let Some(eh_frame_at) = eh_frame_pointer(eh_frame_hdr, header_at.start) else { return 0 };
+    // The section's length is written nowhere: it ends with a zero entry, at the latest with its segment.
+    let Some(segment) =
+        segments.iter().map(|header| loaded(header)).find(|range| range.contains(&eh_frame_at))
+    else {
+        return 0;
+    };
+    // SAFETY: as above; the range ends with the segment that holds it.
+    let eh_frame =
+        unsafe { std::slice::from_raw_parts(eh_frame_at as *const u8, (segment.end - eh_frame_at) as usize) };
+    let name = if info.dlpi_name.is_null() {
+        String::new()
+    } else {
+        // SAFETY: a non-null name is a C string.
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+    };
+    let is_it = |binary: &Binary| {
+        binary.bias == bias && binary.eh_frame_hdr_at == header_at.start && binary.name == name
+    };
+    if let Some(at) = listing.known.and_then(|known| known.binaries.iter().position(is_it)) {
+        listing.still[at] = true;
+        return 0;
+    }
+    // The program comes first, and is never unloaded.
+    let is_program = listing.known.is_none() && listing.new.is_empty() && name.is_empty();
+    let tables = if is_program {
+        Some((Bytes::OfProgram(eh_frame_hdr), Bytes::OfProgram(eh_frame)))
+    } else {
+        let length =
+            eh_frame_length(eh_frame_at, segment.end).map_or(eh_frame.len(), |length| length as usize);
+        (length <= COPIED_AT_START_BYTES)
+            .then(|| Bytes::copy(eh_frame_hdr).zip(Bytes::copy(&eh_frame[..length])))
+            .flatten()
+    };
+    if let Some((eh_frame_hdr, eh_frame)) = tables {
+        let module = describe_loaded(&name, bias, headers);
+        let shift = shift_of(&code);
+        let eh_frame_hdr_at = header_at.start;
+        let binary =
+            Binary { bias, code, eh_frame_hdr, eh_frame, eh_frame_hdr_at, eh_frame_at, name, module, shift };
+        listing.new.push(binary);
+    }
+    0
+}
+
+/// glibc's `struct dl_find_object` (2.35).
+#[repr(C)]
+pub(super) struct DlFindObject {
+    flags: u64,
+    map_start: *const u8,
+    map_end: *const u8,
+    link_map: *const LinkMap,
+    eh_frame: *const u8,
+    reserved: [u64; 7],
+}
+
+/// The public head of glibc's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    bias: u64,
+    name: *const c_char,
+}
+
+pub(super) type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
+
+/// glibc's look-up, where it has one. Asked first by [`list`], outside any hook and before any fork.
+pub(super) fn find_object() -> Option<FindObject> {
+    static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
+    *FIND.get_or_init(|| {
+        // SAFETY: a look-up by name; the function, where glibc has it, is documented with this signature.
+        unsafe {
+            let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
+            (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, FindObject>(symbol))
+        }
+    })
+}
+
+/// What glibc says of the binary that holds `address`. Takes no lock.
+pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
+    let find = find_object()?;
+    let mut object = DlFindObject {
+        flags: 0,
+        map_start: std::ptr::null(),
+        map_end: std::ptr::null(),
+        link_map: std::ptr::null(),
+        eh_frame: std::ptr::null(),
+        reserved: [0; 7],
+    };
+    // SAFETY: the address is only compared; glibc fills the structure, which is ours.
+    (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
+}
+
+/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
+pub(super) fn find(address: u64) -> Option<Binary> {
+    let object = object_at(address)?;
+    if object.eh_frame.is_null() || object.link_map.is_null() {
+        return None;
+    }
+    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's stack,
+    // so it stays loaded while this runs.
+    let (bias, name) = unsafe {
+        let LinkMap { bias, name } = *object.link_map;
+        (
+            bias,
+            if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() },
+        )
+    };
+    let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame as u64);
+    // SAFETY: `.eh_frame_hdr` lies within the mapping and is at least its fixed head long.
+    let head = unsafe { std::slice::from_raw_parts(object.eh_frame, 12) };
+    let eh_frame_at = eh_frame_pointer(head, header_at)?;
+    // The search table: a count and eight bytes an entry (encodings 0x03 and 0x3b, as every linker writes them).
+    let entries = u64::from(u32::from_le_bytes(head[8..12].try_into().ok()?));
+    let header_len = 12 + entries * 8;
+    if head[2] != 0x03
+        || head[3] != 0x3b
+        || header_at + header_len > end
+        || eh_frame_at < start
+        || eh_frame_at >= end
+    {
+        return None;
+    }
+    let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
+    let copy = |at: u64, len: u64| {
+        // SAFETY: both ranges were checked to lie within the mapping of a loaded binary; `eh_frame_length` has read
+        // the second one already.
+        Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
+    };
+    let code = start..end;
+    Some(Binary {
+        bias,
+        eh_frame_hdr: copy(header_at, header_len)?,
+        eh_frame: copy(eh_frame_at, eh_frame_len)?,
+        eh_frame_hdr_at: header_at,
+        eh_frame_at,
+        module: module_at(start, end, bias, &name),
+        name,
+        shift: shift_of(&code),
+        code,
+    })
+}
+
+/// What recordings say of the binary that is mapped from `start` to `end`, by its own headers there.
+fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
+    // SAFETY: the mapping begins with the file's head, of a binary that is loaded while its code is on this stack; the
+    // headers are read only where they lie within the mapping.
+    let headers = unsafe {
+        let head = &*(start as *const libc::Elf64_Ehdr);
+        let at = start.checked_add(head.e_phoff)?;
+        let len_bytes = u64::from(head.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
+        if head.e_ident[..4] != *b"\x7fELF" || at.checked_add(len_bytes)? > end || at % 8 != 0 {
+            return None;
+        }
+        std::slice::from_raw_parts(at as *const libc::Elf64_Phdr, usize::from(head.e_phnum))
+    };
+    describe_loaded(name, bias, headers)
+}
+
+/// Whether a binary is where it was, in a forked child. Takes no lock, and follows no pointer of the loader's: another thread
+/// may have it unloaded meanwhile.
+pub(super) fn is_still_loaded(binary: &Binary) -> bool {
+    if find_object().is_none() {
+        return true;
+    }
+    let Some(object) = object_at(binary.code.start) else { return false };
+    let is_named_so = name_of(object.link_map)
+        .is_none_or(|(bias, name)| bias == binary.bias && String::from_utf8_lossy(&name) == binary.name);
+    object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
+}
+
+/// How the loader calls a binary, and where it lies; `None` where the kernel does not copy it.
+fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
+    let mut head = [0; 2];
+    if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
+        return None;
+    }
+    let [bias, name_at] = head;
+    if name_at == 0 {
+        return Some((bias, Vec::new()));
+    }
+    let mut name = [0; LONGEST_NAME / 8];
+    let copied = foreign::copy_from(name_at, &mut name);
+    let bytes = name.iter().flat_map(|word| word.to_ne_bytes()).take(copied);
+    Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
+}
+
+/// Longest name of a file.
+const LONGEST_NAME: usize = 4096;

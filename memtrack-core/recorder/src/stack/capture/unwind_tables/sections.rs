@@ -1,0 +1,85 @@
+//! The sections of a binary that unwinding reads, as copies, and where they begin and end in memory.
+#![allow(unsafe_code)]
+
+use crate::own;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A part of a binary's unwind tables.
+#[derive(Clone)]
+pub(in crate::stack::capture) enum Bytes {
+    /// The program's own, in place.
+    OfProgram(&'static [u8]),
+    Copied(Arc<Copied>),
+}
+
+pub(in crate::stack::capture) struct Copied(Box<[u8]>);
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::OfProgram(&[])
+    }
+}
+
+/// All copies together: a library that no longer finds room ends the stacks that go through it. A forked child goes on
+/// with the tables that there are.
+pub(crate) const MOST_COPIED_BYTES: usize = 24 << 20;
+static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// What is copied when monitoring starts; larger tables only once a stack goes through their library.
+pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
+
+impl Bytes {
+    pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
+        let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MOST_COPIED_BYTES);
+        COPIED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        own::keep(bytes.len());
+        Some(Self::Copied(Arc::new(Copied(bytes.into()))))
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        COPIED_BYTES.fetch_sub(self.0.len(), Ordering::Relaxed);
+        own::let_go(self.0.len());
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::OfProgram(bytes) => bytes,
+            Self::Copied(bytes) => &bytes.0,
+        }
+    }
+}
+
+/// The address of `.eh_frame`, from the head of `.eh_frame_hdr` at `at`. Linkers write it pc-relative in four bytes.
+pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
+    const PCREL_SDATA4: u8 = 0x1b;
+    if header.len() < 8 || header[0] != 1 || header[1] != PCREL_SDATA4 {
+        return None;
+    }
+    let offset = i32::from_le_bytes(header[4..8].try_into().ok()?);
+    Some((at + 4).wrapping_add_signed(i64::from(offset)))
+}
+
+/// Length of the `.eh_frame` section at `at`, by following its entries to the closing zero.
+pub(super) fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
+    let mut cursor = at;
+    while cursor + 4 <= end {
+        // SAFETY: entries follow each other without gaps up to the closing zero, so the cursor stays in the section;
+        // the bound keeps a damaged one within the mapping.
+        let len = u64::from(unsafe { (cursor as *const u32).read_unaligned() });
+        cursor += 4;
+        match len {
+            0 => return Some(cursor - at),
+            0xffff_ffff => return None,
+            len => cursor += len,
+        }
+    }
+    None
+}

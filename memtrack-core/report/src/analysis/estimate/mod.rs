@@ -1,0 +1,144 @@
+//! How far a sum over samples can be trusted. A block of size s that was picked with chance p stands for 1/p blocks and
+//! s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
+//! bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed, and with none there
+//! is no variance to see: limits come from gamma distributions, as the exact ones of Poisson counts do, and take into
+//! account what the next sample would have added.
+//!
+//! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can
+//! have more unrecorded blocks than all of them together.
+
+#[cfg(test)]
+mod coverage;
+mod shown;
+mod sums;
+
+pub use sums::{Precision, Sum, Sums};
+
+use memtrack_model::answer::ErrorAnswer;
+
+/// A relative error above which a number is shown as a bound.
+pub(super) const MOST_ERROR: f64 = 0.5;
+
+/// A number and how far off it may be. For an exact one, all fields but the error are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Its standard error, from the samples alone; 0 also where there was no sample.
+    pub standard_error: f64,
+    /// The lower end of the interval that holds the truth in 95 of 100 cases.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// The truth is below this in 95 of 100 cases.
+    pub bound: f64,
+    /// Whether the lower end was counted, and not estimated: so much there was for certain, and [`Self::value`] is no more than
+    /// that. The upper end is not exceeded for certain either; it is infinite where nobody knows it.
+    pub counted: bool,
+}
+
+impl Estimate {
+    /// An exact number.
+    pub const fn exact(value: f64) -> Self {
+        Self { value, standard_error: 0.0, low: value, high: value, bound: value, counted: false }
+    }
+
+    /// A number of which it was counted that it is not below `low`, and known that it is not above `high`.
+    pub(super) const fn between(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low };
+        Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
+    }
+
+    /// Whether the number is exact.
+    pub fn is_exact(&self) -> bool {
+        self.low == self.high
+    }
+
+    /// The same, where it is known that the number is not below `least`.
+    pub(super) fn at_least(self, least: f64) -> Self {
+        let Self { value, standard_error, low, high, bound, counted } = self;
+        match least > high {
+            true => Self::exact(least),
+            false => Self {
+                value: value.max(least),
+                standard_error,
+                low: low.max(least),
+                high,
+                bound: bound.max(least),
+                counted: counted && low >= least,
+            },
+        }
+    }
+
+    /// The same, where it is known that the number is not above `most`.
+    #[must_use]
+    pub fn at_most(self, most: f64) -> Self {
+        let Self { value, standard_error, low, high, bound, counted } = self;
+        Self {
+            value: value.min(most),
+            standard_error,
+            low: low.min(most),
+            high: high.min(most),
+            bound: bound.min(most),
+            counted,
+        }
+    }
+
+    /// The sum of two numbers that are off independently of one another.
+    #[cfg(feature = "compare")]
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        self.combined(other, 1.0)
+    }
+
+    /// The difference of two such numbers; it may be negative.
+    pub(super) fn less(&self, other: &Self) -> Self {
+        self.combined(other, -1.0)
+    }
+
+    fn combined(&self, other: &Self, sign: f64) -> Self {
+        let value = self.value + sign * other.value;
+        let below = |one: &Self| one.value - one.low;
+        let above = |one: &Self| one.high - one.value;
+        let (down, up) = match sign > 0.0 {
+            true => (below(other), above(other)),
+            false => (above(other), below(other)),
+        };
+        // What is taken away is largest where the rest is smallest; only a sum has a bound of its own.
+        let high = value + above(self).hypot(up);
+        let bound = match sign > 0.0 {
+            true => value + (self.bound - self.value).hypot(other.bound - other.value),
+            false => high,
+        };
+        Self {
+            value,
+            standard_error: self.standard_error.hypot(other.standard_error),
+            low: value - below(self).hypot(down),
+            high,
+            bound,
+            counted: false,
+        }
+    }
+
+    /// The larger distance to an end of the interval, relative to the number; infinite for 0.
+    pub fn relative_error(&self) -> f64 {
+        if self.is_exact() {
+            return 0.0;
+        }
+        (self.high - self.value).max(self.value - self.low) / self.value
+    }
+
+    /// Whether all that the number stands for was recorded. Where small blocks are sampled, more may be missing.
+    fn is_certain(&self) -> bool {
+        self.standard_error == 0.0
+    }
+
+    /// How far off it may be, as answers have it; none for an exact number.
+    pub fn answer(&self) -> Option<ErrorAnswer> {
+        (!self.is_exact()).then(|| ErrorAnswer {
+            standard_error: self.standard_error,
+            low: self.low.floor() as i64,
+            high: self.high.is_finite().then(|| self.high.ceil() as i64),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! How numbers that may be off are shown: with their error in percent, as a bound, or as both ends of their interval.
+
+use super::{Estimate, MOST_ERROR};
+use memtrack_model::units::{human_bytes, human_count, human_share};
+
+impl Estimate {
+    /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`; what was
+    /// counted as `at least 2.8 MiB, at most 3.1 MiB`.
+    pub fn as_bytes(&self, bytes: u64) -> String {
+        match self.percent() {
+            Shown::Exact => human_bytes(bytes),
+            // What may be missing does not show in so few digits.
+            _ if self.is_certain() && human_bytes(self.high.ceil() as u64) == human_bytes(bytes) => {
+                human_bytes(bytes)
+            }
+            Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
+            Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+            Shown::Ends => self.between_ends(),
+        }
+    }
+
+    /// The ends of the interval, in words. In short, where the numbers look alike, it is that number.
+    fn between_ends(&self) -> String {
+        let low = human_bytes(self.low.floor() as u64);
+        if self.high.is_infinite() {
+            return format!("at least {low}");
+        }
+        let high = human_bytes(self.high.ceil() as u64);
+        if low == high { low } else { format!("at least {low}, at most {high}") }
+    }
+
+    /// The number as bytes of which it matters that they are not fewer: as [`Self::as_bytes`], but with a lower limit in place of
+    /// an upper one.
+    #[cfg(feature = "compare")]
+    pub(in crate::analysis) fn as_bytes_from(&self, bytes: u64) -> String {
+        match self.percent() {
+            Shown::Bound | Shown::Ends => format!("at least {}", human_bytes(self.low.floor() as u64)),
+            _ => self.as_bytes(bytes),
+        }
+    }
+
+    /// How far the number, of which `bytes` is the exact rounding, is from another: `+1.3 GiB ± 4 %`, `−40.0 MiB`; where the
+    /// two may be equal, the most that lies between them, `±3.0 MiB`.
+    #[cfg(feature = "compare")]
+    pub(in crate::analysis) fn as_difference(&self, bytes: u64, other: u64) -> String {
+        let sign = if bytes > other { "+" } else { "−" };
+        let by = self.less(&Self::exact(other as f64));
+        match bytes.abs_diff(other) {
+            0 if by.is_exact() => "±0 B".to_owned(),
+            _ if !by.is_exact() && by.low <= 0.0 && by.high >= 0.0 => {
+                format!("±{}", human_bytes(by.high.max(-by.low).ceil() as u64))
+            }
+            distance => {
+                let (low, high) = if bytes > other { (by.low, by.high) } else { (-by.high, -by.low) };
+                let by = Self { value: by.value.abs(), low, high, bound: high, ..by };
+                format!("{sign}{}", by.as_bytes(distance))
+            }
+        }
+    }
+
+    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share
+    /// is off by as many percent as its number.
+    pub fn as_share(&self, share: f64) -> String {
+        match self.percent() {
+            Shown::Bound if self.value > 0.0 => {
+                format!("< {}", human_share((share * self.bound / self.value).min(1.0)))
+            }
+            _ => human_share(share),
+        }
+    }
+
+    /// The number as a count: `23,000 ± 4 %`, or as a bound, `< 700`.
+    pub fn as_count(&self, count: u64) -> String {
+        // Digits that the error makes meaningless are not shown.
+        let digits = |value: f64, of: f64| {
+            let unit = 10_f64.powf(of.max(1.0).log10().floor());
+            human_count(((value / unit).round() * unit) as u64)
+        };
+        match self.percent() {
+            Shown::Exact => human_count(count),
+            Shown::Error(percent) => {
+                let off = (self.high - self.value).max(self.value - self.low);
+                format!("{} ± {percent} %", digits(self.value, off))
+            }
+            Shown::Bound | Shown::Ends => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
+        }
+    }
+
+    /// The same with what is counted: `23,000 ± 4 % blocks`.
+    pub fn as_counted(&self, count: u64, what: &str) -> String {
+        format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
+    }
+
+    fn percent(&self) -> Shown {
+        let error = self.relative_error();
+        match error {
+            _ if self.is_exact() => Shown::Exact,
+            _ if self.counted || self.high.is_infinite() => Shown::Ends,
+            _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
+            _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
+            _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
+        }
+    }
+}
+
+enum Shown {
+    Exact,
+    /// So many percent.
+    Error(String),
+    Bound,
+    /// Both ends of the interval.
+    Ends,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_above_a_half_is_shown_as_a_bound() {
+        let shown = |low: f64, value: f64, high: f64| {
+            let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false };
+            (estimate.as_bytes(value as u64), estimate.as_count(value as u64))
+        };
+        assert_eq!(Estimate::exact(23_456.0).as_count(23_456), "23,456");
+        assert_eq!(shown(22_500.0, 23_456.0, 24_400.0), ("22.9 KiB ± 4 %".into(), "23,500 ± 4 %".into()));
+        assert_eq!(shown(23_450.0, 23_456.0, 23_460.0).0, "22.9 KiB ± 0.1 %");
+        assert_eq!(shown(400.0, 1000.0, 2048.0), ("< 2.0 KiB".into(), "< 2,200".into()));
+        let bound = Estimate {
+            value: 1000.0,
+            standard_error: 1.0,
+            low: 400.0,
+            high: 2048.0,
+            bound: 2000.0,
+            counted: false,
+        };
+        assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
+        assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
+        assert_eq!(
+            Estimate { standard_error: 0.0, value: 7.0, low: 7.0, high: 80.0, bound: 90.0, counted: false }
+                .as_count(7),
+            "< 95"
+        );
+        // What was recorded shows its bound where blocks were sampled, unless that changes no digit of it.
+        let recorded = |value: f64, high: f64| {
+            Estimate { value, low: value, high, bound: high, standard_error: 0.0, counted: false }
+                .as_bytes(value as u64)
+        };
+        assert_eq!(recorded(1048576.0, 1051000.0), "1.0 MiB");
+        assert_eq!(recorded(3072.0, 1_000_000.0), "< 976.6 KiB");
+        assert_eq!(recorded(3072.0, 3400.0), "3.0 KiB ± 11 %");
+    }
+
+    #[cfg(feature = "compare")]
+    #[test]
+    fn a_difference_of_estimates_has_their_error() {
+        let around = |low: f64, value: f64, high: f64| {
+            let estimate = Estimate { value, low, high, bound: high, standard_error: 1.0, counted: false };
+            estimate.as_difference(value as u64, 10 << 10)
+        };
+        assert_eq!(Estimate::exact(2048.0).as_difference(2048, 1024), "+1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 2048), "−1.0 KiB");
+        assert_eq!(Estimate::exact(1024.0).as_difference(1024, 1024), "±0 B");
+        assert_eq!(around(19.0 * 1024.0, 20.0 * 1024.0, 21.0 * 1024.0), "+10.0 KiB ± 10 %");
+        assert_eq!(around(4.0 * 1024.0, 5.0 * 1024.0, 6.0 * 1024.0), "−5.0 KiB ± 20 %");
+        assert_eq!(around(9.0 * 1024.0, 11.0 * 1024.0, 13.0 * 1024.0), "±3.0 KiB");
+    }
+}

@@ -1,0 +1,253 @@
+//! Sums over blocks, some of which are samples, and what a device's samples tell of them.
+
+use super::Estimate;
+use crate::analysis::lifetimes::{Lifetime, not_one_by_one};
+use memtrack_model::event::DeviceId;
+use memtrack_model::snapshot::Snapshot;
+
+/// Standard deviations that leave 2.5 % beyond them.
+const TWO_SIDED: f64 = 1.959_964;
+/// And 5 %.
+const ONE_SIDED: f64 = 1.644_854;
+
+/// A sum over blocks, some of which are samples, while it grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// Over the blocks that were recorded, each for itself.
+    recorded: f64,
+    /// Over what they stand for.
+    value: f64,
+    /// Of [`Self::value`], the part that samples make.
+    sampled: f64,
+    variance: f64,
+}
+
+impl Sum {
+    /// Adds a block that counts for `amount` and stands for `weight` blocks.
+    pub fn add(&mut self, amount: f64, weight: f64) {
+        let value = amount * weight;
+        self.recorded += amount;
+        self.value += value;
+        if weight > 1.0 {
+            self.sampled += value;
+            self.variance += value * value * (1.0 - 1.0 / weight);
+        }
+    }
+
+    /// Takes such a block out again.
+    pub(in crate::analysis) fn take_out(&mut self, amount: f64, weight: f64) {
+        let value = amount * weight;
+        self.recorded -= amount;
+        self.value -= value;
+        if weight > 1.0 {
+            // What is left of nothing may be less than nothing.
+            self.sampled = (self.sampled - value).max(0.0);
+            self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
+        }
+    }
+
+    /// What the sum comes to.
+    pub fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// Both sums together.
+    #[must_use]
+    pub fn with(self, other: &Self) -> Self {
+        Self {
+            recorded: self.recorded + other.recorded,
+            value: self.value + other.value,
+            sampled: self.sampled + other.sampled,
+            variance: self.variance + other.variance,
+        }
+    }
+
+    /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded;
+    /// both are 0 where every block was.
+    fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
+        self.estimate_within(next, unrecorded, TWO_SIDED)
+    }
+
+    /// The same with other ends of the interval: so many standard deviations of the normal distribution from its middle.
+    fn estimate_within(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
+        if unrecorded <= 0.0 {
+            return Estimate::exact(self.value);
+        }
+        let (sampled, variance) = (self.sampled, self.variance);
+        let certain = self.value - sampled;
+        // What a sample of this row adds on average.
+        let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
+        let next = next.max(usual);
+        let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
+        let high = gamma(sampled + next / 2.0, variance + next * next / 2.0, deviations);
+        let bound = gamma(sampled + next, variance + next * next, ONE_SIDED);
+        let most = self.recorded + unrecorded;
+        let at_most = |limit: f64| (certain + limit).min(most).max(self.value);
+        Estimate {
+            value: self.value,
+            standard_error: variance.sqrt(),
+            low: (certain + low).max(self.recorded).min(self.value),
+            high: at_most(high),
+            bound: at_most(bound),
+            counted: false,
+        }
+    }
+}
+
+/// How many standard deviations of a normal distribution leave `share` of it beyond them on one side: a bound from above, by
+/// one percent at most (Abramowitz and Stegun, 26.2.23).
+fn deviations_beyond(share: f64) -> f64 {
+    let t = (-2.0 * share.ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - above / below + 4.5e-4
+}
+
+/// The value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in standard
+/// deviations of the normal distribution that goes with it (Wilson and Hilferty).
+fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
+    if variance <= 0.0 || mean <= 0.0 {
+        return mean.max(0.0);
+    }
+    let shape = mean * mean / variance;
+    let root = 1.0 - 1.0 / (9.0 * shape) + deviations / (3.0 * shape.sqrt());
+    mean * root.max(0.0).powi(3)
+}
+
+/// What the samples of one device's recording can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Precision {
+    /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
+    next_bytes: f64,
+    next_blocks: f64,
+    /// All that was not recorded.
+    unrecorded_bytes: f64,
+    unrecorded_blocks: f64,
+}
+
+impl Precision {
+    /// Of the blocks of `device`, whose lifetimes these are.
+    pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+        let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
+        let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
+        // Where nobody says what went unrecorded, the exact counts may.
+        if snapshot.sampling.is_none()
+            && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
+        {
+            precision.unrecorded_bytes = precision.unrecorded_bytes.min(bytes as f64);
+            precision.unrecorded_blocks = precision.unrecorded_blocks.min(blocks as f64);
+        }
+        precision
+    }
+
+    fn of_samples(snapshot: &Snapshot, lacks: bool, lifetimes: &[Lifetime]) -> Self {
+        let (mut bytes, mut blocks) = ((0.0, 0.0), (0.0, 0.0));
+        let mut any = false;
+        for lifetime in lifetimes.iter().filter(|lifetime| lifetime.estimated) {
+            let (weight, size) = (lifetime.blocks, lifetime.size_bytes as f64);
+            // What this sample says was not recorded.
+            let missing = weight - 1.0;
+            bytes = (bytes.0 + size * weight * size * missing, bytes.1 + size * missing);
+            blocks = (blocks.0 + weight * missing, blocks.1 + missing);
+            any = true;
+        }
+        if !lacks && !any {
+            return Self::default();
+        }
+        let meta = &snapshot.meta;
+        let sampling = snapshot.sampling;
+        let widest =
+            sampling.map_or(0, |sampling| sampling.widest_interval_bytes).max(meta.sample_mean_bytes);
+        let mean = |(sum, of): (f64, f64), otherwise: f64| if of > 0.0 { sum / of } else { otherwise };
+        let unrecorded = |count: fn(&memtrack_model::snapshot::Sampling) -> u64| {
+            sampling.as_ref().map_or(f64::INFINITY, |sampling| count(sampling) as f64)
+        };
+        Self {
+            next_bytes: mean(bytes, widest as f64),
+            // Without any sample, blocks as small as allocators make them.
+            next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
+            unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
+            unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
+        }
+    }
+
+    /// A sum of bytes.
+    pub fn bytes(&self, sum: &Sum) -> Estimate {
+        sum.estimate(self.next_bytes, self.unrecorded_bytes)
+    }
+
+    /// A sum of blocks.
+    pub fn blocks(&self, sum: &Sum) -> Estimate {
+        sum.estimate(self.next_blocks, self.unrecorded_blocks)
+    }
+
+    /// A sum of bytes that is one of so many: all their intervals together hold the truth in 95 of 100 cases.
+    pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
+        sum.estimate_within(self.next_bytes, self.unrecorded_bytes, deviations)
+    }
+
+    /// The deviations for [`Self::bytes_of_many`] where there are `count` of them.
+    pub(in crate::analysis) fn deviations_of_many(count: usize) -> f64 {
+        deviations_beyond(0.025 / count.max(1) as f64)
+    }
+
+    /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every
+    /// block was recorded.
+    pub(in crate::analysis) fn detection_limit_bytes(&self) -> u64 {
+        // −ln 0.05.
+        (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
+    }
+}
+
+/// The errors of sums over some of a device's blocks, for reports in the packages above.
+#[derive(Clone, Copy, Debug)]
+pub struct Sums(Precision);
+
+impl Sums {
+    /// For `lifetimes`, which are all of `device`.
+    pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
+        Self(Precision::of(snapshot, device, lifetimes))
+    }
+
+    /// What the bytes of these blocks together are known to.
+    pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let mut sum = Sum::default();
+        some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
+        self.0.bytes(&sum)
+    }
+
+    /// What their number is known to.
+    pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let mut sum = Sum::default();
+        some.for_each(|one| sum.add(1.0, one.blocks));
+        self.0.blocks(&sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_samples_have_the_limits_of_poisson_counts() {
+        // The exact one-sided limits are 3.00, 4.74 and 16.96.
+        for (samples, bound) in [(0, 2.97), (1, 4.73), (10, 16.96)] {
+            let mut sum = Sum::default();
+            (0..samples).for_each(|_| sum.add(1.0 / 1e9, 1e9));
+            let estimate = sum.estimate(1.0, f64::INFINITY);
+            assert!((estimate.bound - bound).abs() < 0.02, "{samples}: {}", estimate.bound);
+            assert!(estimate.low <= estimate.value && estimate.value <= estimate.high);
+        }
+    }
+
+    #[test]
+    fn limits_hold_what_was_recorded_and_no_more_than_was_not() {
+        let mut sum = Sum::default();
+        sum.add(1000.0, 1.0);
+        sum.add(10.0, 50.0);
+        let estimate = sum.estimate(500.0, 700.0);
+        assert_eq!((estimate.value, estimate.high, estimate.bound), (1500.0, 1710.0, 1710.0));
+        assert!(estimate.low >= 1010.0 && estimate.low < 1100.0, "{}", estimate.low);
+        assert_eq!(sum.estimate(500.0, 0.0), Estimate::exact(1500.0));
+    }
+}
