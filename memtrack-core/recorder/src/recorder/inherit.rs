@@ -95,7 +95,7 @@ pub(super) fn count_children() {
 
 /// Whether this process may leave a file of its own: a forked one only while there are not too many. The answer stays the
 /// same.
-pub(super) fn may_leave_a_file() -> bool {
+pub fn may_leave_a_file() -> bool {
     if fork::generation() == 0 {
         return true;
     }
