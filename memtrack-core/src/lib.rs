@@ -408,7 +408,7 @@ pub use memtrack_exports as exports;
 /// For the command.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_file::ReplacingFile as __ReplacingFile;
+pub use memtrack_file::{ReplacingFile as __ReplacingFile, recorded_by as __recorded_by};
 
 /// What the `memtrack` command and the programs that it starts say to each other.
 #[doc(hidden)]

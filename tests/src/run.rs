@@ -91,13 +91,29 @@ impl Waiting {
     /// # Panics
     /// When it cannot be started, or ends before.
     pub fn new(bench: &Bench, arguments: &[&str]) -> Self {
+        let mut waiting = Self::started(bench, arguments);
+        waiting.is_ready();
+        waiting
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn started(bench: &Bench, arguments: &[&str]) -> Self {
         let mut command = bench.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut command = command.spawn().expect("it can be started");
         let said = BufReader::new(command.stdout.take().expect("it is piped"));
-        let mut waiting = Self { command, said };
-        assert_eq!(waiting.line(), "ready");
-        waiting
+        Self { command, said }
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Panics
+    /// When it ends before.
+    pub fn is_ready(&mut self) {
+        assert_eq!(self.line(), "ready");
     }
 
     /// The next line that the program prints.
@@ -123,13 +139,10 @@ impl Waiting {
     ///
     /// # Panics
     /// When it is not there after a minute.
+    #[track_caller]
     pub fn ask_for(&self, snapshot: &Path) {
         self.send("USR2");
-        let start = Instant::now();
-        while !snapshot.exists() && start.elapsed().as_secs() < 60 {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert!(snapshot.exists());
+        wait_until(|| snapshot.exists());
     }
 
     /// Waits for the end; what was said on standard error, and how it ended.
@@ -138,6 +151,19 @@ impl Waiting {
     /// When it cannot be waited for.
     pub fn end(self) -> Output {
         self.command.wait_with_output().expect("it ends")
+    }
+}
+
+/// Waits until something is so.
+///
+/// # Panics
+/// When it is not after a minute.
+#[track_caller]
+pub fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed().as_secs() < 60, "it does not come about");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -23,34 +23,34 @@ use std::path::Path;
 
 answers! {
     ADVISE = "advise" 1: AdviceAnswer;
-    CATEGORIES = "categories" 1: CategoriesAnswer;
-    CHECK = "check" 1: FoundAnswer;
-    COMPARE = "compare" 1: CompareAnswer;
+    CATEGORIES = "categories" 2: CategoriesAnswer;
+    CHECK = "check" 2: FoundAnswer;
+    COMPARE = "compare" 2: CompareAnswer;
     CONVERT = "convert" 1: WrittenAnswer;
     CYCLES = "cycles" 1: CyclesAnswer;
-    DIFF = "diff" 1: FilesDiffAnswer;
+    DIFF = "diff" 2: FilesDiffAnswer;
     #[cfg(feature = "parquet")]
     EXPORT = "export" 1: ExportAnswer;
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;
-    LEAKS = "leaks" 1: LeaksAnswer;
-    MEMORY = "memory" 1: MemoryAnswer;
+    LEAKS = "leaks" 2: LeaksAnswer;
+    MEMORY = "memory" 2: MemoryAnswer;
     MODULES = "modules" 1: ModulesAnswer;
-    PEAK = "peak" 1: PeakAnswer;
+    PEAK = "peak" 2: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
-    RANKS = "ranks" 1: RanksAnswer;
+    RANKS = "ranks" 2: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
     #[cfg(unix)]
     RUN = "run" 1: RunAnswer;
     SEGMENT_PLOT = "segment-plot" 1: WrittenAnswer;
-    SEGMENTS = "segments" 1: UsageRowsAnswer;
+    SEGMENTS = "segments" 2: UsageRowsAnswer;
     SIMULATE = "simulate" 1: WrittenAnswer;
     SQL = "sql" 1: SqlAnswer;
     STATS = "stats" 1: StatsAnswer;
-    SUMMARY = "summary" 1: SummaryAnswer;
+    SUMMARY = "summary" 2: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;
-    TOP = "top" 1: TopAnswer;
+    TOP = "top" 2: TopAnswer;
     TRACE = "trace" 1: TraceAnswer;
     TRACE_PLOT = "trace-plot" 1: WrittenAnswer;
     TRACKER = "tracker" 1: TrackerAnswer;
@@ -82,7 +82,7 @@ use answers;
 pub(crate) trait Described {
     /// The verb.
     fn verb(&self) -> &'static str;
-    /// The schema's name and version: `memtrack/top/1`.
+    /// The schema's name and version: `memtrack/top/2`.
     fn name(&self) -> String;
     /// The schema.
     fn schema(&self) -> Schema;
@@ -188,7 +188,7 @@ mod tests {
     fn keys_that_a_schema_does_not_list_are_not_allowed() {
         let schema = TOP.schema();
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
-        assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/1".into()));
+        assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/2".into()));
         assert_eq!(schema.pointer("/$defs/RowAnswer/additionalProperties"), Some(&Value::Bool(false)));
     }
 }

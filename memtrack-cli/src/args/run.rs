@@ -24,7 +24,7 @@ pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the recording if it exists
+    /// Replace the recording if it exists; one that another process is writing stays, and this program's is FILE.PID
     #[arg(long)]
     pub(crate) force: bool,
     /// How many events per device snapshots hold, the newest ones; the recording holds all. An allocation of the driver
@@ -46,7 +46,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_processes: u64,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of the snapshots at out of memory each process keeps
-    /// the first and the newest seven; from the ninth on they take at most 2 % of the time
+    /// the first and the newest seven, and as many of those at signals; move away what is to stay. From the ninth on, those
+    /// at out of memory take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,
     /// Write how the program ended, and where the recordings are, as JSON to this file; `-` is standard error, as standard

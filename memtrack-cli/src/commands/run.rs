@@ -10,11 +10,16 @@ use crate::run::holds::who_held;
 use crate::run::wait::{self, Ended};
 use crate::run::{inherited, library, program};
 use clap::ValueEnum;
-use memtrack_core::__run_protocol as protocol;
 use memtrack_core::snapshot::recording::older_parts;
+use memtrack_core::{
+    __ReplacingFile as ReplacingFile, __recorded_by as recorded_by, __run_protocol as protocol,
+};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,27 +101,47 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
         CliError::Program(program::CANNOT_RUN, format!("cannot write {}: {error}", output.display()))
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
-    if absolute.symlink_metadata().is_ok() {
-        // One that cannot be removed only takes room.
-        older_parts(&absolute).iter().for_each(|part| drop(fs::remove_file(part)));
-        fs::remove_file(&absolute).map_err(refuse)?;
-    }
-    // It comes back when there is something to record.
-    File::create_new(&absolute).and_then(|_| fs::remove_file(&absolute)).map_err(refuse)?;
+    make_way(&absolute).map_err(refuse)?;
+    // Beside it, and gone at once: at its own path another process may begin to record meanwhile.
+    ReplacingFile::create(&absolute).map(drop).map_err(refuse)?;
     Ok(absolute)
 }
 
+/// Removes what is to be replaced, unless another process records into it: then the program takes a name of its own.
+fn make_way(path: &Path) -> io::Result<()> {
+    let Ok(data) = path.symlink_metadata() else { return Ok(()) };
+    // Nobody records into what cannot be written. It stays locked until it is gone, so that no other process begins to use it.
+    let file = data.is_file().then(|| File::options().write(true).open(path).ok()).flatten();
+    if let Some(file) = &file {
+        let identity = |data: &fs::Metadata| (data.dev(), data.ino());
+        let is_locked = fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+        let is_in_use = is_locked.is_err_and(|error| error == Errno::AGAIN || error == Errno::ACCESS);
+        let is_there = path
+            .symlink_metadata()
+            .is_ok_and(|now| file.metadata().is_ok_and(|locked| identity(&locked) == identity(&now)));
+        if is_in_use || !is_there {
+            return Ok(());
+        }
+    }
+    // One that cannot be removed only takes room.
+    older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The recordings that were written.
-struct Recorded<'a> {
+struct Recorded {
     /// The program's own, if it took memory.
-    own: Option<&'a Path>,
+    own: Option<PathBuf>,
     /// Those of programs that it became.
     later: Vec<PathBuf>,
     /// Those of its children.
     children: Vec<PathBuf>,
 }
 
-impl Recorded<'_> {
+impl Recorded {
     /// Whether anything was recorded.
     fn is_any(&self) -> bool {
         self.own.is_some() || !self.later.is_empty() || !self.children.is_empty()
@@ -124,7 +149,7 @@ impl Recorded<'_> {
 }
 
 /// Looks for the recordings that were written since `started`.
-fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded<'_> {
+fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     let of_others = of_others(output, started);
     let own = format!("{}.{process}", output.to_string_lossy());
     let is_own = |path: &PathBuf| {
@@ -135,15 +160,24 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded<'_> {
         };
         rest.is_some_and(|rest| rest.is_empty() || is_count(&rest))
     };
-    let (later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
-    Recorded { own: output.exists().then_some(output), later, children }
+    let (mut later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
+    // Where another process was there first, the program's own has the name of a later one.
+    let is_anothers = || {
+        let by = File::open(output).ok().and_then(|file| recorded_by(BufReader::new(file)));
+        by.is_some_and(|by| by.pid != process)
+    };
+    let own = match output.exists() {
+        true if is_anothers() => (!later.is_empty()).then(|| later.remove(0)),
+        is_there => is_there.then(|| output.to_owned()),
+    };
+    Recorded { own, later, children }
 }
 
 /// Writes how the program ended, and what was recorded, to the file that was asked for.
 fn answer(
     target: &Path,
     name: &OsStr,
-    recorded: &Recorded<'_>,
+    recorded: &Recorded,
     ended: Ended,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
@@ -157,7 +191,7 @@ fn answer(
         process: ended.process,
         exit_code: ended.status.code(),
         signal: ended.status.signal(),
-        recording: recorded.own.map(file),
+        recording: recorded.own.as_deref().map(file),
         became: all(&recorded.later),
         children: all(&recorded.children),
     };
@@ -176,13 +210,13 @@ fn tell(
     streams: &mut Streams<'_>,
     name: &OsStr,
     host: bool,
-    recorded: &Recorded<'_>,
+    recorded: &Recorded,
     ended: Ended,
 ) -> io::Result<()> {
     let Recorded { own, later, children } = recorded;
     let stderr = &mut streams.stderr;
     // Of one file, before all else: of what the program became, or its own, or its first child's.
-    let own_file = later.last().map(PathBuf::as_path).or(*own);
+    let own_file = later.last().or(own.as_ref()).map(PathBuf::as_path);
     if let Some(file) = own_file.or(children.first().map(PathBuf::as_path))
         && let Some(held) = who_held(file, own_file.is_some() && ended.status.signal().is_some())
     {

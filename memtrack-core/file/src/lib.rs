@@ -24,7 +24,7 @@ mod writer;
 
 pub use compression::Compression;
 pub use part::older_parts;
-pub use reader::{Content, read};
+pub use reader::{Content, read, recorded_by};
 pub use replacing_file::ReplacingFile;
 pub use report::{ReadReport, RecordingError};
 pub use tagged::tagged;

@@ -8,7 +8,7 @@ use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
-    Clock, DriverReading, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
+    Clock, DriverReading, Meta, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
 };
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
@@ -23,6 +23,16 @@ pub enum Content {
     Recording(Box<Snapshot>),
     /// The pickle of a snapshot from PyTorch, as far as it is there.
     Pytorch(Vec<u8>),
+}
+
+/// Who recorded, as a recording says at its beginning; `None` for what is none, or has no whole beginning.
+pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
+    check_header(&mut input).ok()?;
+    let mut raw = Vec::new();
+    match chunk::read(&mut input, &mut 16, &mut Budget::default(), &mut raw).ok()? {
+        Found::Chunk(chunk::META) => serde_json::from_slice(&raw).ok(),
+        _ => None,
+    }
 }
 
 /// Reads a recording up to its last complete chunk. The events are in merge order (by ticks; those with equal ticks as

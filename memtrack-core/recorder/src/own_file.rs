@@ -103,19 +103,34 @@ pub(crate) fn take(file: &File) -> bool {
 
 /// Forked children have the open file too, and would keep it taken.
 #[cfg(target_os = "linux")]
-fn let_go(file: &File) {
+pub(crate) fn let_go(file: &File) {
     lock(file, libc::F_UNLCK);
+}
+
+/// Whether another process has taken a file, as far as the system knows.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_taken(file: &File) -> bool {
+    let mut asked = whole(libc::F_WRLCK);
+    // SAFETY: the call changes what is ours: it says which lock is in the way.
+    let is_known = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) == 0 };
+    is_known && asked.l_type != libc::F_UNLCK as libc::c_short
 }
 
 #[cfg(target_os = "linux")]
 fn lock(file: &File, kind: libc::c_int) -> bool {
-    // SAFETY: plain numbers, for which zeros are values; the call changes a lock on the file alone.
-    unsafe {
-        let mut whole: libc::flock = std::mem::zeroed();
-        whole.l_type = kind as libc::c_short;
-        whole.l_whence = libc::SEEK_SET as libc::c_short;
-        libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) == 0
-    }
+    let lock = whole(kind);
+    // SAFETY: the call reads what is ours, and changes a lock on the file alone.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
+}
+
+/// A lock on a whole file.
+#[cfg(target_os = "linux")]
+fn whole(kind: libc::c_int) -> libc::flock {
+    // SAFETY: plain numbers, for which zeros are values.
+    let mut whole: libc::flock = unsafe { std::mem::zeroed() };
+    whole.l_type = kind as libc::c_short;
+    whole.l_whence = libc::SEEK_SET as libc::c_short;
+    whole
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -124,7 +139,12 @@ pub(crate) fn take(_file: &File) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn let_go(_file: &File) {}
+pub(crate) fn let_go(_file: &File) {}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_taken(_file: &File) -> bool {
+    false
+}
 
 /// What tells the file with this data from all others; the same for all where the system has no such thing.
 #[cfg(unix)]

@@ -69,6 +69,14 @@ fn main() {
             println!("ready");
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
+        ["work_until", file] => {
+            work();
+            println!("ready");
+            let start = std::time::Instant::now();
+            while !std::path::Path::new(file).exists() && start.elapsed().as_secs() < 60 {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
         ["pools"] => pools(),
         // The heap, beside the driver and without it.
         ["heap"] => heap::work(),
@@ -130,6 +138,19 @@ fn main() {
             client::begin(0);
         }
         ["fork"] => fork(),
+        ["fork_many", count] => {
+            work();
+            for _ in 0..count.parse().expect("a count") {
+                // SAFETY: as in `fork`.
+                match unsafe { libc::fork() } {
+                    0 => {
+                        client::alloc(5 << 20).expect("memory");
+                        std::process::exit(0);
+                    }
+                    child => wait_for(child),
+                }
+            }
+        }
         ["exec"] => {
             work();
             let failed = std::os::unix::process::CommandExt::exec(

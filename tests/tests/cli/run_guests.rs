@@ -2,10 +2,10 @@
 //! threads, give stderr's number to their data, fork behind the C library's back. All end as they do without memtrack.
 
 use memtrack_core::event::DeviceId;
+use memtrack_tests::child::ends_well;
 use memtrack_tests::run::{Bench, compile_c, load, said};
 use std::fs;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 const GUEST: &str = include_str!("../../src/c/guest.c");
 const POOL: &str = include_str!("../../src/c/pool.c");
@@ -16,29 +16,11 @@ fn guest() -> Bench {
     bench
 }
 
-/// Runs the guest within three minutes; first as it is, which must end well too.
+/// Runs the guest; first as it is, which must end well too.
 fn run(bench: &Bench, arguments: &[&str]) -> Output {
-    let alone = Command::new("./guest").args(arguments).current_dir(bench.folder.path()).output().unwrap();
-    assert!(alone.status.success(), "without memtrack: {alone:?}");
-    let mut program = bench
-        .command()
-        .args(["--host", "--force", "-o", "recording", "--", "./guest"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while program.try_wait().unwrap().is_none() {
-        if start.elapsed() > Duration::from_secs(180) {
-            program.kill().unwrap();
-            panic!("{arguments:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let output = program.wait_with_output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {:?}, {}", output.status, said(&output));
-    output
+    ends_well(Command::new("./guest").args(arguments).current_dir(bench.folder.path()));
+    let recording = ["--host", "--force", "-o", "recording", "--", "./guest"];
+    ends_well(bench.command().args(recording).args(arguments))
 }
 
 #[test]

@@ -7,7 +7,7 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::memtrack;
 use memtrack_tests::opcodes::assert_known_to_the_viewer;
-use memtrack_tests::run::{Bench, Waiting, load, said};
+use memtrack_tests::run::{Bench, Waiting, load, said, wait_until};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -60,6 +60,51 @@ fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays
     let left_out: usize =
         left_out.expect("the twenty at once were too many").trim().parse().expect("a number");
     assert_eq!((written, left_out), (9, times - 9), "{text}");
+}
+
+#[test]
+fn of_the_snapshots_that_a_signal_asks_for_the_first_stays_and_the_newest_seven_and_what_took_a_name() {
+    let bench = Bench::new();
+    let waiting =
+        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
+    let path = |number: u32| bench.path(&format!("asked.{number}.pickle"));
+    for number in 1..=3 {
+        waiting.ask_for(&path(number));
+    }
+    fs::write(path(2), "somebody else's").unwrap();
+    // Archived.
+    fs::rename(path(3), bench.path("kept.pickle")).unwrap();
+    for number in 4..=11 {
+        waiting.ask_for(&path(number));
+    }
+    // It goes after the newest is there.
+    wait_until(|| !path(4).exists());
+    waiting.send("TERM");
+    let text = said(&waiting.end());
+    let numbers = [1, 10, 11, 2, 5, 6, 7, 8, 9].map(|number| format!("asked.{number}.pickle"));
+    assert_eq!(bench.files(), [&["asked".to_owned()], &numbers[..], &["kept.pickle".to_owned()]].concat());
+    assert_eq!(fs::read(path(2)).unwrap(), b"somebody else's");
+    Snapshot::open(path(11), LoadOptions::default()).expect("it is whole");
+    for words in [
+        "SIGUSR2: wrote ",
+        "asked.9.pickle; 2 is not as it was written, and stays\n",
+        "asked.10.pickle\n",
+        "asked.11.pickle; 4 is gone: the first is kept, and the newest 7\n",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn only_so_many_forked_processes_leave_snapshots() {
+    let bench = Bench::new();
+    let output = bench.run(&["-o", "many", "--snapshot-on", "exit", "--", PLAIN, "fork_many", "103"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("3 forked processes left no recording: only the first 100 do"), "{text}");
+    let (snapshots, recordings): (Vec<_>, Vec<_>) =
+        bench.files().into_iter().partition(|name| name.ends_with(".1.pickle"));
+    assert_eq!((snapshots.len(), recordings.len()), (101, 101));
 }
 
 /// What takes a snapshot, and its arguments after the file.

@@ -46,6 +46,17 @@ fn a_disk_that_takes_nothing_holds_up_only_who_writes() {
 }
 
 #[test]
+fn a_caught_panic_waits_a_second_for_a_disk_that_takes_nothing_and_the_next_one_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let output = run_well(CHILD, &["panics_while_stalled", path.to_str().unwrap()], folder.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let took: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
+    // The first waits all its time, or nothing was stalled; the machine may be slow.
+    assert!(matches!(took[..], [1000..3000, 0..500]), "{took:?} ms");
+}
+
+#[test]
 fn only_so_many_forked_processes_leave_files_and_the_others_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     // Relative: the children go to another folder.

@@ -8,8 +8,10 @@ use memtrack_tests::child::{run, run_well};
 use memtrack_tests::replay::{replay, statistics};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 /// As the child has them.
@@ -183,6 +185,114 @@ fn an_unfinished_recording_stays_and_the_next_one_lies_beside_it() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("recorded in memory only") && said.contains("move them away"), "{said}");
     assert_eq!(sizes(folder.path()), full);
+}
+
+/// A process that streams blocks of a size of its own to a path.
+struct Streaming {
+    child: Child,
+    size_bytes: u64,
+}
+
+impl Streaming {
+    /// Has it ready to begin.
+    fn new(path: &Path, max_bytes: u64, size_bytes: u64) -> Self {
+        let mut command = Command::new(CHILD);
+        command.args(["together", path.to_str().unwrap(), &max_bytes.to_string(), &size_bytes.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { child: command.spawn().unwrap(), size_bytes }
+    }
+
+    /// Has it begin.
+    fn begin(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// Waits until it has recorded all.
+    fn record(&mut self) {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "recorded\n");
+    }
+
+    /// Lets it end; what it said.
+    fn end(self) -> String {
+        let output = self.child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
+    }
+}
+
+/// The size of the blocks of the recording at `path`, which is whole and of one process.
+fn recorded_size(path: &Path) -> u64 {
+    let (snapshot, report) = Snapshot::load(path).unwrap();
+    assert!(report.complete && !report.damaged, "{}: {report:?}", path.display());
+    let sizes: BTreeSet<u64> = snapshot.events.size_bytes.iter().copied().collect();
+    assert_eq!((sizes.len(), snapshot.blocks.len()), (1, 1_000), "{}: {sizes:?}", path.display());
+    *sizes.first().unwrap()
+}
+
+#[test]
+fn processes_that_begin_on_one_path_at_the_same_moment_have_a_recording_each() {
+    for round in 0..16 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.memtrack");
+        if round % 2 == 1 {
+            // What all of them may replace.
+            run_well(CHILD, &["end", "stream_stop", path.to_str().unwrap()], folder.path());
+        }
+        let mut all: Vec<_> = (1..=3).map(|number| Streaming::new(&path, 0, number * 16)).collect();
+        all.iter_mut().for_each(Streaming::begin);
+        all.iter_mut().for_each(Streaming::record);
+        let mut paths = BTreeSet::new();
+        for streaming in all {
+            let size = streaming.size_bytes;
+            let said = streaming.end();
+            // Each is where it says, or where it was told to be.
+            let own = match said.split_once("; this one is recorded into ") {
+                Some((_, beside)) => folder.path().join(beside.trim_end()),
+                None => path.clone(),
+            };
+            let told = said.contains(&format!("another process records into {}", path.display()));
+            assert_eq!(told, own != path, "{said}");
+            assert_eq!(recorded_size(&own), size, "{said}");
+            paths.insert(own);
+        }
+        assert_eq!(paths.len(), 3);
+        assert_eq!(
+            sizes(folder.path()).into_keys().collect::<Vec<_>>(),
+            ["a.2.memtrack", "a.3.memtrack", "a.memtrack"]
+        );
+    }
+}
+
+#[test]
+fn a_path_whose_recording_goes_on_in_parts_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let mut first = Streaming::new(&path, 1 << 20, 16);
+    first.begin();
+    first.record();
+    assert!(sizes(folder.path()).keys().any(|name| name.contains(".part-")), "{:?}", sizes(folder.path()));
+    let mut second = Streaming::new(&path, 1 << 20, 32);
+    second.begin();
+    second.record();
+    let said = second.end();
+    assert!(
+        said.contains("another process records into ")
+            && said.contains("recorded into ")
+            && said.contains("a.2.memtrack"),
+        "{said}"
+    );
+    assert_eq!(first.end(), "");
+    let live = |name: &str| {
+        let (snapshot, report) = Snapshot::load(folder.path().join(name)).unwrap();
+        assert!(report.complete && !report.damaged && report.parts > 0, "{name}: {report:?}");
+        let sizes: BTreeSet<u64> = snapshot.blocks.iter().map(|block| block.size_bytes).collect();
+        (snapshot.blocks.len(), sizes)
+    };
+    assert_eq!(live("a.memtrack"), (1_000, [16].into()));
+    assert_eq!(live("a.2.memtrack"), (1_000, [32].into()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! so, and it is the same whatever form the recording has.
 #![cfg(unix)]
 
+use memtrack_core::analysis::holds::{Asked, HeldAt, WhoHolds};
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
@@ -262,6 +263,96 @@ fn what_is_live_at_the_end_is_one_number_in_all_reports() {
     let rows = categories["moments"][0]["categories"].as_array().unwrap();
     assert!(rows.iter().any(|row| !row["count_error"].is_null()), "{rows:?}");
     assert!(text(&["top", "--at", "end"], &path).contains("Live then: 1.9 MiB in 5,000 blocks"));
+}
+
+/// A program that gives back what it had before recording began: the count is of less than is there, or below zero, and what
+/// the recorded blocks stand for is said instead, in every report.
+#[test]
+fn what_was_counted_is_not_what_is_live_where_older_memory_was_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorded = recording();
+    let live = lifetimes(&recorded, HOST).into_iter().filter(|one| one.to.is_none());
+    let (one_by_one, stands_for) =
+        live.fold((0, 0), |(own, all), one| (own + one.size_bytes, all + one.bytes));
+    assert!((100_000..stands_for).contains(&one_by_one));
+    let net = |bytes: u64, blocks: u64| {
+        let mut recording = recording();
+        let counts = &mut recording.devices[0];
+        counts.freed_bytes = counts.allocated_bytes.wrapping_sub(bytes);
+        counts.frees = counts.allocations.wrapping_sub(blocks);
+        recording
+    };
+    let cases = [
+        (net(one_by_one, 5_000), None),
+        (net(one_by_one - 1, 5_000), Some("less all given back: some of that was from before")),
+        // Many small blocks of the program's were older.
+        (net(one_by_one, 3), Some("less all given back: some of that was from before")),
+        (
+            net(0u64.wrapping_sub(3 << 20), 5_000),
+            Some("  -3.0 MiB by all handed out less all given back: some"),
+        ),
+    ];
+    for (recording, said) in cases {
+        let path = saved(&folder, "a.memtrack", &recording);
+        let device = |verb: &[&str]| json(verb, &path)["devices"][0].clone();
+        let summary = device(&["summary"]);
+        let expected = if said.is_some() { stands_for } else { one_by_one };
+        assert_eq!(
+            (&summary["requested_bytes"], &summary["allocated_bytes"], &summary["estimated"]),
+            (&expected.into(), &expected.into(), &said.is_some().into())
+        );
+        let totals = &device(&["top", "--at", "end"])["totals"];
+        let memory = device(&["memory", "--at", "end"]);
+        let held =
+            WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &Asked::about(HeldAt::Killed));
+        let held = held.unwrap();
+        for (bytes, blocks) in [
+            (&totals["requested_bytes"], &totals["count"]),
+            (&memory["requested_bytes"], &memory["count"]),
+            (&held.allocated_bytes.into(), &held.count.into()),
+        ] {
+            assert_eq!((bytes, blocks), (&summary["requested_bytes"], &summary["allocated_blocks"]));
+        }
+        assert_eq!(totals["requested_bytes_error"].is_null(), said.is_none());
+        let page = text(&["summary"], &path);
+        assert_eq!(page.contains("of that was from before"), said.is_some(), "{page}");
+        assert!(said.is_none_or(|said| page.contains(said)), "{page}");
+    }
+}
+
+/// Blocks of which no sample was picked may belong under other names.
+#[test]
+fn the_only_row_is_an_estimate_beside_a_total_that_was_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = recorded(false);
+    recording.events.scope.iter_mut().for_each(|scope| *scope = ScopeId(0));
+    recording.blocks.iter_mut().for_each(|block| block.scope = ScopeId(0));
+    let outside = |allocated_bytes: u64| {
+        let rows = vec![ScopeSum { device: HOST, scope: ScopeId(0), allocated_bytes, allocations: 70_000 }];
+        ScopeSums { ticks: 2_500_000, folded: 0, rows }
+    };
+    let stands_for = lifetimes(&recording, HOST).iter().map(|one| one.bytes).sum::<u64>();
+    // No part is more than the whole.
+    for total in [90_000_000, stands_for - 1] {
+        recording.devices[0].allocated_bytes = total;
+        for sums in [None, Some(outside(total))] {
+            recording.scope_sums = sums;
+            let path = saved(&folder, "a.memtrack", &recording);
+            for by in ["operator", "module", "phase"] {
+                let top = &json(&["top", "--by", by], &path)["devices"][0];
+                assert_eq!(top["totals"]["requested_bytes"], total, "{by}");
+                assert!(top["totals"]["requested_bytes_error"].is_null(), "{by}");
+                let [row] = &top["rows"].as_array().unwrap()[..] else { panic!("{by}: {top}") };
+                let bytes = row["requested_bytes"].as_u64().unwrap();
+                assert!(row["estimated"] == true && !row["requested_bytes_error"].is_null(), "{by}: {row}");
+                assert_eq!(bytes < total, total == 90_000_000, "{by}: {row}");
+                assert!(bytes <= total && row["requested_bytes_error"]["high"].as_u64().unwrap() <= total);
+                let attribution = &top["attribution"];
+                assert_eq!(attribution["unattributed_bytes"], bytes, "{by}");
+                assert!(!attribution["unattributed_bytes_error"].is_null(), "{by}");
+            }
+        }
+    }
 }
 
 #[test]

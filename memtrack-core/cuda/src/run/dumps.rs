@@ -1,10 +1,11 @@
 //! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
-//! the program is sent `SIGUSR2`.
+//! the program is sent `SIGUSR2`. `kept` says which of them stay.
 
+use super::kept::{Kept, MOST};
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::snapshot::ReadingMoment;
 use memtrack_recorder::recorder::{
-    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, ending, generation, session,
+    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, ending, generation, may_leave_a_file, session,
 };
 use memtrack_recorder::signals::without_write_signals;
 use memtrack_recorder::{message, reentry, switch};
@@ -23,9 +24,6 @@ use std::time::Instant;
 /// Rows of what is printed when memory runs out.
 const ROWS: usize = 10;
 
-/// Snapshots of a process that ran out of memory that are kept: a program that lives on may run out again and again.
-const MOST_AT_OOM: usize = 8;
-
 static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
 static AT_EXIT: AtomicBool = AtomicBool::new(false);
 static ON_OOM: AtomicBool = AtomicBool::new(false);
@@ -39,9 +37,11 @@ struct Written {
     count: u32,
     /// How many of them were tried because memory ran out.
     tried_at_oom: usize,
-    /// The numbers of those that are there, the oldest first.
-    at_oom: Vec<u32>,
-    /// How often memory ran out since the last of those and none was written.
+    /// Those that were written then.
+    at_oom: Kept,
+    /// Those that the signal asked for.
+    on_signal: Kept,
+    /// How often memory ran out since the last of those at out of memory and none was written.
     left_out: u64,
     pace: Pace,
 }
@@ -50,17 +50,19 @@ impl Written {
     /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be at
     /// once, and later ones take a fiftieth of the time.
     fn may_at_oom(&mut self) -> bool {
-        let may = self.tried_at_oom < MOST_AT_OOM || self.pace.is_due();
+        let may = self.tried_at_oom < MOST || self.pace.is_due();
         self.tried_at_oom += usize::from(may);
         self.left_out += u64::from(!may);
         may
     }
 
-    /// One was written, with that number; the number of the one that goes for it. The first stays, and of the others the
-    /// newest.
-    fn add_at_oom(&mut self, number: u32) -> Option<u32> {
-        self.at_oom.push(number);
-        (self.at_oom.len() > MOST_AT_OOM).then(|| self.at_oom.remove(1))
+    /// The snapshots of a kind of which only so many stay; the program ends only once.
+    fn kept(&mut self, why: Why) -> Option<&mut Kept> {
+        match why {
+            Why::OutOfMemory => Some(&mut self.at_oom),
+            Why::Signalled => Some(&mut self.on_signal),
+            Why::AtTheEnd => None,
+        }
     }
 }
 
@@ -112,7 +114,7 @@ pub(super) fn at_exit() {
     if left_out > 0 {
         let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
         message::say(format_args!(
-            "memory ran out {times} more, for which there is no snapshot: after the first {MOST_AT_OOM} they may take a \
+            "memory ran out {times} more, for which there is no snapshot: after the first {MOST} they may take a \
              fiftieth of the time"
         ));
     }
@@ -178,6 +180,9 @@ fn path_of(output: &Path, number: u32) -> PathBuf {
 /// Writes the next snapshot.
 fn write(why: Why) {
     let _inside = reentry::enter();
+    if !may_leave_a_file() {
+        return;
+    }
     let mut written = written();
     let (Some(output), Some(snapshot)) = (OUTPUT.get(), session::snapshot()) else { return };
     written.count += 1;
@@ -188,12 +193,9 @@ fn write(why: Why) {
     let mut more = String::new();
     if why == Why::OutOfMemory {
         more = left_out(&mut written);
-        if let Some(oldest) = saved.is_ok().then(|| written.add_at_oom(number)).flatten() {
-            // It is ours; whether it can still be removed makes no difference.
-            let _ = std::fs::remove_file(path_of(output, oldest));
-            let newest = MOST_AT_OOM - 1;
-            more += &format!("; {oldest} is gone: the first is kept, and the newest {newest}");
-        }
+    }
+    if let Some(kept) = written.kept(why).filter(|_| saved.is_ok()) {
+        more += &kept.add(number, path.clone()).unwrap_or_default();
     }
     drop(written);
     let why = why.name();
@@ -300,19 +302,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_snapshots_at_out_of_memory_the_first_and_the_newest_stay() {
-        let mut written = Written::default();
-        let gone: Vec<u32> = (1..=12).filter_map(|number| written.add_at_oom(number)).collect();
-        assert_eq!(gone, [2, 3, 4, 5]);
-        assert_eq!(written.at_oom, [1, 6, 7, 8, 9, 10, 11, 12]);
-    }
-
-    #[test]
     fn beyond_those_that_are_kept_snapshots_wait_and_are_counted() {
         let mut written = Written::default();
-        for number in 1..=MOST_AT_OOM as u32 {
+        for _ in 0..MOST {
             assert!(written.may_at_oom());
-            written.add_at_oom(number);
             written.pace.done(std::time::Duration::from_secs(10));
         }
         assert!(!written.may_at_oom() && !written.may_at_oom());

@@ -9,6 +9,7 @@ pub mod census;
 mod dumps;
 #[doc(hidden)]
 pub mod heap;
+mod kept;
 mod unhooked;
 
 use super::hook;

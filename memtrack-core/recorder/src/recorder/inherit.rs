@@ -96,7 +96,7 @@ pub(super) fn count_children() {
 }
 
 /// Whether this process may leave a file of its own: a forked one only while there are not too many.
-pub(super) fn may_leave_a_file() -> bool {
+pub fn may_leave_a_file() -> bool {
     fork::generation() == 0 || *MAY_LEAVE.get()
 }
 

@@ -58,6 +58,8 @@ pub use barrier::wait_for_hooks as hooks_have_ended;
 pub use clock::{ns_per_tick, ticks};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{Freed, Hook, Inside};
+#[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
+pub use inherit::may_leave_a_file;
 pub(crate) use living::{Bounds, bounds};
 pub use marks::mark;
 pub(crate) use mine::{Mine, without_hook};

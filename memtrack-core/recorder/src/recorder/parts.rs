@@ -2,7 +2,7 @@
 //! stream's own name; when the next one begins it is renamed to that name and its number, and the oldest go so that all
 //! together stay within the bound.
 
-use crate::own_file::{Identity, OwnFile, identity, take};
+use crate::own_file::{Identity, OwnFile, identity, is_taken, let_go, take};
 use memtrack_file::part::{is_unfinished, numbers_beside, older_parts, part_path};
 use memtrack_file::tagged;
 use std::collections::VecDeque;
@@ -89,6 +89,8 @@ impl PartFile {
             return Err(io::Error::other("the file was moved or replaced"));
         }
         let file = File::create(beginning(path))?;
+        // It says that the recording is in use, as the part before does.
+        take(&file);
         let mut next = Self { own: OwnFile::new(file)?, older: self.older.take() };
         if let Some(older) = &mut next.older {
             older.reserved_bytes = self.own.written();
@@ -152,27 +154,26 @@ pub(super) struct Place {
 
 impl Place {
     /// The file at `path`, empty: a finished recording or another file there is replaced. The unfinished recording of
-    /// an earlier run is all that is left of that, or another process writes it: it stays, and the stream goes beside
-    /// it.
+    /// an earlier run is all that is left of that, and what another process records is that one's: it stays, and the stream
+    /// goes beside it.
     ///
     /// # Errors
     /// When no file can be created.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
-        if let Some(file) = taken(path)? {
-            return Ok(Self { file, path: path.to_owned(), note: None });
-        }
+        let why = match taken(path)? {
+            Ok(file) => return Ok(Self { file, path: path.to_owned(), note: None }),
+            Err(why) => why,
+        };
         for number in 2..MOST_UNFINISHED + 2 {
             let beside = tagged(path, &number.to_string());
             match File::create_new(&beside) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    let note = format!(
-                        "{} is the unfinished recording of an earlier run and stays; this run is recorded into {}",
-                        path.display(),
-                        beside.display()
-                    );
-                    return Ok(Self { file, path: beside, note: Some(note) });
+                    // Nobody else replaces what it did not find; the lock says that it is in use.
+                    take(&file);
+                    let note = Some(why.note(path, &beside));
+                    return Ok(Self { file, path: beside, note });
                 }
             }
         }
@@ -185,31 +186,67 @@ impl Place {
     }
 }
 
-/// The file at `path`, empty; `None` where there is one that must not be replaced, or that another process has begun to write.
-fn taken(path: &Path) -> io::Result<Option<File>> {
+/// Why a file must not be replaced.
+#[derive(Clone, Copy)]
+enum Stays {
+    /// It is all that is left of an earlier run.
+    Unfinished,
+    /// Another process records into it.
+    InUse,
+}
+
+impl Stays {
+    /// What the user is to know of a stream that goes `beside` it.
+    fn note(self, path: &Path, beside: &Path) -> String {
+        let (path, beside) = (path.display(), beside.display());
+        match self {
+            Self::Unfinished => format!(
+                "{path} is the unfinished recording of an earlier run and stays; this run is recorded into {beside}"
+            ),
+            Self::InUse => {
+                format!("another process records into {path}; this one is recorded into {beside}")
+            }
+        }
+    }
+}
+
+/// The file at `path`, empty and taken, or why there is none.
+fn taken(path: &Path) -> io::Result<Result<File, Stays>> {
     match File::create_new(path) {
-        Ok(file) => return Ok(take(&file).then_some(file)),
+        Ok(file) if take(&file) && is_at(&file, path)? => return Ok(Ok(file)),
+        Ok(_) => return Ok(Err(Stays::InUse)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    if stays(path)? {
-        return Ok(None);
+    if is_unfinished_at(path)? {
+        let is_in_use = File::open(path).is_ok_and(|file| is_taken(&file));
+        return Ok(Err(if is_in_use { Stays::InUse } else { Stays::Unfinished }));
     }
     let file = File::options().write(true).open(path)?;
     if file.metadata()?.is_file() {
-        // Looked at once more when it is ours: until now somebody may have begun to write it.
-        if !take(&file) || stays(path)? {
-            return Ok(None);
+        if !take(&file) {
+            return Ok(Err(Stays::InUse));
+        }
+        // Looked at once more when it is ours: until now somebody may have written it, or put another in its place.
+        if is_unfinished_at(path)? || !is_at(&file, path)? {
+            let_go(&file);
+            return Ok(Err(Stays::InUse));
         }
         // Those of the finished recording that is replaced, which says which they are; one that cannot be removed only takes room.
         older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
         file.set_len(0)?;
     }
-    Ok(Some(file))
+    Ok(Ok(file))
 }
 
-/// Whether the file must not be replaced.
-fn stays(path: &Path) -> io::Result<bool> {
+/// Whether the file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = identity(&file.metadata()?);
+    Ok(fs::metadata(path).is_ok_and(|data| identity(&data) == own))
+}
+
+/// Whether the file at `path` is a recording that was not ended.
+fn is_unfinished_at(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(data) if data.is_file() && data.len() > 0 => is_unfinished(&mut File::open(path)?),
         _ => Ok(false),

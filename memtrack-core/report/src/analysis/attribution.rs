@@ -39,6 +39,13 @@ pub struct AttributedBytes {
 }
 
 impl AttributedBytes {
+    /// The same, where it is known that all together are so many.
+    pub(super) fn at_most(&mut self, bytes: u64) {
+        for part in [&mut self.annotated, &mut self.named_from_stacks, &mut self.unattributed] {
+            *part = bytes.min(*part);
+        }
+    }
+
     /// Adds `bytes` of `source`; saturates instead of overflowing.
     pub fn add(&mut self, source: Source, bytes: u64) {
         let sum = match source {

@@ -1,5 +1,6 @@
 //! What a heap has handed out and not got back, by the recorder's own count: exact even where sums over sampled blocks
-//! are estimates. `summary` shows it, and `check` fails a process that certainly holds more than the limit.
+//! are estimates. Every report has what a heap holds at the end from [`counted_at_end`]; [`net`] only bounds what was kept,
+//! which `check` compares with the limit.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};

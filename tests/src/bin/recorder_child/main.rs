@@ -77,7 +77,11 @@ fn main() {
             streams::until_the_end(how, number(after_ms), number(max_bytes), path, progress);
         }
         ["stalled", path] => streams::stalled(path),
+        ["panics_while_stalled", path] => streams::panics_while_stalled(path),
         ["too_small", path] => streams::too_small(path),
+        ["together", path, max_bytes, size_bytes] => {
+            streams::together(path, max_bytes.parse().unwrap(), size_bytes.parse().unwrap());
+        }
         ["deaf_stderr"] => streams::deaf_stderr(),
         ["many_panics", path] => endings::many_panics(path),
         ["fork_many", path] => forks::many(path),

@@ -200,8 +200,8 @@ pub fn deaf_stderr() {
     println!("still here");
 }
 
-/// Streams to what takes nothing any more. Who writes waits for it, and nobody else does for long.
-pub fn stalled(path: &str) {
+/// Begins to stream to a pipe that nobody reads, which soon takes nothing any more.
+fn stream_to_a_full_pipe(path: &str) {
     // SAFETY: the path ends with a zero, and the pipe's reader is never used.
     unsafe {
         let path = std::ffi::CString::new(path).unwrap();
@@ -210,6 +210,36 @@ pub fn stalled(path: &str) {
     }
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
+}
+
+/// Panics, and catches it, while whoever writes the stream waits for a disk that takes nothing; how long that took, twice.
+pub fn panics_while_stalled(path: &str) {
+    std::panic::set_hook(Box::new(|_| {}));
+    stream_to_a_full_pipe(path);
+    static COME: AtomicU64 = AtomicU64::new(0);
+    thread::spawn(|| churn(DeviceId(0), u64::MAX, |number| COME.store(number, Ordering::Relaxed)));
+    // It comes no further: either it writes, or another thread does that it waits for.
+    let mut before = 0;
+    loop {
+        thread::sleep(Duration::from_millis(500));
+        let come = COME.load(Ordering::Relaxed);
+        if come > 0 && come == before {
+            break;
+        }
+        before = come;
+    }
+    for _ in 0..2 {
+        let begin = Instant::now();
+        assert!(std::panic::catch_unwind(|| panic!("caught")).is_err());
+        println!("{}", begin.elapsed().as_millis());
+    }
+    // SAFETY: ends the process without its handlers, of which memtrack's would wait for the disk for longer.
+    unsafe { libc::_exit(0) };
+}
+
+/// Streams to what takes nothing any more. Who writes waits for it, and nobody else does for long.
+pub fn stalled(path: &str) {
+    stream_to_a_full_pipe(path);
     static DONE: AtomicU64 = AtomicU64::new(0);
     for device in 0..3 {
         thread::spawn(move || {
@@ -224,6 +254,25 @@ pub fn stalled(path: &str) {
     drop(memtrack_core::stop());
     println!("still here");
     std::process::exit(0);
+}
+
+/// Streams 25,000 blocks of one size, of which 1,000 stay, from when a line comes in until there are no more: beside others
+/// that do so.
+pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
+    let options = Options::new().without_host_heap().max_entries(1000).stream_to(path);
+    let options = if max_bytes > 0 { options.max_bytes(max_bytes) } else { options };
+    let mut lines = std::io::stdin().lines();
+    lines.next().unwrap().unwrap();
+    memtrack_core::start_monitor_with(&options).unwrap();
+    for number in 1..=25_000_u64 {
+        record_alloc(DeviceId(0), STREAM, address_of(number), size_bytes);
+        if !number.is_multiple_of(25) {
+            record_free(DeviceId(0), STREAM, address_of(number), size_bytes);
+        }
+    }
+    println!("recorded");
+    assert!(lines.next().is_none());
+    drop(memtrack_core::stop());
 }
 
 /// A bound within which there is no room for what is live.

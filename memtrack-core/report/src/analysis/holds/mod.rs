@@ -17,7 +17,7 @@ mod text;
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::moment::Moment;
-use super::net::{Net, net};
+use super::net::{AtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::peak::Peak;
 use super::reserved::tells_reserved;
@@ -265,10 +265,8 @@ impl WhoHolds {
         if let Some((bytes, off)) = counted(snapshot, device, asked, &place, &all) {
             (allocated_bytes, error) = (bytes, off);
         }
-        if let Some(blocks) =
-            net_at(snapshot, device, &place, &all).and_then(|net| u64::try_from(net.blocks).ok())
-        {
-            (count, count_error) = (blocks, Estimate::exact(blocks as f64));
+        if let Some(held) = at_end(snapshot, device, &place, &all) {
+            (count, count_error) = (held.blocks, held.blocks_error);
         }
         let holders = groups.largest(HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
@@ -365,10 +363,9 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
-/// What was handed out less what was given back, at the end of a recording whose small blocks were sampled.
-fn net_at(snapshot: &Snapshot, device: DeviceId, place: &Place, all: &[Lifetime]) -> Option<Net> {
-    let net = net(snapshot, device).filter(|_| place.is_end && is_estimate(snapshot, device, all))?;
-    (net.bytes >= 0 && net.blocks >= 0).then_some(net)
+/// What is held at the end of a recording whose small blocks were sampled, as the recorder counted it.
+fn at_end(snapshot: &Snapshot, device: DeviceId, place: &Place, all: &[Lifetime]) -> Option<AtEnd> {
+    place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 
 /// The bytes that were held where the recorder counted them, and how far off they may be.
@@ -383,8 +380,7 @@ fn counted(
         let peak = Peak::of(snapshot, device, all);
         return is_estimate(snapshot, device, all).then_some((peak.bytes, peak.error));
     }
-    let bytes = u64::try_from(net_at(snapshot, device, place, all)?.bytes).ok()?;
-    Some((bytes, Estimate::exact(bytes as f64)))
+    at_end(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
 }
 
 /// When it is.

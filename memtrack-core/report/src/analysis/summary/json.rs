@@ -31,14 +31,14 @@ pub struct DeviceSummaryAnswer {
     pub reserved_peak_bytes: Option<u64>,
     /// Of a heap, the resident set of the process at the end.
     pub resident_bytes: Option<u64>,
-    /// Bytes that are handed out; negative where more was given back than handed out within the recording.
-    pub allocated_bytes: Option<i64>,
+    /// Bytes that are handed out.
+    pub allocated_bytes: Option<u64>,
     /// Blocks that are handed out.
-    pub allocated_blocks: Option<i64>,
+    pub allocated_blocks: Option<u64>,
     /// What the program asked for, of that.
-    pub requested_bytes: Option<i64>,
+    pub requested_bytes: Option<u64>,
     /// What is handed out, and what waits to be free.
-    pub active_bytes: Option<i64>,
+    pub active_bytes: Option<u64>,
     /// Whether these are estimates from samples.
     pub estimated: bool,
     /// Bytes of segments that no block has.
@@ -224,11 +224,10 @@ impl DeviceSummary {
     pub fn answer(&self) -> DeviceSummaryAnswer {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         // A heap's blocks lie in no segments: what is said of those has no meaning there.
         let of_segments = |number: u64| self.tells_reserved.then_some(number);
         // A file without segments does not say what is held.
-        let of_held = |number: i64| self.tells_held.then_some(number);
+        let of_held = |number: u64| self.tells_held.then_some(number);
         // Of what a PyTorch program could not keep nothing is said.
         let is_ours = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
@@ -253,10 +252,10 @@ impl DeviceSummary {
             allocated_bytes: of_held(allocated_bytes),
             allocated_blocks: of_held(allocated_blocks),
             requested_bytes: match self.tells_reserved {
-                true => held.requested().map(signed),
+                true => held.requested(),
                 false => of_held(allocated_bytes),
             },
-            active_bytes: of_held(allocated_bytes.saturating_add_unsigned(held.pending)),
+            active_bytes: of_held(allocated_bytes.saturating_add(held.pending)),
             estimated,
             inactive_bytes: of_segments(held.inactive),
             inactive_split_bytes: of_segments(held.inactive_split),

@@ -10,7 +10,7 @@ use super::at_peak::{AtPeak, PeakOf};
 use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
-use super::net::{Net, net};
+use super::net::{AtEnd, Net, counted_at_end, net};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, tells_held, tells_reserved};
 use super::top::rows::Sorter;
@@ -48,8 +48,11 @@ pub struct DeviceSummary {
     pub held: Held,
     /// How much of that each of its private pools holds, with the pool's number, the largest first.
     pub private_pools: Vec<((u64, u64), Held)>,
-    /// What it handed out and did not get back, by the recorder's own count; only for a sampled heap, where `held` is
-    /// an estimate and this is exact.
+    /// The same by the recorder's own count; only for a sampled heap, where `held` is an estimate and this is exact. `None` where
+    /// memory from before recording began was given back too, so that the count is of less than is there.
+    pub counted: Option<AtEnd>,
+    /// What it handed out and did not get back, by the recorder's own count; only for a sampled heap. With memory from before
+    /// recording began that was given back, it is less than what the heap holds, and may be negative.
     pub net: Option<Net>,
     /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
@@ -152,11 +155,10 @@ pub struct Oom {
 impl DeviceSummary {
     /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding is
     /// not visible, allocated bytes are the requested ones.
-    pub fn allocated(&self) -> (i64, i64, bool) {
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        match self.net {
-            Some(net) => (net.bytes, net.blocks, false),
-            None => (signed(self.held.allocated), signed(self.held.blocks), self.held.estimated),
+    pub fn allocated(&self) -> (u64, u64, bool) {
+        match self.counted {
+            Some(counted) => (counted.bytes, counted.blocks, false),
+            None => (self.held.allocated, self.held.blocks, self.held.estimated),
         }
     }
 
@@ -247,7 +249,8 @@ fn summary_of(
         tells_reserved: tells_reserved(snapshot, device),
         tells_held: tells_held(snapshot, device),
         is_pinned: snapshot.is_pinned(device),
-        net: net(snapshot, device).filter(|_| held.estimated),
+        counted: counted_at_end(snapshot, device, &lifetimes),
+        net: held_net,
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
         held,
         private_pools: Held::of_private_pools(snapshot, device),

@@ -2,7 +2,7 @@
 
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
-use crate::analysis::net::Net;
+use crate::analysis::net::AtEnd;
 use crate::analysis::ownership::short;
 use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
@@ -243,20 +243,18 @@ impl DeviceSummary {
 
     /// What a heap holds: blocks in no segments, whose rounding nobody sees.
     fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
-        match self.net {
-            Some(Net { bytes, blocks }) if bytes >= 0 => {
-                // Older blocks that were given back may have been more than are there.
-                let blocks = u64::try_from(blocks).map(|blocks| format!(" in {}", counted(blocks, "block")));
-                let (bytes, blocks) = (human_bytes(bytes.unsigned_abs()), blocks.unwrap_or_default());
-                line("Allocated", format!("{bytes}{blocks}: all handed out less all given back, counted"))?;
+        match self.counted {
+            Some(AtEnd { bytes, blocks, .. }) => {
+                let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
+                let how = "all handed out less all given back, counted";
+                line("Allocated", format!("{bytes} in {blocks}: {how}"))?;
             }
-            Some(Net { bytes, .. }) => {
-                let more =
-                    format!("more was given back than handed out, by {}", human_bytes(bytes.unsigned_abs()));
-                line("Allocated", format!("{more}: it was from before recording began"))?;
-                self.held(line, "")?;
-            }
-            None => self.held(line, "Allocated")?,
+            None => self.held(line)?,
+        }
+        if let (None, Some(net)) = (self.counted, self.net) {
+            let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
+            let count = format!("{sign}{bytes} by all handed out less all given back");
+            line("", format!("{count}: some of that was from before recording began"))?;
         }
         if self.held.pending_blocks > 0 {
             let (bytes, blocks) =
@@ -271,11 +269,11 @@ impl DeviceSummary {
     }
 
     /// The recorded blocks that are live.
-    fn held(&self, line: &mut Line<'_>, title: &str) -> fmt::Result {
+    fn held(&self, line: &mut Line<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
         let blocks = blocks.as_counted(held.blocks, "block");
-        line(title, format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
+        line("Allocated", format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
     }
 
     /// What private pools keep for themselves.

@@ -346,14 +346,6 @@ impl<'a> Sorter<'a> {
         })
     }
 
-    /// Where one row is all there is, and scopes could have made others, the exact totals are its sums.
-    fn whole_is(&mut self, totals: &Totals) {
-        if let ([sums], By::Operator | By::Module | By::Phase) = (&mut self.sums[..], self.by) {
-            (sums.allocated_bytes, sums.blocks) = (totals.allocated_bytes, totals.count as f64);
-            (sums.is_exact, sums.estimated) = (true, false);
-        }
-    }
-
     /// The rows in the order of their places.
     pub(in crate::analysis) fn in_places(self, precision: &Precision) -> Vec<TopRow> {
         let mut rows = self.named(usize::MAX, 0, precision, None);
@@ -592,21 +584,17 @@ pub(super) fn rank(
     if let Some([bytes, count]) = counted {
         totals = Totals::exact(bytes, count);
     }
-    if options.at.is_none() && !totals.estimated {
-        // What scopes allocated is known of each; the rest may be blocks of which no sample was picked.
-        if exact.as_ref().is_none_or(|exact| exact.rows().is_empty()) {
-            sorter.whole_is(&totals);
-        }
-        if attribution.annotated == 0 && attribution.named_from_stacks == 0 {
-            attribution.unattributed = totals.allocated_bytes;
-            attribution_errors[Source::Unattributed as usize] = totals.bytes_error;
-        }
+    // No part is more than the whole, where that is known better. Nor is the only part the whole: blocks of which no sample
+    // was picked may belong under other names. Sums of scopes that a killed program left are of an earlier moment.
+    let is_whole = counted.is_some() || exact.is_some() && snapshot.meta.complete;
+    if is_whole {
+        attribution.at_most(totals.allocated_bytes);
+        attribution_errors.iter_mut().for_each(|error| *error = error.at_most(totals.allocated_bytes as f64));
     }
     // Sums of scopes bring rows of their own, but only where no moment was asked for.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, span.as_ref());
-    if counted.is_some() {
-        // No part is more than the whole, which is known better.
+    if is_whole {
         rows.iter_mut().for_each(|row| row.at_most(&totals));
     }
     let rows_in_all = rows.len();

@@ -1,0 +1,55 @@
+//! Several `memtrack run` that were given one name: each program is recorded, whole and by itself, and its command says where.
+
+use memtrack_tests::run::{Bench, Waiting, assert_work, said};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
+
+/// Records into `same` until the file `end` is there.
+const ARGUMENTS: [&str; 7] = ["--force", "-o", "same", "--", PLAIN, "work_until", "end"];
+
+/// Where the command says that its program's recording is.
+fn recorded(output: &Output) -> PathBuf {
+    let text = said(output);
+    assert!(output.status.success(), "{text}");
+    let path = text.lines().find_map(|line| line.strip_prefix("memtrack: recorded "));
+    path.unwrap_or_else(|| panic!("{text}")).into()
+}
+
+#[test]
+fn what_another_program_records_is_not_replaced_by_force() {
+    let bench = Bench::new();
+    let first = Waiting::new(&bench, &ARGUMENTS);
+    let later = bench.run(&["--force", "-o", "same", "--", PLAIN, "work"]);
+    let of_later = recorded(&later);
+    let name = of_later.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(name.starts_with("same.") && bench.files() == ["same", &name], "{name}");
+    assert_work(&of_later, true);
+    // Without force it is refused, as a finished one is.
+    let refused = bench.run(&["-o", "same", "--", PLAIN, "work"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    fs::write(bench.path("end"), "").unwrap();
+    assert_eq!(recorded(&first.end()), bench.path("same"));
+    assert_work(&bench.path("same"), true);
+    // Now it may go.
+    let again = bench.run(&["--force", "-o", "same", "--", PLAIN, "work"]);
+    assert_eq!(recorded(&again), bench.path("same"));
+}
+
+#[test]
+fn programs_that_begin_at_the_same_moment_have_a_recording_each() {
+    for _ in 0..4 {
+        let bench = Bench::new();
+        let mut all: Vec<_> = (0..4).map(|_| Waiting::started(&bench, &ARGUMENTS)).collect();
+        all.iter_mut().for_each(Waiting::is_ready);
+        fs::write(bench.path("end"), "").unwrap();
+        let paths: BTreeSet<_> = all.into_iter().map(|one| recorded(&one.end())).collect();
+        assert_eq!(paths.len(), 4, "{paths:?}");
+        paths.iter().for_each(|path| assert_work(path, true));
+        let names = paths.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+        assert_eq!(bench.files(), ["end".to_owned()].into_iter().chain(names).collect::<Vec<_>>());
+    }
+}
