@@ -1,5 +1,4 @@
-//! Files of what is being recorded, written while recording goes on: snapshots for PyTorch's tools, and pictures of
-//! what the segments hold.
+//! Files written while recording goes on: snapshots for PyTorch's tools, and pictures of what the segments hold.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::{session, telling};
@@ -14,7 +13,7 @@ use memtrack_formats::{SnapshotFiles, format_of};
 #[cfg(feature = "formats")]
 use memtrack_symbols::Symbolizer;
 
-/// Writes dumps in every format that a name may ask for.
+/// Writes dumps in every format that a file name may select.
 #[cfg(feature = "formats")]
 pub(crate) const DUMPER: session::Dumper = session::Dumper {
     accepts: |path| format_of(path).map(|_| ()),
@@ -28,8 +27,8 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 ///
 /// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it first prints who holds the memory to stderr.
 ///
-/// `.pickle` and `.json` contain the names of functions, for which debug information is read: that takes a moment, and
-/// memory. The stacks of a `.memtrack` file are named later, by whoever reads it.
+/// `.pickle` and `.json` contain the names of functions, for which debug information is read, which takes some time and
+/// memory. The stacks of a `.memtrack` file are named later, by the reader.
 ///
 /// # Errors
 /// When nothing is monitored, the suffix is none of these, or the file cannot be written. The error names the file.
@@ -47,7 +46,7 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     })
 }
 
-/// Draws what each segment holds now as a flame graph (SVG), replacing what is there: blocks by their stacks, with
+/// Draws what each segment currently holds as a flame graph (SVG), replacing what is there: blocks by their stacks, with
 /// rounding and free memory shown separately. Counterpart of `torch.cuda.memory._save_segment_usage`.
 ///
 /// # Errors

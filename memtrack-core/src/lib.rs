@@ -58,7 +58,7 @@
 //!
 //! [`#[track_memory]`](track_memory) on a function makes it an operator; `(module)`, `(root)`, `(backward)` and
 //! `(optimizer)` make it part of the path. Where an attribute cannot be placed, use the guards of [`scope`]. While
-//! nothing is monitored, both cost a load and a branch; without the feature `record` they cost nothing at all.
+//! nothing is monitored, both cost a load and a branch; without the feature `record` they cost nothing.
 //!
 //! ```
 //! use memtrack_core::{scope, track_memory};
@@ -95,8 +95,8 @@
 //! # What memory is for
 //!
 //! Parameters, optimizer state, activations, gradients: with [`Options::operators`](recorder::Options::operators) the
-//! recording contains which operators ran on which tensors, and reports say what the memory was for. `#[track_memory]` reads
-//! the tensors among arguments and results whose types implement [`ReportTensors`](operators::ReportTensors); the program
+//! recording includes which operators ran on which tensors, and reports say what the memory was for. `#[track_memory]` reads
+//! the arguments and results whose types implement [`ReportTensors`](operators::ReportTensors); the program
 //! states what only it knows with the functions of [`operators`].
 //!
 //! ```
@@ -132,7 +132,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! # Who keeps this buffer alive?
+//! # What keeps this buffer alive?
 //!
 //! Nothing collects a cycle of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc): the device memory that it holds is not freed
 //! until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that nothing else holds them, and
@@ -181,7 +181,7 @@
 //! # For CUDA
 //!
 //! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and device,
-//! no matter who makes it: candle, burn, cudarc, a C library. The program needs no other change: linking memtrack puts a
+//! no matter what makes it: candle, burn, cudarc or a C library. The program needs no other change: linking memtrack puts a
 //! hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as candle's, need no
 //! annotations either (feature `tracing`). To record a program that does not link memtrack, start it with
 //! `memtrack run -- PROGRAM`.
@@ -195,10 +195,10 @@
 //! # What is exact and what is estimated
 //!
 //! Every block is recorded while that takes less than 3 % of a thread's processor time
-//! ([`Options::budget`](recorder::Options::budget)). A thread for which that would take longer samples its host
+//! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host
 //! blocks below 64 KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and reports show
 //! how far off the numbers may be: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the number. Both hold in
-//! 95 of 100 cases. Numbers without either are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
+//! 95 of 100 cases. Numbers without an error are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
 //! allocated ([`snapshot::ScopeSums`]) are always exact. So in rankings by operator, module and phase, only the bytes live at
 //! the peak are estimates in rows that depend on scopes alone. [`Options::exact`](recorder::Options::exact)
 //! records every block, whatever the cost, and [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
@@ -227,13 +227,13 @@
 //!
 //! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of
 //!   the recording API compiles and does nothing, except tests with [limits](testing), which do not compile: a limit that
-//!   nobody looks at would be worse than none. Features that cannot do without it enable it.
+//!   is never checked would be worse than none. Features that need `record` enable it.
 //! - `report` (default): rankings, summaries, the tracker, symbol names; enables `formats`.
 //! - `formats` (enabled by `report`): reads, writes and converts PyTorch's snapshots and `.memtrack` files.
 //! - `allocator`: PyTorch's caching allocator.
-//! - `cuda`: the hook of the CUDA driver (Linux with glibc).
-//! - `tracing`: scopes from the spans of the crate `tracing`.
-//! - `compare`: what changed between two files, limits for gates, the ranks of a job (`analysis::{diff, limits, ranks}`).
+//! - `cuda`: the hook for the CUDA driver (Linux with glibc).
+//! - `tracing`: scopes from the spans of the `tracing` crate.
+//! - `compare`: what changed between two files, limits for CI gates, the ranks of a job (`analysis::{diff, limits, ranks}`).
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
 //! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
@@ -243,7 +243,7 @@
 //! - `profile`: what memory is for over time, also for operator traces of other programs: the timeline, memory module by
 //!   module, and advice on what would lower the peak.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
-//! - `scrub`: snapshots with pseudonyms instead of names, for files that others may read ([`scrub::Scrub`]).
+//! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
 
 #[cfg(feature = "record")]
@@ -269,7 +269,7 @@ mod who_holds;
 #[cfg(all(test, feature = "record"))]
 mod with_scopes;
 
-/// What the answers of the command as JSON are made of.
+/// The types that the command's JSON answers are made of.
 #[cfg(feature = "formats")]
 pub use memtrack_model::answer;
 pub use memtrack_model::event;
@@ -355,7 +355,7 @@ pub mod scope;
 pub mod snapshot;
 
 /// Stacks: from return addresses to names. A program records raw addresses and the list of its loaded binaries
-/// (`modules`, feature `record`, Linux); whoever reads the recording, later or on another machine, turns them into
+/// (`modules`, feature `record`, Linux); the reader of the recording, later or on another machine, turns them into
 /// functions and lines with `symbols`, and never uses a binary other than the recorded one.
 pub mod stack {
     #[cfg(all(feature = "record", target_os = "linux"))]
@@ -378,7 +378,7 @@ pub mod references {
     pub use memtrack_model::references::*;
 }
 
-/// Who keeps this device buffer alive? Graphs of who refers to whom, the cycles among them, what they hold, and which
+/// What keeps this device buffer alive? Graphs of which values refer to which, the cycles in them, what those hold, and which
 /// reference to make weak.
 ///
 /// Without the feature `cycles`, this module has only what libraries call, and its functions do nothing.
@@ -392,8 +392,8 @@ pub mod cycles {
     pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
-/// Analyses of a snapshot: what was live at the peak, who allocated it, in which phase, what a device holds at the end, what
-/// leaks; with feature `compare` also whether that is too much, and what changed.
+/// Analyses of a snapshot: what was live at the peak, what allocated it, in which phase, what a device holds at the end, what
+/// leaks; with the feature `compare` also whether that exceeds limits, and what changed.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;
@@ -410,11 +410,11 @@ pub use memtrack_exports as exports;
 #[doc(hidden)]
 pub use memtrack_file::{ReplacingFile as __ReplacingFile, recorded_by as __recorded_by};
 
-/// What the `memtrack` command and the programs that it starts say to each other.
+/// The protocol between the `memtrack` command and the programs that it starts.
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;
 
-/// What the expansion of `#[track_memory]` calls. Not API: it changes without notice.
+/// What the expansion of `#[track_memory]` calls. Not a public API: it changes without notice.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(feature = "record"))]
@@ -431,14 +431,14 @@ pub mod __private {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::operators::Side;
 
-    /// A value of which nobody knows here whether it has tensors: `(&Read(&value)).side(…)` finds
-    /// [`ReadTensors`] where its type implements [`ReportTensors`](crate::operators::ReportTensors), and [`ReadNothing`]
-    /// where it does not, which is one reference further away.
+    /// A value that may or may not have tensors: `(&Read(&value)).side(…)` finds
+    /// [`ReadTensors`] where its type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise
+    /// [`ReadNothing`], which is one reference further away.
     #[cfg(feature = "record")]
     #[derive(Debug)]
     pub struct Read<'a, T: ?Sized>(pub &'a T);
 
-    /// Of what has tensors.
+    /// For types that have tensors.
     #[cfg(feature = "record")]
     pub trait ReadTensors<M> {
         /// Adds them.
@@ -452,7 +452,7 @@ pub mod __private {
         }
     }
 
-    /// Of anything else.
+    /// For all other types.
     #[cfg(feature = "record")]
     pub trait ReadNothing {
         /// Adds nothing.
@@ -462,7 +462,7 @@ pub mod __private {
     #[cfg(feature = "record")]
     impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
-    /// Stands where an annotated async function's output type must be known; never called.
+    /// Stands in where the output type of an annotated async function must be known; never called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }
@@ -478,7 +478,7 @@ macro_rules! __memtrack_async_scope {
     };
 }
 
-/// The body of an annotated async function: without the recorder it is itself, since even a wrapper that does nothing
+/// The body of an annotated async function. Without the recorder it stays unwrapped, since even a wrapper that does nothing
 /// would keep the parameters twice.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
@@ -497,7 +497,7 @@ macro_rules! __memtrack_limited {
     ($($call:tt)*) => { $($call)* };
 }
 
-/// A test that would be held to limits: a limit that nobody looks at would be worse than none.
+/// A test that would be held to limits: a limit that is never checked would be worse than none.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -510,7 +510,7 @@ macro_rules! __memtrack_limited {
     };
 }
 
-/// The body of an annotated function in its scope, whose arguments and result are read where operators are recorded. The
+/// The body of an annotated function in its scope; its arguments and result are read if operators are recorded. The
 /// result is read at the end of the body; what `return` and `?` return early is not.
 #[cfg(feature = "record")]
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The front door for programs: start monitoring, and stop.
+//! The entry points for programs: start monitoring, and stop.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
@@ -58,12 +58,12 @@ pub fn stop() -> Recording {
 /// at one exact moment, and threads go on recording while it is taken.
 ///
 /// Its tables count as memtrack's own memory and are not recorded, wherever they are dropped. A clone counts as the
-/// program's.
+/// program's memory.
 pub fn snapshot() -> Option<Snapshot> {
     session::snapshot().map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
 }
 
-/// Begins a session, or joins the one that runs: whether the caller is a monitor of it.
+/// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
     session::dumps_by(crate::dump::DUMPER);
@@ -75,7 +75,7 @@ pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     session::start(options)
 }
 
-/// Says once which line is missing when the host heap is wanted and the allocator is not installed.
+/// Reports once which line is missing when the host heap is to be recorded and the allocator is not installed.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
     #[cfg(feature = "cuda")]

@@ -1,5 +1,5 @@
-//! What libraries call of `cycles`, for a build without it: every call compiles, and does nothing. A program that wants to know has
-//! the feature.
+//! The part of `cycles` that libraries call, for a build without that feature: every call compiles, and does nothing. Programs that
+//! search for cycles enable the feature.
 
 use memtrack_model::references::{Counted, References, Visitor};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A counted pointer to a value that can be registered.
 pub trait Register: Counted {}
 
-/// The same for a value whose size is not known: `Rc<dyn Layer>`.
+/// The same for an unsized value: `Rc<dyn Layer>`.
 pub trait RegisterDyn: Counted {}
 
 impl<T: References + 'static> Register for Rc<T> {}
@@ -30,12 +30,12 @@ pub fn register_dyn(_pointer: &impl RegisterDyn) {}
 #[inline(always)]
 pub fn declare_root<T: References + Sync>(_name: &'static str, _value: &'static T) {}
 
-/// The pointer alone, without the feature `cycles`.
+/// Only the pointer, without the feature `cycles`.
 #[derive(Clone)]
 pub struct Tracked<P: Counted>(P);
 
 impl<P: Register> Tracked<P> {
-    /// A handle.
+    /// A handle to a value.
     #[inline(always)]
     pub fn new(pointer: P) -> Self {
         Self(pointer)
@@ -43,7 +43,7 @@ impl<P: Register> Tracked<P> {
 }
 
 impl<P: RegisterDyn> Tracked<P> {
-    /// A handle of a value whose size is not known.
+    /// A handle to an unsized value.
     #[inline(always)]
     pub fn new_dyn(pointer: P) -> Self {
         Self(pointer)

@@ -1,4 +1,4 @@
-//! A monitor where there are no reports: it starts and stops, and keeps no series of operators.
+//! The monitor of a build without reports: it starts and stops, and keeps no series of operators.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::message;
@@ -17,7 +17,7 @@ impl Monitor {
         Self { running: false }
     }
 
-    /// What stops the session that the child of a fork goes on with; anywhere else a monitor that does not run.
+    /// A monitor that stops the session which a forked child continues; in any other process, one that is not running.
     pub(crate) fn inherited() -> Self {
         Self { running: generation() > 0 }
     }

@@ -30,9 +30,9 @@ use crate::tracker::MemoryTracker as Monitor;
 /// What one monitor recorded: events, what is live, and the tracker's series.
 ///
 /// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as a bound
-/// (`< 40.0 MiB`). Printing a recording shows who held the most at its peak, and the top operators and the phases of each device, as wide as `COLUMNS` says, else
-/// the terminal of standard output, else 120 characters, so that long names are shortened; [`Self::top`] has them whole.
-/// Without the feature `report`, it shows what was allocated on each device.
+/// (`< 40.0 MiB`). Printing a recording shows who held the most at its peak, and the top operators and the phases of each
+/// device. It is as wide as `COLUMNS` says, else as the terminal of standard output, else 120 characters, and long names are
+/// shortened; [`Self::top`] has them in full. Without the feature `report`, it shows what was allocated on each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(feature = "report")]
@@ -90,9 +90,9 @@ impl Recording {
 #[cfg(feature = "page")]
 impl Recording {
     /// Writes the recording as one HTML page for the browser, replacing what is there: what was allocated over time, the
-    /// allocator's events, flame graphs. It holds everything and needs no network.
+    /// allocator's events, flame graphs. The page is self-contained and needs no network.
     ///
-    /// Looks symbols up, which takes a moment the first time.
+    /// Looks up symbols, which takes a moment the first time.
     ///
     /// # Errors
     /// When the file cannot be written. The error names it.
@@ -123,16 +123,16 @@ impl Recording {
 
 #[cfg(feature = "categories")]
 impl Recording {
-    /// Which operators ran on which tensors and what memory did meanwhile; `None` where that was not recorded
-    /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` says what memory was
-    /// for.
+    /// Which operators ran on which tensors, and which memory was allocated and freed meanwhile; `None` if operators were not
+    /// recorded ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` determines what the
+    /// memory was for.
     pub fn operator_trace(&self) -> Option<memtrack_model::optrace::OperatorTrace> {
         memtrack_profile::recorded::operator_trace(&self.snapshot).map(|recorded| recorded.trace)
     }
 
-    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories` and `memtrack timeline` and
-    /// others read (the repository's docs/OPTRACE.md describes it), replacing what is there; compressed if the name ends in
-    /// `.gz` or `.zst`. A recording without operators makes a trace without operators.
+    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack timeline` and
+    /// other tools read (the repository's docs/OPTRACE.md describes it), replacing what is there; compressed if the name ends in
+    /// `.gz` or `.zst`. A recording without operators gives a trace without operators.
     ///
     /// # Errors
     /// When the file cannot be written. The error names it.
@@ -154,7 +154,7 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Finds out what memory was for, once, if the recording says so and this build can.
+    /// Determines once what memory was for, if the recording has operators and this build has the feature.
     fn find_categories(&self) {
         #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
@@ -179,8 +179,8 @@ impl Recording {
         self.ranked(device, None, by, rows)
     }
 
-    /// Who holds what is live at a moment, the largest first: for each row also how old that is and by how much it grew,
-    /// which tells leaks from what is meant to stay. Of the first device, as for [`Self::top`].
+    /// Who holds what is live at a moment, the largest first: for each row also how old it is and by how much it grew,
+    /// which distinguishes leaks from what is meant to stay. For the first device, as in [`Self::top`].
     ///
     /// ```
     /// use memtrack_core::{By, analysis::moment::Moment};
@@ -195,7 +195,7 @@ impl Recording {
         self.top_at_of(self.first_device(), at, by, rows)
     }
 
-    /// Like [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] find further moments of it.
+    /// Like [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] give other moments of it.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
         self.ranked(device, Some(at), by, rows)
     }
@@ -211,7 +211,7 @@ impl Recording {
         top()
     }
 
-    /// What leaks: which groups of allocations grew steadily while it was recorded and were never freed, on all devices. Looks up
+    /// What leaks: which groups of allocations grew steadily during the recording and were never freed, on all devices. Looks up
     /// symbols, which takes a moment the first time.
     ///
     /// # Errors
@@ -231,11 +231,11 @@ impl Recording {
         phases(&self.snapshot, self.first_device())
     }
 
-    /// Who held the most when memory last ran out, or else at the peak: lines of one's own, cache, what memtrack did not
-    /// see, what grew, and what to do first. It is about one device, an accelerator where one reported. `None` where nothing
+    /// Who held the most when memory last ran out, or else at the peak: lines of your own code, cache, what memtrack did not
+    /// see, what grew, and what to do first. It describes one device, an accelerator if one reported. `None` if nothing
     /// was recorded.
     ///
-    /// Looks symbols up, which takes a moment the first time.
+    /// Looks up symbols, which takes a moment the first time.
     pub fn who_holds(&self) -> Option<WhoHolds> {
         let find = || {
             let symbols = &mut Symbolizer::of(&self.snapshot);
@@ -311,7 +311,7 @@ impl fmt::Debug for Recording {
 
 #[cfg(feature = "record")]
 impl Drop for Recording {
-    /// Its tables were not recorded when they were made, so they are not recorded when they go.
+    /// Its tables were not recorded when they were allocated, so their frees are not recorded either.
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.snapshot = Snapshot::default();

@@ -1,5 +1,5 @@
-//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services have spans already;
-//! with one line, these name their memory.
+//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services already have spans;
+//! one line makes them scopes for memory.
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -14,8 +14,8 @@
 //! });
 //! ```
 //!
-//! Spans that a global filter disables are not seen here either, and the spans of candle's models have the level
-//! `TRACE`. An `EnvFilter` that is attached to its own layer only (`with_filter`) does not hide any from this one.
+//! Spans that a global filter disables do not become scopes either; note that the spans of candle's models have the level
+//! `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) hides none from this one.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::scope::{self, Guard};
@@ -42,12 +42,12 @@ impl Default for ScopeLayer {
 }
 
 impl ScopeLayer {
-    /// Makes a module of every span.
+    /// Turns every span into a module.
     pub fn new() -> Self {
         Self::with_kinds(|_| Some(ScopeKind::Module))
     }
 
-    /// Makes of each span what `kind_of` returns; nothing for `None`.
+    /// Turns each span into what `kind_of` returns; `None` makes no scope.
     pub fn with_kinds(kind_of: KindOf) -> Self {
         Self { kind_of }
     }
@@ -56,7 +56,7 @@ impl ScopeLayer {
 /// A span that a thread is in.
 struct Entered {
     span: Id,
-    /// Left, but scopes inside are not: tracing allows spans to be left in any order.
+    /// Already left while scopes inside it are not: tracing allows spans to be left in any order.
     left: bool,
     /// Held until then.
     _guard: Guard,

@@ -7,16 +7,16 @@ use memtrack_recorder::reentry;
 use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// What the recorder says of its own accord.
+/// What the recorder prints without being asked.
 pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
     for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
 }
 
 /// Who holds the memory of `device` now, or with `None` that of the accelerator that holds the most, or of the host's heap
-/// where there is none: the lines of one's own that hold the most, what is cache, what memtrack does not see, what grew and
-/// what to do first. `None` when nothing is monitored, or nothing was seen of the device.
+/// where there is none: the lines of your own code that hold the most, what is cache, what memtrack does not see, what grew and
+/// what to do first. `None` when nothing is monitored, or nothing was recorded on the device.
 ///
-/// It is shown as a paragraph, for a log of the program's own:
+/// It is displayed as a paragraph, for the program's own log:
 ///
 /// ```
 /// use memtrack_core::event::{DeviceId, StreamId};
@@ -38,7 +38,7 @@ pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A snapshot is taken for it, and functions are named for half a second at most, the largest holders first.
+/// It takes a snapshot, and spends at most half a second on naming functions, those that hold the most first.
 pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::hand_over(|| {

@@ -1,6 +1,6 @@
-//! The `#[track_memory]` attribute, `#[derive(References)]` and `#[limits]` for tests. Use them through memtrack-core: the
-//! expansions call hidden functions of that crate, which change without notice. Wrong use is a compile error that lists what is
-//! supported.
+//! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core: the
+//! expansions call hidden functions of that crate, which change without notice. Incorrect use is a compile error that lists what
+//! is supported.
 
 mod args;
 mod call;
@@ -60,22 +60,22 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// Every type in a field must implement the trait: the standard library's types do, and your own can derive it. A strong
 /// pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`], [`Vec`], maps,
-/// cells, locks) is part of it. memtrack does not wait for a lock that is held elsewhere but reports it as not looked at, and
-/// does the same with whatever hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The pointers
-/// in it then count as held from outside, which may hide a cycle but never reports a false one.
+/// cells, locks) is part of it. memtrack does not wait for a lock that is held elsewhere but reports it as not looked into, and
+/// does the same with everything that hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The
+/// pointers in it then count as held from outside, which may hide a cycle but never leads to a false one.
 ///
 /// # On a field
 ///
 /// | attribute | the field |
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer, so it is left out |
-/// | `#[references(opaque)]` | may hold some, but memtrack cannot look inside, as with a boxed closure: reports say that it was not looked into |
+/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot look inside, as with a boxed closure: reports say that it was not looked into |
 /// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
 /// | `#[references(with = path)]` | is passed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
-/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that people can tell several values apart: a name, an id. It is looked into as well, unless `skip` is given too |
+/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that people can distinguish values of the type: a name, an id. It is also looked into, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
-/// Only one of the first four can be given.
+/// At most one of the first four can be given.
 ///
 /// ```
 /// use memtrack_core::references::{References, Visitor};
@@ -105,7 +105,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// memtrack can look into a closure if its captured values are kept beside it: `memtrack_core::references::Capturing`.
+/// memtrack can look into a closure if its captured values are kept next to it: `memtrack_core::references::Capturing`.
 ///
 /// # On a variant
 ///
@@ -128,8 +128,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// trait, and requires nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. For
 /// a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the other parameters in it must implement
 /// the trait, and behind a counted pointer all of them must be `'static`. If the derive cannot see that a generic type
-/// contains itself, the compiler goes round in circles: "error E0275: overflow evaluating the requirement". This happens with
-/// two generic types that contain *each other*, and with a type alias. A `bound` on one of them ends it:
+/// contains itself, the compiler recurses and reports "error E0275: overflow evaluating the requirement". This happens with
+/// two generic types that contain *each other*, and with a type alias. A `bound` on one of them avoids it:
 ///
 /// ```
 /// use memtrack_core::References;
@@ -152,8 +152,9 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Errors
 ///
-/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error at the wrong word,
-/// which says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug), because they are part of the path.
+/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error that points to the
+/// cause and says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug), because they are part of the
+/// path.
 ///
 /// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library that only
 /// annotates; nothing calls it there.

@@ -1,4 +1,4 @@
-//! PyTorch's caching allocator for device memory, as a library: block for block the same decisions, with the same
+//! PyTorch's caching allocator for device memory, as a library: it makes the same decisions block for block, with the same
 //! statistics, history and messages.
 //!
 //! ```
@@ -19,11 +19,11 @@
 //! ```
 //!
 //! **How it works.** Memory is taken from the device in segments and cut into blocks. A request is rounded (`sizes`),
-//! given the best fitting free block of its stream and pool (`free_blocks`), and the remainder of the block is split off
-//! (`malloc`). A block that is freed merges with its free neighbours (`free`); if other streams use it, when they are
-//! done (`events`). When the device has no more memory, cached segments are given back in a fixed order (`release`) before the
+//! given the best-fitting free block of its stream and pool (`free_blocks`), and the remainder of the block is split off
+//! (`malloc`). A block that is freed merges with its free neighbours (`free`), or if other streams use it, once they are
+//! done (`events`). When the device has no more memory, cached segments are released in a fixed order (`release`) before the
 //! request fails (`oom`). With expandable segments, memory is mapped page by page into reserved address space
-//! (`expandable`). Private pools keep memory apart (`private_pools`).
+//! (`expandable`). Private pools keep their memory separate (`private_pools`).
 //!
 //! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] needs no GPU; `CudaMemory` (feature
 //! `cuda-stats`) is a CUDA device. Other allocators have the same functions as a [`Backend`].

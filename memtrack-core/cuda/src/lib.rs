@@ -3,11 +3,11 @@
 //! candle, burn, cudarc, cust, a C library. Neither the framework nor the environment needs any change.
 //!
 //! Without a pool that reports to memtrack, each allocation of the driver is a segment with one block. A pool that does
-//! report, by [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own:
-//! then what the pool has handed out is allocated, and the rest is cache. Pinned host memory is
+//! report, with [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own:
+//! then what the pool has handed out counts as allocated, and the rest is cache. Pinned host memory is
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
-//! The hook is there on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
+//! The hook is available on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
 //! docs/CUDA.md says how it works and what it does not see; `memtrack run` does the same for a program that does not link
 //! memtrack.
 //!
@@ -57,14 +57,14 @@ pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
 }
 
-/// How many frees named memory that the hook had not seen handed out, such as memory from before monitoring started.
+/// How many frees were for memory whose allocation the hook had not seen, such as memory from before monitoring started.
 /// They are only counted, not recorded, because nothing but the address is known about them.
 #[cfg(feature = "cuda")]
 pub fn unknown_frees() -> u64 {
     hook::unknown_frees()
 }
 
-/// Says once that the hook is not in place, if it is not.
+/// Reports once that the hook is not in place, if it is not.
 #[cfg(feature = "cuda")]
 pub fn warn_without_hook() {
     static WARNED: std::sync::Once = std::sync::Once::new();

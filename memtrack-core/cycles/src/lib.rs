@@ -1,10 +1,10 @@
-//! Who keeps this device buffer alive? Graphs of who refers to whom, from programs in Rust and in Python; cycles among
-//! them, what they hold, and which reference to make weak.
+//! What keeps this device buffer alive? Graphs of which values refer to which, from programs in Rust and in Python; the cycles
+//! in them, what those hold, and which reference to make weak.
 //!
-//! [`Graph`] is the waist: a scan of the running program (`live`) and the reader of graph files ([`read`]) make one, and
-//! [`Findings`] and every output (`dot`, `page`, `text`, `json`) take one.
+//! [`Graph`] is the common type: a scan of the running program (`live`) and the reader of graph files ([`read`]) produce one, and
+//! [`Findings`] and every output (`dot`, `page`, `text`, `json`) consume one.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod dot;
 pub mod findings;

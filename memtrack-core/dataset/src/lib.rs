@@ -2,7 +2,7 @@
 //! (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. The repository's
 //! docs/PARQUET.md describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes the events alone; [`ranks`]
+//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes only the events; [`ranks`]
 //! and [`check`] are for readers.
 
 mod allocations;
@@ -43,11 +43,11 @@ pub struct Written {
     pub folder: PathBuf,
     /// Whether it replaced what was there.
     pub replaced: bool,
-    /// Bytes of its files.
+    /// The total size of its files in bytes.
     pub size_bytes: u64,
 }
 
-/// How [`write_rank`] writes. By default without events, and replacing only what was made of the same file.
+/// How [`write_rank`] writes. By default without events, and replacing only a rank that was made from the same file.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
@@ -56,7 +56,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The default.
+    /// The default options.
     pub fn new() -> Self {
         Self::default()
     }
@@ -74,14 +74,14 @@ impl WriteOptions {
     }
 }
 
-/// Writes a rank of a job into the data set in folder `dataset`, which is made if it is missing: [`TABLES`], a file each, in
-/// the folder [`rank_folder`]. It appears as a whole and replaces all that was there.
+/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: [`TABLES`], a file each, in
+/// the folder [`rank_folder`]. It appears as a whole and replaces everything that was there.
 ///
-/// `snapshot` is [in order of time](Snapshot::order_by_time), and `digest` is its digest.
+/// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// When what is there [must stay](Present::refusal), also if another writer put it there meanwhile; when a file cannot be
-/// written or the folder cannot take its place. Then what was there is as it was.
+/// When what is there [must not be replaced](Present::refusal), even if another writer put it there meanwhile; when a file cannot
+/// be written or the folder cannot be put in place. What was there then remains unchanged.
 pub fn write_rank(
     dataset: &Path,
     job: &str,
@@ -116,10 +116,10 @@ pub fn write_rank(
     Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }
 
-/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks have numbers in it and no tables; `line`
-/// says of each, once, where in one's own code it is.
+/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without their tables;
+/// `line` is called once for each and returns where in the user's own code it is.
 ///
-/// `snapshot` is [in order of time](Snapshot::order_by_time).
+/// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///
 /// # Errors
 /// When the output cannot be written.

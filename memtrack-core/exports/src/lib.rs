@@ -1,7 +1,7 @@
-//! A snapshot for other tools: profiles, flame graphs and tables that they open. What is written here is not read back;
-//! formats that memtrack reads too are in `memtrack-formats`. `registry` has a row for each export, and names both kinds.
+//! A snapshot for other tools: profiles, flame graphs and tables that they open. These formats are not read back;
+//! formats that memtrack also reads are in `memtrack-formats`. `registry` has a row for each export, and names both kinds.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 mod blocks;
 mod collapsed;

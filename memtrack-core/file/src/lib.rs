@@ -4,7 +4,7 @@
 //! A file is a 16-byte header and then self-checking chunks; the repository's docs/FORMAT.md describes every byte. The
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod binary_id;
 mod chunk;

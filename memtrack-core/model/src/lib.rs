@@ -1,7 +1,7 @@
-//! The model of memtrack: the recorder and every reader make a [`Snapshot`], every report and every writer takes one.
-//! It knows nothing about files, symbols or the machine.
+//! memtrack's data model: the recorder and every reader produce a [`Snapshot`]; every report and every writer consumes one.
+//! It is independent of files, symbols and the machine.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 #[cfg(feature = "serde")]
 pub mod answer;

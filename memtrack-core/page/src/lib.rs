@@ -84,7 +84,7 @@ impl Page {
         device::page_of(snapshot, name)
     }
 
-    /// Whether the snapshot says of some block what it is for, as PyTorch's memory profiles do.
+    /// Whether the snapshot says what at least one block is for, as PyTorch's memory profiles do.
     pub fn has_categories(&self) -> bool {
         self.head.devices.iter().any(|device| !device.categories.is_empty())
     }
@@ -96,7 +96,7 @@ impl Page {
         self
     }
 
-    /// The same, at first without blocks that are freed again in the trace, as PyTorch's `trace_plot --filter_freed`.
+    /// The same, initially without blocks that are freed again in the trace, as in PyTorch's `trace_plot --filter_freed`.
     #[must_use]
     pub fn without_freed(mut self) -> Self {
         self.head.kept = true;

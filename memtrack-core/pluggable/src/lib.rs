@@ -21,11 +21,11 @@
 //! torch.cuda.memory.change_current_allocator(allocator)  # before any CUDA memory is used
 //! ```
 //!
-//! PyTorch has no statistics and no snapshots of such an allocator; `memtrack_memory_stats`,
-//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` have (`report`).
+//! PyTorch provides no statistics and no snapshots for such an allocator; `memtrack_memory_stats`,
+//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` do (`report`).
 //!
-//! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface has no room for errors: where PyTorch's own
-//! allocator would raise, the text goes to standard error and the answer is null.
+//! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors: where PyTorch's own
+//! allocator would raise one, the message goes to standard error and the result is null.
 #![allow(unsafe_code)]
 
 mod report;
@@ -46,7 +46,7 @@ type Allocator = CachingAllocator<CudaMemory>;
 pub struct MempoolId {
     /// Set for graphs.
     pub first: u64,
-    /// Set for pools that a program makes.
+    /// Set for pools that a program creates.
     pub second: u64,
 }
 
@@ -54,7 +54,7 @@ fn tell(what: &str, error: &dyn Display) {
     memtrack_core::__say_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
-/// The allocator of all devices, made at the first call; none where that failed, which was told once.
+/// The allocator of all devices, created at the first call; `None` if that failed, which is reported once.
 fn allocator() -> Option<&'static Allocator> {
     static ALLOCATOR: OnceLock<Option<Allocator>> = OnceLock::new();
     let make = || {
@@ -66,7 +66,7 @@ fn allocator() -> Option<&'static Allocator> {
     ALLOCATOR.get_or_init(make).as_ref()
 }
 
-/// PyTorch's devices are not negative; what is, is none of ours.
+/// PyTorch's device numbers are not negative; a negative one is not ours.
 fn device(ordinal: c_int) -> DeviceId {
     DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
 }
@@ -75,12 +75,12 @@ fn stream(handle: *mut c_void) -> StreamId {
     StreamId(handle as u64)
 }
 
-/// Does something with the allocator and tells what it refuses.
+/// Does something with the allocator and reports what it refuses.
 fn with<T, E: Display>(what: &str, act: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
     act(allocator()?).map_err(|error| tell(what, &error)).ok()
 }
 
-/// PyTorch's `alloc_fn`: memory for work on a stream; null for 0 bytes, and where there is not enough.
+/// PyTorch's `alloc_fn`: memory for work on a stream; null for 0 bytes, and if there is not enough.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_malloc(size: isize, on: c_int, queue: *mut c_void) -> *mut c_void {
     // A negative size is one beyond what any device has, as PyTorch's unsigned sizes make of it.
@@ -89,7 +89,7 @@ pub extern "C" fn memtrack_malloc(size: isize, on: c_int, queue: *mut c_void) ->
     with("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }
 
-/// PyTorch's `free_fn`. Only the address counts; the rest is known.
+/// PyTorch's `free_fn`. Only the address is used; the rest is known.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_free(memory: *mut c_void, _size: isize, _device: c_int, _stream: *mut c_void) {
     let _ = with("free", |allocator| allocator.caching_allocator_delete(memory as u64));
@@ -118,7 +118,7 @@ pub extern "C" fn memtrack_memory_fraction(fraction: f64, on: c_int) {
     });
 }
 
-/// PyTorch's `base_alloc_fn`: the segment that memory lies in, and its size; null where it is not ours.
+/// PyTorch's `base_alloc_fn`: the segment that contains an address, and its size; null if it is not ours.
 ///
 /// # Safety
 /// `size` must be null or point to a `size_t`.
@@ -144,8 +144,8 @@ pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void
 /// PyTorch's `begin_allocate_to_pool` function: the calling thread's requests go to a private pool, by the rules of graph
 /// captures.
 ///
-/// PyTorch passes which streams it means as a C++ function object, whose inside is the C++ library's own: it is left
-/// alone, and all requests of the thread count.
+/// PyTorch selects the streams with a C++ function object, whose layout is private to the C++ library: it is not
+/// used, and all requests of the thread count.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_begin_allocate_to_pool(on: c_int, pool: MempoolId, _filter: *const c_void) {
     let here = thread::current().id();

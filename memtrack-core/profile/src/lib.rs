@@ -1,9 +1,9 @@
 //! What device memory is for, over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
 //!
-//! An operator trace says which operators ran on which tensors and what they allocated. The analysis gives each version of
+//! An operator trace records which operators ran on which tensors and what they allocated. The analysis gives each version of
 //! each tensor a [`Category`].
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 #[cfg(feature = "all")]
 pub mod advice;

@@ -1,7 +1,7 @@
-//! The recorder: who is running ([`scope`]), what the host's heap does ([`host`]), stacks ([`stack`]), and the ring and
+//! The recorder: what is running ([`scope`]), the host's heap ([`host`]), stacks ([`stack`]), and the ring and
 //! tables that events go to ([`recorder`]). One package, because the path of an event depends on inlining.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod accounts;
 #[cfg(feature = "bench-internals")]

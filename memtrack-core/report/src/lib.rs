@@ -1,8 +1,8 @@
-//! Reports about snapshots: those of PyTorch's `_memory_viz.py`, in its words ([`viz`]), memtrack's own ([`analysis`]),
-//! and the series of operators that its `MemoryTracker` keeps ([`tracker`]).
+//! Reports about snapshots: those of PyTorch's `_memory_viz.py`, in the same wording ([`viz`]), memtrack's own ([`analysis`]),
+//! and the series of operators that PyTorch's `MemoryTracker` keeps ([`tracker`]).
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
-// What else only reports use that are not there.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+// Without `all`, some helpers are used only by reports that are not compiled.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 
 pub mod analysis;

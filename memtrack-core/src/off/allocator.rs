@@ -1,9 +1,9 @@
-//! The allocator that reports to nobody.
+//! The allocator that reports nothing.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// A global allocator that leaves the work to another; without the recorder it does nothing else.
+/// A global allocator that forwards to another; without the recorder it does nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackingAllocator<A = System> {
     inner: A,
@@ -55,7 +55,7 @@ pub fn own_bytes() -> i64 {
     0
 }
 
-/// How much of it is on the program's heap, for tests: nothing without the recorder.
+/// How much of that is on the program's heap, for tests: nothing without the recorder.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     0

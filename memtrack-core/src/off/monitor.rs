@@ -39,7 +39,7 @@ pub fn dump_snapshot(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws what each segment holds now; without the recorder nothing is written.
+/// Draws what each segment currently holds; without the recorder nothing is written.
 ///
 /// # Errors
 /// None.
@@ -48,7 +48,7 @@ pub fn save_segment_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws what the segments of each stream hold now; without the recorder nothing is written.
+/// Draws what the segments of each stream currently hold; without the recorder nothing is written.
 ///
 /// # Errors
 /// None.
@@ -57,7 +57,7 @@ pub fn save_memory_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Who holds the memory now; without the recorder nobody knows.
+/// Who holds the memory now; `None` without the recorder.
 #[cfg(feature = "report")]
 pub fn who_holds(
     _device: Option<memtrack_model::event::DeviceId>,

@@ -9,7 +9,7 @@ pub const fn is_recorded() -> bool {
     false
 }
 
-/// An operator that is running; without the recorder nothing is known about it.
+/// An operator that is running; without the recorder it holds nothing.
 #[derive(Debug)]
 #[must_use = "the operator ends when this is dropped: bind it to a name"]
 pub struct Operator {

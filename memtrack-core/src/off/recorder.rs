@@ -1,4 +1,4 @@
-//! Reports that nobody takes.
+//! Reports of allocators in a build without the recorder.
 
 pub use super::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
@@ -9,11 +9,11 @@ use memtrack_model::event::{DeviceId, StreamId};
 #[inline(always)]
 pub fn record_alloc(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// A block is given back; without the recorder nothing is recorded.
+/// A block is freed; without the recorder nothing is recorded.
 #[inline(always)]
 pub fn record_free(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// A block is given back, and other streams may still use it; without the recorder nothing is recorded.
+/// The free of a block is requested, and other streams may still use it; without the recorder nothing is recorded.
 #[inline(always)]
 pub fn record_free_requested(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 

@@ -1,5 +1,5 @@
-//! The scopes of a build without the recorder: the same names, with no effect. Guards have no size and no drop, sites
-//! are empty, and futures are the futures that they wrap, so that the compiler removes them all.
+//! The scopes of a build without the recorder: the same names, with no effect. Guards are zero-sized and have no drop, sites
+//! are empty, and futures are just the futures that they wrap, so that the compiler removes them all.
 
 pub use memtrack_model::Place;
 use memtrack_model::event::ScopeId;
@@ -19,11 +19,11 @@ pub struct Guard {
     not_send: PhantomData<*const ()>,
 }
 
-/// A scope that can be carried to another thread or task; without the recorder there is none.
+/// A scope that can be carried to another thread or task; empty without the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeHandle;
 
-/// One annotated function; without the recorder nothing is known about it. For `__private`.
+/// One annotated function; empty without the recorder. For `__private`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Site;

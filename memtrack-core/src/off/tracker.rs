@@ -1,4 +1,4 @@
-//! The tracker that sees nothing run; what was saved it loads and shows as any other.
+//! The tracker of a build without the recorder: it records nothing, but loads and shows saved data like any other.
 
 use crate::tracker::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;

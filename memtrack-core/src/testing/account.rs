@@ -1,4 +1,4 @@
-//! One test that runs: its account, from its beginning to what is said of it.
+//! A running test: its account, from its beginning to the verdict.
 
 use super::verdict::{Judge, Over};
 use memtrack_recorder::accounts::{self, Account, Books};
@@ -7,11 +7,11 @@ use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test may wait for threads that are ending to give their memory back, before that is a leak. Only a test that
+/// How long a test may wait for threads that are ending to free their memory, before that counts as a leak. Only a test that
 /// would fail waits.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Said where the heap's allocations are not seen.
+/// The message where the heap's allocations are not seen.
 pub(super) const NO_ALLOCATOR: &str =
     "the host's heap is limited, and memtrack does not see it. Add to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
@@ -19,7 +19,7 @@ pub(super) const NO_ALLOCATOR: &str =
     static ALLOCATOR: memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();
 or, if only devices are meant, limit only them: devices(…)";
 
-/// A test that runs.
+/// A running test.
 pub(super) struct Tested {
     name: String,
     account: Account,
@@ -27,7 +27,7 @@ pub(super) struct Tested {
 
 impl Tested {
     /// # Panics
-    /// When it cannot be watched, or the heap is not seen that `needs_the_heap`.
+    /// When the test cannot be watched, or it `needs_the_heap` and the heap is not seen.
     #[track_caller]
     pub(super) fn begin(name: impl FnOnce() -> String, needs_the_heap: bool) -> Self {
         let name = {
@@ -49,7 +49,7 @@ impl Tested {
         self.account.scope()
     }
 
-    /// Ends it, whose books are to be looked at and not judged.
+    /// Ends it, to read its accounts without judging them.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
         let sees_the_heap = accounts::sees_the_heap();
@@ -60,7 +60,7 @@ impl Tested {
         (books, sees_the_heap)
     }
 
-    /// Ends it; what it did too much of.
+    /// Ends it; returns which limits it exceeded.
     pub(super) fn judge(self, judge: &Judge<'_>) -> Option<Over> {
         let Self { name, account } = self;
         account.end();

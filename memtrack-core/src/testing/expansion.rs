@@ -1,4 +1,4 @@
-//! What `#[limits]` calls. Not API: it changes without notice.
+//! What `#[limits]` calls. Not a public API: it changes without notice.
 
 use super::Limits;
 
@@ -13,13 +13,13 @@ pub fn run_test<R>(
     limits.run_as(without_crate(name), test, failed)
 }
 
-/// Runs the body of one that should panic.
+/// Runs the body of a test that should panic.
 #[track_caller]
 pub fn run_test_panicking(limits: Limits, name: &str, test: impl FnOnce()) {
     limits.run_panicking(without_crate(name), test);
 }
 
-/// Runs an async one's body.
+/// Runs the body of an async test.
 pub async fn run_test_async<R>(
     limits: Limits,
     name: &str,
@@ -29,7 +29,7 @@ pub async fn run_test_async<R>(
     limits.run_async_as(without_crate(name), test, failed).await
 }
 
-/// Runs the body of an async one that should panic.
+/// Runs the body of an async test that should panic.
 pub async fn run_test_async_panicking(limits: Limits, name: &str, test: impl Future<Output = ()>) {
     limits.run_async_panicking(without_crate(name), test).await;
 }
@@ -44,7 +44,7 @@ fn without_crate(path: &str) -> &str {
 #[derive(Debug)]
 pub struct Outcome<'a, R>(pub &'a R);
 
-/// Of a `Result`.
+/// For a `Result`.
 pub trait OfResult {
     /// Whether it is an error.
     fn failed(&self) -> bool;
@@ -56,9 +56,9 @@ impl<T, E> OfResult for Outcome<'_, Result<T, E>> {
     }
 }
 
-/// Of anything else.
+/// For all other types.
 pub trait OfOthers {
-    /// Says no.
+    /// Always false.
     fn failed(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What a test may use, and the test that is held to it.
+//! The limits of a test, and running a test under them.
 
 use super::account::Tested;
 use super::verdict::{Judge, Over};
@@ -43,8 +43,8 @@ impl OfDevice {
 /// assert_eq!(sum, 332_833_500);
 /// ```
 ///
-/// A limit holds for the host's heap and for each device by itself: with `peak(1 << 30)`, the heap may hold a gibibyte and
-/// so may each GPU. [`host`](Self::host) and [`devices`](Self::devices) set others for one of the two.
+/// A limit applies to the host's heap and to each device separately: with `peak(1 << 30)`, the heap may hold a gibibyte and
+/// so may each GPU. [`host`](Self::host) and [`devices`](Self::devices) set other limits for one of the two.
 #[derive(Clone, Debug, Default)]
 #[must_use = "limits hold for what is run with them: `run`, `run_async`"]
 pub struct Limits {
@@ -55,51 +55,51 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// None so far.
+    /// No limits yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At most so many bytes may be live at once.
+    /// At most this many bytes may be live at once.
     pub fn peak(mut self, bytes: u64) -> Self {
         self.all.peak_bytes = Some(bytes);
         self
     }
 
-    /// At most so many bytes may be left when the test ends: what it allocated and nobody has given back. What the test
-    /// returns is still there, and counts.
+    /// At most this many bytes may be left when the test ends: what it allocated and nothing has freed. What the test
+    /// returns is still live, and counts.
     ///
-    /// Left out is what lives until the program or the thread ends: what a [`LazyLock`](std::sync::LazyLock), a
-    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local makes when it is first used.
+    /// Memory that lives until the program or the thread ends is not counted: what a [`LazyLock`](std::sync::LazyLock), a
+    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local allocates when it is first used.
     pub fn leaks(mut self, bytes: u64) -> Self {
         self.all.leaked_bytes = Some(bytes);
         self
     }
 
-    /// At most so many blocks may be allocated. A `realloc` counts as one.
+    /// At most this many blocks may be allocated. A `realloc` counts as one.
     pub fn count(mut self, blocks: u64) -> Self {
         self.all.count = Some(blocks);
         self
     }
 
-    /// On the host's heap, these limits hold instead, as far as they say something.
+    /// For the host's heap, these limits apply instead, as far as they are set.
     pub fn host(mut self, limits: Self) -> Self {
         self.host = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// On every device, and in memory that the driver has pinned, these limits hold instead, as far as they say
-    /// something.
+    /// For every device, and for memory that the driver has pinned, these limits apply instead, as far as they are
+    /// set.
     pub fn devices(mut self, limits: Self) -> Self {
         self.devices = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// What is allocated under a function or a file that matches `glob` is no leak; for caches that are filled on purpose.
-    /// A glob is compared as in the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count stay as they
-    /// are. It needs the feature `report`.
+    /// What is allocated under a function or a file that matches `glob` does not count as a leak; for caches that are filled on
+    /// purpose. A glob is matched as in the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count are not
+    /// affected. It needs the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());
         self
@@ -107,12 +107,12 @@ impl Limits {
 
     /// Runs `test` and holds it to the limits; returns what it returns.
     ///
-    /// What counts is what is allocated on this thread meanwhile, and on threads and in tasks that enter
-    /// [`scope::current`](crate::scope::current) of it.
+    /// What is allocated meanwhile on this thread counts, and on threads and in tasks that enter its
+    /// [`scope::current`](crate::scope::current).
     ///
     /// # Panics
     /// When a limit is exceeded; the message says who held the memory. When the host's heap is limited and the program
-    /// has no [`TrackingAllocator`](crate::TrackingAllocator). When `test` does: then the limits are not looked at.
+    /// has no [`TrackingAllocator`](crate::TrackingAllocator). When `test` panics: then the limits are not checked.
     #[track_caller]
     pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
         let place = Location::caller();
@@ -127,7 +127,7 @@ impl Limits {
 
     /// Runs `test`, on whatever threads it is polled, and holds it to the limits; returns what it returns.
     ///
-    /// Tasks that it spawns count where their futures are wrapped: `scope::current().future(…)`.
+    /// Tasks that it spawns count if their futures are wrapped: `scope::current().future(…)`.
     ///
     /// # Panics
     /// As for [`run`](Self::run).
@@ -142,7 +142,7 @@ impl Limits {
         }
     }
 
-    /// A test function of that name; one that has `failed` is not held to its limits.
+    /// Runs a test function of that name; one that has `failed` is not held to its limits.
     #[track_caller]
     pub(crate) fn run_as<R>(
         self,
@@ -161,7 +161,7 @@ impl Limits {
         value
     }
 
-    /// The same for an async one.
+    /// The same for an async test.
     pub(crate) async fn run_async_as<R>(
         self,
         name: &str,
@@ -176,7 +176,7 @@ impl Limits {
         value
     }
 
-    /// A test that should panic. If it does and has exceeded a limit, it is made to fail by not panicking.
+    /// Runs a test that should panic. If it panics and has exceeded a limit, it is made to fail by not panicking.
     #[track_caller]
     pub(crate) fn run_panicking(self, name: &str, test: impl FnOnce()) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
@@ -188,7 +188,7 @@ impl Limits {
         failure.fail_or_panic(result.err());
     }
 
-    /// The same for an async one.
+    /// The same for an async test.
     pub(crate) async fn run_async_panicking(self, name: &str, test: impl Future<Output = ()>) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
         let mut test = Box::pin(tested.scope().future(test));
@@ -209,7 +209,7 @@ impl Limits {
         Failure(tested.judge(&Judge { limits: self }))
     }
 
-    /// What holds for a device.
+    /// The limits that apply to a device.
     pub(super) fn of(&self, device: DeviceId) -> OfDevice {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
@@ -219,7 +219,7 @@ impl Limits {
     }
 }
 
-/// What a test that has exceeded its limits says, if it has.
+/// The message of a test that has exceeded its limits, if it has.
 struct Failure(Option<Over>);
 
 impl Failure {
@@ -230,8 +230,8 @@ impl Failure {
         }
     }
 
-    /// Of a test that should have panicked: goes on with its panic, unless a limit was exceeded. Then it returns, and
-    /// libtest says that the test did not panic, below what is said here.
+    /// For a test that should have panicked: continues its panic, unless a limit was exceeded. In that case it returns, and
+    /// libtest reports that the test did not panic, below the message printed here.
     fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
         match (self.0, panic) {
             (Some(over), Some(_)) => {
@@ -244,7 +244,7 @@ impl Failure {
     }
 }
 
-/// What to call the running test: the thread's name where libtest has named it, and the place.
+/// The name of the running test: the thread's name if libtest has named it, and the place.
 fn name_here(place: &Location<'_>) -> String {
     let thread = thread::current();
     match thread.name() {

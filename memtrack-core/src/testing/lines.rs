@@ -1,4 +1,4 @@
-//! Stacks in words: the line of one's own that each is about, and the functions between it and the test.
+//! Stacks in words: the line of the user's own code in each, and the functions between it and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
@@ -8,7 +8,7 @@ pub(super) use named::Names;
 #[cfg(not(feature = "report"))]
 pub(super) use unnamed::Names;
 
-/// Functions of a stack that are shown at most.
+/// How many functions of a stack are shown at most.
 #[cfg(feature = "report")]
 const MOST_FRAMES: usize = 6;
 
@@ -57,7 +57,7 @@ mod named {
     use std::collections::HashMap;
     use std::rc::Rc;
 
-    /// Functions that make something once, which stays until the program ends, or the thread.
+    /// Functions that create something once, which stays until the program or the thread ends.
     const MAKES_ONCE: [&str; 10] = [
         "std::sync::lazy_lock::",
         "std::sync::once_lock::",
@@ -70,10 +70,10 @@ mod named {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// Of these, cells that any value may have as a field, beside those in statics: what one line puts into several of them
-    /// is a leak like any other.
+    /// Those of them that are cells which any value may have as a field, not only statics: what one line puts into several
+    /// of them is a leak like any other.
     const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
-    /// What is in `once_cell` and is hardly a field.
+    /// What is in `once_cell` and is hardly ever a field.
     const LAZY: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
     /// The names of stacks.
     pub(in crate::testing) struct Names {
@@ -97,7 +97,7 @@ mod named {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// The line of one's own that a stack is about, alone and with what it called.
+        /// The line of the user's own code in a stack, alone and with what it called.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let none = "no stack was kept: there are too many different ones".to_owned();
@@ -108,8 +108,8 @@ mod named {
             (owned.line(), owned.to_string())
         }
 
-        /// The functions of one's own between it and the test, innermost first; where there are none, all that say
-        /// something.
+        /// The user's own functions between it and the test, innermost first; if there are none, all informative
+        /// ones.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);
             // What the program's allocator does, memtrack's among it, is nobody's line.
@@ -126,8 +126,8 @@ mod named {
             shown.into_iter().take(MOST_FRAMES).chain(tail).collect()
         }
 
-        /// Whether `blocks` that a stack allocated are no leak though they stay: they were made once for all, or match one
-        /// of these globs.
+        /// Whether `blocks` that a stack allocated are no leak although they stay: they were created once for all, or match
+        /// one of these globs.
         pub(in crate::testing) fn is_no_leak(
             &mut self,
             stack: StackId,
@@ -179,7 +179,7 @@ mod unnamed {
             accounts::addresses(stack).iter().map(|address| format!("{address:#x}")).collect()
         }
 
-        /// Nobody can tell without names.
+        /// Unknown without names.
         pub(in crate::testing) fn is_no_leak(&mut self, _: StackId, _: u64, _: &[String]) -> bool {
             false
         }

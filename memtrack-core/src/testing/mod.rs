@@ -43,8 +43,8 @@
 //! assert!(used.host().peak_bytes >= 1 << 20);
 //! ```
 //!
-//! `scope.future(task)` does the same around each poll of a task. What threads outside all tests' scopes allocate is in no
-//! test's numbers; a failing test says how much that was, and on which threads.
+//! `scope.future(task)` does the same around each poll of a task. What threads outside all tests' scopes allocate does not count
+//! for any test; a failing test says how much that was, and on which threads.
 //!
 //! The repository's docs/TESTING.md has the details: what a leak is, devices, async tests, tests that should
 //! panic, and what it costs.

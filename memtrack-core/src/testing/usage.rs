@@ -1,4 +1,4 @@
-//! What a piece of a program used, for tests that compare it with something of their own.
+//! What a part of a program used, for tests that do their own comparisons.
 
 use super::account::{NO_ALLOCATOR, Tested};
 use memtrack_model::event::DeviceId;
@@ -12,15 +12,15 @@ use std::panic::Location;
 pub struct DeviceUsage {
     /// The most bytes that were live at once.
     pub peak_bytes: u64,
-    /// In how many blocks they were.
+    /// How many blocks they were in.
     pub peak_blocks: u64,
-    /// Bytes that were allocated in all.
+    /// Total bytes that were allocated.
     pub allocated_bytes: u64,
-    /// Blocks that were allocated in all; a `realloc` counts as one.
+    /// Total blocks that were allocated; a `realloc` counts as one.
     pub count: u64,
-    /// Bytes that nobody had given back at the end, what statics made at their first use included.
+    /// Bytes that had not been freed at the end, including what statics allocated at their first use.
     pub left_bytes: u64,
-    /// In how many blocks they were.
+    /// How many blocks they were in.
     pub left_blocks: u64,
 }
 
@@ -42,7 +42,7 @@ impl Usage {
         self.device(DeviceId::HOST)
     }
 
-    /// On a device that reports to [`recorder`](crate::recorder); all zero where nothing was allocated on it.
+    /// On a device that reports to [`recorder`](crate::recorder); all zero if nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> DeviceUsage {
         self.devices
             .iter()
@@ -84,7 +84,7 @@ impl Drop for Usage {
 /// ```
 ///
 /// # Panics
-/// When `work` does, or 1,024 tests are watched already.
+/// When `work` panics, or 1,024 tests are already being watched.
 #[track_caller]
 pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
     let place = Location::caller();

@@ -1,4 +1,4 @@
-//! Whether a test has used too much, and what is said then.
+//! Whether a test has used too much, and the message if it has.
 
 use super::limits::Limits;
 use super::lines::{self, Line, Names};
@@ -8,7 +8,7 @@ use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Others};
 use std::fmt;
 use std::fmt::Write as _;
 
-/// Lines of code that are named at most, and of how many the stack is shown.
+/// How many lines of code are named at most, and for how many of them the stack is shown.
 const MOST_LINES: usize = 8;
 const MOST_STACKS: usize = 3;
 
@@ -28,14 +28,14 @@ impl fmt::Display for Over {
 }
 
 impl Judge<'_> {
-    /// Whether more is left than may be, as far as that can be said before stacks are named.
+    /// Whether more is left than allowed, as far as that can be determined before stacks are named.
     pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
         let too_much =
             |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
         left.iter().any(too_much)
     }
 
-    /// What the test has exceeded; the books are closed.
+    /// What the test has exceeded; its accounts are closed.
     pub(super) fn judge(&self, name: &str, books: &Books, others: &[Others]) -> Option<Over> {
         let all = books.devices();
         let any = all.iter().any(|(device, books)| {
@@ -168,7 +168,7 @@ fn say(text: &mut String, lines: &[Line], by_count: bool) {
     }
 }
 
-/// What is in no test.
+/// What belongs to no test.
 fn of_others(others: &[Others]) -> String {
     const MOST: usize = 3;
     if others.is_empty() {

@@ -1,5 +1,5 @@
-//! The tracker while a program runs: after every operator it reads the counters of one device, and at the root module's
-//! ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
+//! The tracker while a program runs: after every operator it reads the counters of one device, and where the root module
+//! begins and ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
 
 use super::run::{Observer, Run, State, TRACKERS};
 use super::{Mark, StatsError, Summary, TrackerStats};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ends, and the markers of all iterations are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does).
 /// Values are in MiB. For the host heap, allocated and active are both the bytes handed out since monitoring began
 /// minus those given back (below zero when older memory was freed), and reserved is the resident set of the process, at
-/// most some 2.4 ms old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
+/// most about 2.4 ms old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
 /// frameworks nothing inside it can be annotated. A long run keeps the newest operators ([`Options::tracker_entries`]),
 /// and of older ones what [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's
 /// hooks would not run.
@@ -40,10 +40,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 #[derive(Debug)]
 pub struct MemoryTracker {
-    /// There until it is dropped.
+    /// Present until the tracker is dropped.
     run: Option<Arc<Run>>,
     running: bool,
-    /// Whether the data came from a file, which is printed as PyTorch prints it.
+    /// Whether the data came from a file; it is then printed as PyTorch prints it.
     loaded: bool,
 }
 
@@ -74,7 +74,7 @@ impl MemoryTracker {
         self.run.as_ref().expect("it is taken when the tracker is dropped")
     }
 
-    /// What stops the session that the child of a fork goes on with; anywhere else a tracker that does not run.
+    /// A tracker that stops the session which a forked child continues; in any other process, one that is not running.
     pub(crate) fn inherited() -> Self {
         let mut tracker = Self::new();
         tracker.running = generation() > 0;
@@ -82,14 +82,14 @@ impl MemoryTracker {
     }
 
     /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
-    /// tracker that is already running changes nothing but is reported on stderr (PyTorch: an assertion error).
+    /// tracker that is already running has no effect and is reported on stderr (PyTorch: an assertion error).
     pub fn start_monitor(&mut self) {
         let started = self.start_monitor_with(&Options::default());
         debug_assert!(started.is_ok(), "without a file nothing can fail");
     }
 
-    /// Like [`Self::start_monitor`]. The options only apply when nothing else is monitoring: those of the first monitor
-    /// hold.
+    /// Like [`Self::start_monitor`]. The options only apply when nothing else is monitoring: otherwise those of the first
+    /// monitor remain in effect.
     ///
     /// # Errors
     /// When the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known
@@ -123,7 +123,7 @@ impl MemoryTracker {
         }
     }
 
-    /// Ends recording and hands out what the session recorded; `None` when the tracker does not run.
+    /// Ends recording and returns what the session recorded; `None` when the tracker is not running.
     pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
@@ -151,7 +151,7 @@ impl MemoryTracker {
     /// `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced. Returns the paths written.
     ///
     /// # Errors
-    /// When the suffix is neither, there are no records, or a file cannot be written.
+    /// When the suffix is neither of these, there are no records, or a file cannot be written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,

@@ -1,4 +1,4 @@
-//! What a tracker says of iterations.
+//! The markers of a tracker's iterations.
 
 /// A marker of one iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]

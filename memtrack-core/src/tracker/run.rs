@@ -1,6 +1,6 @@
-//! One tracker's run: what the scopes drive. Operators that end and the root module's ends come in here from every
-//! thread and are recorded for each tracker that runs; [`MemoryTracker`](super::MemoryTracker) holds a run and reads
-//! it.
+//! One tracker's run, driven by the scopes. The ends of operators, and the beginnings and ends of the root module, arrive here
+//! from every thread and are recorded for each running tracker; [`MemoryTracker`](super::MemoryTracker) holds a run and
+//! reads it.
 
 use super::series::{Levels, Series, mib};
 use super::{Mark, TrackerStats};
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Markers that are kept, the newest: 2 MiB of them.
+/// How many markers are kept, the newest ones: 2 MiB.
 const MARKS: usize = 1 << 16;
 
 /// The data of a tracker, shared with the observer while it runs.
@@ -106,7 +106,7 @@ impl Run {
 }
 
 impl State {
-    /// Nothing recorded yet; values count from the sums `zero`, and `keep` operators are kept at least.
+    /// Nothing recorded yet; values count from the sums `zero`, and at least `keep` operators are kept.
     pub(super) fn since(zero: Vec<Sums>, keep: u64) -> Self {
         Self {
             device: None,
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// What was recorded, or loaded, as it is: names are put together when nobody waits for it.
+    /// A copy of what was recorded or loaded; names are assembled later, when no thread waits for the run.
     pub(super) fn copy(&self) -> Recorded {
         Recorded { loaded: self.loaded.clone(), series: self.series.clone(), markers: self.markers.clone() }
     }
@@ -176,7 +176,7 @@ impl Recorded {
 /// The trackers that run.
 pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
 
-/// Hears from all scopes, for all trackers.
+/// Observes all scopes, for all trackers.
 pub(super) struct Observer;
 
 impl Observer {

@@ -1,6 +1,6 @@
-//! What a running tracker keeps: a record of 40 bytes per operator, the newest of them, and of older ones what a summary
-//! needs. Names are put together when somebody reads them, not when an operator ends. Memory stays within the records that
-//! are kept and one chunk more, however long the program runs.
+//! What a running tracker keeps: a record of 40 bytes for each of the newest operators, and of older ones what a summary
+//! needs. Names are assembled when they are read, not when an operator ends. Memory stays within the records that
+//! are kept plus one chunk, however long the program runs.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::own;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// Bytes in the tracker's unit.
 const MIB: f64 = 1_048_576.0;
-/// Records are taken and folded so many at a time.
+/// How many records are added and folded at a time.
 const CHUNK: usize = 4096;
-/// Of folded operators so many are known by name: those that grew most.
+/// How many folded operators are kept by name: those that grew most.
 const KNOWN: usize = 1000;
 
 /// What one operator left behind, in bytes.
@@ -39,17 +39,17 @@ pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
     /// What the chunks take.
     held: Held,
-    /// So many are kept at least.
+    /// At least this many are kept.
     keep: usize,
     folded: u64,
     /// Allocated after the last folded one, or before the first operator.
     before: i64,
     peaks: Levels,
-    /// The smallest on top, to be replaced.
+    /// A heap with the smallest on top, which is replaced first.
     grown: BinaryHeap<Reverse<Grown>>,
 }
 
-/// Bytes that are counted as memtrack's own for as long as it lives. A copy holds nothing: it is soon gone.
+/// Bytes that are counted as memtrack's own for as long as this lives. A copy counts nothing: it is short-lived.
 struct Held(usize);
 
 impl Held {
@@ -81,7 +81,7 @@ struct Grown {
 }
 
 impl Series {
-    /// An empty one that keeps `keep` records at least; `before` bytes were allocated before the first operator.
+    /// An empty series that keeps at least `keep` records; `before` bytes were allocated before the first operator.
     pub(super) fn new(keep: u64, before: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
@@ -96,12 +96,12 @@ impl Series {
         }
     }
 
-    /// Says what was allocated before the first operator, when that becomes known.
+    /// Sets what was allocated before the first operator, when that becomes known.
     pub(super) fn set_before(&mut self, bytes: i64) {
         self.before = bytes;
     }
 
-    /// Appends a record. Takes memory once in 4,096 times, and none once it is full.
+    /// Appends a record. Allocates once in 4,096 times, and never again once it is full.
     pub(super) fn push(&mut self, node: &'static ScopeNode, count: u64, levels: Levels) {
         let record = Record { node, count, levels };
         match self.chunks.back_mut() {
@@ -200,7 +200,7 @@ pub(super) fn mib(bytes: i64) -> f64 {
     bytes as f64 / MIB
 }
 
-/// Full names without their counts, each put together once.
+/// Full names without their counts, each assembled once.
 #[derive(Default)]
 struct Names(HashMap<u32, String>);
 

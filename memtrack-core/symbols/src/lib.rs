@@ -1,8 +1,8 @@
 //! From return addresses to functions and lines. A program records raw addresses and the list of its loaded binaries;
-//! whoever reads the recording, later or on another machine, names them with a [`Symbolizer`], which never uses a
+//! the reader of the recording, later or on another machine, names them with a [`Symbolizer`], which never uses a
 //! binary other than the recorded one ([`build_id`]).
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod build_id;
 mod locate;

@@ -1,7 +1,7 @@
 //! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): how high the peak was ([`peak`]) and what was live
-//! then ([`at_peak`]), who allocated it ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds
-//! at the end ([`held`], [`summary`]), whether that is too much ([`limits`]), and what leaks ([`leaks`]). They do not depend on where the
-//! snapshot came from.
+//! then ([`at_peak`]), what allocated it ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds
+//! at the end ([`held`], [`summary`]), whether that is too much ([`limits`]), and what leaks ([`leaks`]). They do not depend on
+//! where the snapshot came from.
 
 pub mod at_peak;
 pub mod attribution;
