@@ -202,7 +202,7 @@ impl Options {
     }
 
     /// How many live blocks are followed one by one, and a sixteenth of it more for each device besides the host. At least
-    /// 1,024. Each takes up to 170 bytes, so the default of 262,144 stays within 43 MiB; with [`exact`](Self::exact) and at
+    /// 1,024. Each takes up to 130 bytes, so the default of 262,144 stays within 33 MiB; with [`exact`](Self::exact) and at
     /// [fixed rates](Self::sample) there is no limit by default.
     ///
     /// With a [budget](Self::budget), small blocks of the heap are sampled from three quarters of it on, fewer and fewer. When
