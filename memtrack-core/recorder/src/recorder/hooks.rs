@@ -73,6 +73,9 @@ impl Hook {
             return None;
         }
         let hook = Self::enter_anyway(Registers::here());
+        if !hook.recorder.same_memory.is_here() {
+            return not_here();
+        }
         // Once more, now that a collector can see that this thread is active: after `stop` no event may begin.
         switch::is_on(switch::EVENTS).then_some(hook)
     }
@@ -85,6 +88,14 @@ impl Hook {
         let recorder = RECORDER.get();
         Self { inside: Inside { thread: mine, recorder, registers }, _thread: thread, _inside: inside }
     }
+}
+
+/// This is a copy of the process that no handler has told of: the tables are those of another, and so are the threads that
+/// may have held their locks. Nothing is recorded here.
+#[cold]
+fn not_here() -> Option<Hook> {
+    switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
+    None
 }
 
 impl Inside {
@@ -392,11 +403,6 @@ impl Inside {
         let before = full.as_ref().map_or(0, |full| full.capacity());
         let capacity = next_capacity(before, &self.recorder.being_filled);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        if !self.recorder.same_memory.is_here() {
-            // The stream, and everything else, is the parent's: nothing more is recorded here.
-            switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
-            return slot.chunk.store(fresh, Ordering::Release);
-        }
         self.recorder.live.tidy();
         self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
     }

@@ -9,7 +9,7 @@ use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::LiveBlock;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shards of a region of addresses: not one, so that threads that share a region do not all wait for each other.
 const SHARDS_OF_REGION_BITS: u32 = 2;
@@ -121,7 +121,7 @@ pub(crate) struct LiveTable {
     /// Of all shards: how many blocks would fill their memory, part of which stays empty.
     buckets: AtomicUsize,
     /// The slots of devices whose blocks had shards grow.
-    devices: AtomicU32,
+    devices: AtomicU64,
     /// How many blocks had no room.
     not_followed: AtomicU64,
 }
@@ -165,7 +165,7 @@ impl LiveTable {
             blocks,
             newest: (0..SHARDS).map(|_| Newest::default()).collect(),
             next_to_tidy: AtomicUsize::new(0),
-            devices: AtomicU32::new(0),
+            devices: AtomicU64::new(0),
             not_followed: AtomicU64::new(0),
         }
     }
@@ -216,7 +216,7 @@ impl LiveTable {
     /// Whether a block fits that a full shard does not have. If so, the shard is counted as one that has doubled.
     #[cold]
     fn has_room(&self, place: &mut Place<'_, Key, Live, ByRegion>, device: DeviceId) -> bool {
-        let slots = slot_of(device).map_or(0, |slot| 1 << slot);
+        let slots = slot_of(device).map_or(0, |slot| 1_u64 << slot);
         let slots = slots | self.devices.fetch_or(slots, Ordering::Relaxed);
         let more = u64::from(slots.count_ones()).saturating_sub(1);
         let most = most_buckets(settings::most_live_blocks(), more);

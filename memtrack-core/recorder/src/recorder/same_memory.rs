@@ -28,6 +28,7 @@ impl SameMemory {
     }
 
     /// Whether this is the process, or one that shares its memory.
+    #[inline(always)]
     pub(super) fn is_here(&self) -> bool {
         PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_EMPTIED.load(Ordering::Acquire)
     }
