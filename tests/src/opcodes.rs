@@ -62,7 +62,7 @@ const INSTRUCTIONS: &[(u8, &str, Operand)] = &[
     (0x91, "FROZENSET", Bytes(0)),
 ];
 
-/// What the viewer at pytorch.org/memory_viz knows (`../shared/spec/memory-viz.md`, §8).
+/// What the pickle reader of the viewer at pytorch.org/memory_viz (MemoryViz.js) knows.
 pub const KNOWN_TO_THE_VIEWER: &[&str] = &[
     "PROTO",
     "FRAME",
