@@ -43,7 +43,7 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 /// The reference data shared by all work on memtrack: `shared/` beside the workspace. Only tests that are ignored without
-/// it ask for it (see [`here`]).
+/// it ask for it (see [`requirements`]).
 ///
 /// # Panics
 /// When it is not there.
