@@ -44,7 +44,10 @@ class Told:
         self.end = totals("top", "--by", "stack", "--at", "end", "-n", "1")
         peaks = json.loads(run(memtrack, "peak", file, "-n", "1", "--json"))["devices"]
         self.events = {one["device"]["name"]: one["highest"]["event"] for one in peaks}
+        # Where sampling began after the peak, the peak is exact, and sums over all blocks are not.
+        ranked = json.loads(run(memtrack, "top", "--by", "stack", "-n", "0", file, "--json"))["devices"]
         self.estimated = {one["device"]["name"] for one in peaks if one["highest"]["estimated"]}
+        self.estimated |= {one["device"]["name"] for one in ranked if any(row["estimated"] for row in one["rows"])}
         self.devices = sorted(self.allocated.keys() | self.peak.keys())
 
 
