@@ -34,20 +34,22 @@ class Told:
     """What memtrack itself says of a file: (blocks, bytes) of each device."""
 
     def __init__(self, memtrack, file):
-        def totals(*verb):
+        def answers(*verb):
             devices = json.loads(run(memtrack, *verb, file, "--json"))["devices"]
-            sums = {one["device"]["name"]: one["totals"] for one in devices}
+            return {one["device"]["name"]: one for one in devices}
+
+        def totals(devices):
+            sums = {name: one["totals"] for name, one in devices.items()}
             return {name: (one["count"], one["requested_bytes"]) for name, one in sums.items() if one["count"]}
 
-        self.allocated = totals("top", "--by", "stack", "-n", "1")
-        self.peak = totals("peak", "-n", "1")
-        self.end = totals("top", "--by", "stack", "--at", "end", "-n", "1")
-        peaks = json.loads(run(memtrack, "peak", file, "-n", "1", "--json"))["devices"]
-        self.events = {one["device"]["name"]: one["highest"]["event"] for one in peaks}
+        ranked, peaks = answers("top", "--by", "stack", "-n", "0"), answers("peak", "-n", "1")
+        self.allocated = totals(ranked)
+        self.peak = totals(peaks)
+        self.end = totals(answers("top", "--by", "stack", "--at", "end", "-n", "1"))
+        self.events = {name: one["highest"]["event"] for name, one in peaks.items()}
         # Where sampling began after the peak, the peak is exact, and sums over all blocks are not.
-        ranked = json.loads(run(memtrack, "top", "--by", "stack", "-n", "0", file, "--json"))["devices"]
-        self.estimated = {one["device"]["name"] for one in peaks if one["highest"]["estimated"]}
-        self.estimated |= {one["device"]["name"] for one in ranked if any(row["estimated"] for row in one["rows"])}
+        self.estimated = {name for name, one in peaks.items() if one["highest"]["estimated"]}
+        self.estimated |= {name for name, one in ranked.items() if any(row["estimated"] for row in one["rows"])}
         self.devices = sorted(self.allocated.keys() | self.peak.keys())
 
 

@@ -258,13 +258,13 @@ def main():
             print(f"\r{workload[0]}: round {number + 1} of {arguments.rounds}", end="", file=sys.stderr, flush=True)
             for name, binary in binaries.items():
                 # Every second round backwards: what comes first is not always the same.
-                order = ["off", *arguments.modes][:: -1 if number % 2 else 1]
                 if arguments.pairs:
                     runs = {
                         mode: runner.run_beside_off(binary, workload, mode, number % 2) for mode in arguments.modes
                     }
                     runs["off"] = runner.run(binary, workload, "off")
                 else:
+                    order = ["off", *arguments.modes][:: -1 if number % 2 else 1]
                     runs = {mode: runner.run(binary, workload, mode) for mode in order}
                 if tool:
                     runs["heaptrack"] = runner.run_heaptrack(binary, workload, *tool)

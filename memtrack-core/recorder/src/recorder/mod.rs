@@ -168,7 +168,7 @@ impl Recorder {
     }
 
     /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
-    /// collector sees each event exactly once. Its stream is written when that is done.
+    /// collector sees each event exactly once. Where there is a stream, it has it written when that is done.
     fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
         let mut store = self.store();
         replace();

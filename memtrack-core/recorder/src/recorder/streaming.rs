@@ -58,7 +58,8 @@ impl Queue {
     }
 
     fn with_most(most: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(most + 1), most }
+        // For more than may wait: each thread adds its chunk before it waits, under the store's lock.
+        Self { waiting: VecDeque::with_capacity(MOST_WAITING + 1), most }
     }
 
     /// Takes a full chunk. Returns whether the thread must wait until something was written, because too many wait.
@@ -283,8 +284,8 @@ impl Recorder {
         most
     }
 
-    /// Takes the first that waits out of the queue; not before it was written, so that its thread knows. Only who holds the
-    /// stream's lock may.
+    /// Takes the first that waits out of the queue; not before it was written, so that what is in neither was. Only who holds
+    /// the stream's lock may.
     fn first_is_written(&self) {
         let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
         drop(done);
