@@ -12,10 +12,22 @@ struct Here {
     depth: Cell<u32>,
     /// The thread's state, for [`mine`](crate::recorder); null: it has none.
     state: Cell<*const ThreadState>,
+    /// The same while the depth is 0, and null otherwise: one look for the blocks that are only counted.
+    state_outside: Cell<*const ThreadState>,
 }
 
 thread_local! {
-    static HERE: Here = const { Here { depth: Cell::new(0), state: Cell::new(ptr::null()) } };
+    static HERE: Here = const {
+        Here { depth: Cell::new(0), state: Cell::new(ptr::null()), state_outside: Cell::new(ptr::null()) }
+    };
+}
+
+impl Here {
+    #[inline(always)]
+    fn set_depth(&self, depth: u32) {
+        self.depth.set(depth);
+        self.state_outside.set(if depth == 0 { self.state.get() } else { ptr::null() });
+    }
 }
 
 /// The calling thread's state; null where it has none.
@@ -27,12 +39,15 @@ pub(crate) fn state() -> *const ThreadState {
 /// The calling thread's state; null while it is inside memtrack, or has none.
 #[inline(always)]
 pub(crate) fn state_outside() -> *const ThreadState {
-    HERE.with(|here| if here.depth.get() == 0 { here.state.get() } else { ptr::null() })
+    HERE.with(|here| here.state_outside.get())
 }
 
 /// That is the calling thread's state from now on; null: it has none.
 pub(crate) fn set_state(state: *const ThreadState) {
-    HERE.with(|here| here.state.set(state));
+    HERE.with(|here| {
+        here.state.set(state);
+        here.set_depth(here.depth.get());
+    });
 }
 
 /// While it lives, the thread's allocations are memtrack's own.
@@ -44,7 +59,7 @@ pub struct ReentryGuard {
 
 #[inline(always)]
 fn deeper(by: i32) {
-    HERE.with(|here| here.depth.set(here.depth.get().wrapping_add_signed(by)));
+    HERE.with(|here| here.set_depth(here.depth.get().wrapping_add_signed(by)));
 }
 
 /// Marks the thread as being inside memtrack until the guard is dropped; nests.
@@ -59,10 +74,11 @@ pub fn outside<R>(act: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
-            HERE.with(|here| here.depth.set(self.0));
+            HERE.with(|here| here.set_depth(self.0));
         }
     }
-    let _back = Back(HERE.with(|here| here.depth.replace(0)));
+    let _back = Back(HERE.with(|here| here.depth.get()));
+    HERE.with(|here| here.set_depth(0));
     act()
 }
 

@@ -19,10 +19,16 @@ pub const ACCOUNTS: u32 = 32;
 
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 
+/// Those that are on.
+#[inline(always)]
+pub(crate) fn all() -> u32 {
+    SWITCHES.load(Ordering::Relaxed)
+}
+
 /// Whether any of `switches` is on.
 #[inline(always)]
 pub fn is_on(switches: u32) -> bool {
-    SWITCHES.load(Ordering::Relaxed) & switches != 0
+    all() & switches != 0
 }
 
 /// Turns `switches` on or off for all threads.

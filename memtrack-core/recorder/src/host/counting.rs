@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fen
 /// A thread's countdown to its next sample. Only the owner writes it, but for `forget`.
 #[derive(Debug, Default)]
 pub struct Counting {
-    /// Blocks below this size are small, so that they may be only counted; 0: the thread must look the settings up.
+    /// Blocks below this size are small, so that they may be only counted; 0: the thread must look the settings up. Never
+    /// another value while `followed` is null.
     small_below: AtomicU64,
     /// Bytes until the next block is picked.
     left: AtomicI64,
     /// What a block counts for beside its bytes.
     block_bytes: AtomicU64,
-    /// The counts of followed blocks; null: the thread must look for them.
+    /// The counts of followed blocks; null: the thread does not know them.
     followed: AtomicPtr<AtomicU8>,
 }
 
@@ -35,7 +36,13 @@ impl Counting {
     /// What is left after a block of `size_bytes`: it is picked where that is not above 0.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
-        self.left() - (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
+        self.left() - self.counts_for(size_bytes)
+    }
+
+    /// What a block of `size_bytes` takes off the countdown.
+    #[inline(always)]
+    fn counts_for(&self, size_bytes: u64) -> i64 {
+        (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
     }
 
     /// What a block counts for beside its bytes.
@@ -55,11 +62,12 @@ impl Counting {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
             return false;
         }
-        let left = self.left_after(size_bytes);
-        if left > 0 {
-            self.set_left(left);
+        let (left, taken) = (self.left(), self.counts_for(size_bytes));
+        let passes = left > taken;
+        if passes {
+            self.set_left(left - taken);
         }
-        left > 0
+        passes
     }
 
     /// Whether a block that is given back is known to be small and not in the live table.
@@ -68,19 +76,18 @@ impl Counting {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
             return false;
         }
-        let counts = self.followed.load(Ordering::Relaxed);
-        // SAFETY: null or from `followed::shared`.
-        !counts.is_null() && unsafe { !followed::may_be_in(counts, address) }
-    }
-
-    /// The thread looks for the counts of followed blocks, which are made with the first one.
-    pub(super) fn follow(&self) {
-        self.followed.store(followed::shared(), Ordering::Relaxed);
+        // SAFETY: from `followed::shared`, and not null, or no block would be small.
+        unsafe { !followed::may_be_in(self.followed.load(Ordering::Relaxed), address) }
     }
 
     /// The thread looks up the settings of `session`, which is the one that it has read before. For the owner.
     pub(super) fn keep_up(&self, session: u64) {
-        self.follow();
+        let counts = followed::shared();
+        if counts.is_null() {
+            // The slow way knows what to do without.
+            return self.forget();
+        }
+        self.followed.store(counts, Ordering::Relaxed);
         self.small_below.store(sample_threshold_bytes(), Ordering::Relaxed);
         // Another session may have begun meanwhile: either it is seen here, or its `forget` comes after this store.
         fence(Ordering::SeqCst);

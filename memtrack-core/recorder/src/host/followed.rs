@@ -5,6 +5,7 @@
 //! Nearly all that looking costs is what the caches do not hold. So the first counts are few: a heap of ten megabytes has two
 //! and a half thousand, which stay in a core's first cache beside the program's own data.
 
+use crate::reentry;
 use crate::zeroed::Zeroed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
@@ -26,7 +27,7 @@ static TOUCHED: [AtomicBool; BYTES / TOUCHED_TOGETHER] =
     [const { AtomicBool::new(false) }; BYTES / TOUCHED_TOGETHER];
 const TOUCHED_TOGETHER: usize = 4096;
 
-/// [`BYTES`] counts, made when the first block is followed and then kept; null before.
+/// [`BYTES`] counts, made with the first small block and then kept; null before.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
 
@@ -74,10 +75,17 @@ pub(super) fn may_contain(address: u64) -> bool {
     unsafe { may_be_in(counts, address) }
 }
 
-/// The counts, for a thread to keep; null where there are none, or only few.
+/// The counts, for a thread to keep; null where there was memory for few only.
 pub(super) fn shared() -> *mut AtomicU8 {
-    let counts = COUNTS.load(Ordering::Acquire);
+    let counts = all();
     if std::ptr::eq(counts, few()) { std::ptr::null_mut() } else { counts }
+}
+
+/// The counts, which are made when somebody first asks.
+#[inline(always)]
+fn all() -> *mut AtomicU8 {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() { make() } else { counts }
 }
 
 /// As [`may_contain`], for a thread that keeps the counts.
@@ -92,13 +100,10 @@ pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
 }
 
 /// The block at `address` goes into the live table. Done before its address leaves the allocator, so that its free finds
-/// it; and inside a hook.
+/// it.
 #[inline(always)]
 pub(super) fn add(address: u64) {
-    let mut counts = COUNTS.load(Ordering::Acquire);
-    if counts.is_null() {
-        counts = make();
-    }
+    let counts = all();
     // A count that is full stays full: then every block of the slot is looked up, which is slower and still right.
     let more = |count: u8| Some(count.saturating_add(1));
     for slot in [page_of(address), block_of(address)] {
@@ -141,6 +146,8 @@ fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>
 
 #[cold]
 fn make() -> *mut AtomicU8 {
+    // Where no pages are to be had, they come from the heap.
+    let _inside = reentry::enter();
     // SAFETY: a count of 0 is a valid one.
     let made = unsafe { Zeroed::<AtomicU8>::try_new(BYTES) };
     let counts = made.as_ref().map_or_else(few, |made| made.as_ptr().cast_mut());

@@ -99,14 +99,18 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-// What happens while something is monitored. Functions of their own, which take the parts of a layout in the order that a
-// program's allocator has them in, so that nothing is saved or moved for it while nothing is monitored. They are generic so
-// that they are compiled with the program, for which a thread-local is an offset; a library's is a call.
+// What is more than counting. Counting is part of the allocator's own functions, which are compiled with the program: for it a
+// thread-local is an offset, for a library a call. The rest are functions of their own, called last and with the parts of a
+// layout in the order that a program's allocator has them in, so that nothing is saved or moved for them before.
 impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Tells of a block that was handed out, and returns it; where there is none, memtrack itself may still get one.
-    #[inline(never)]
+    #[inline(always)]
     fn told(block: *mut u8, size: usize, align: usize) -> *mut u8 {
-        if switch::is_on(switch::ACCOUNTS) {
+        let on = switch::all();
+        if on & TOLD == 0 {
+            return block;
+        }
+        if on & switch::ACCOUNTS != 0 {
             return told_in_account(block, size, align);
         }
         if is_counted(block, size) { block } else { told_more(block, size, align) }
@@ -151,26 +155,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         new
     }
 
-    /// Tells of a block, and gives it back. Rare cases are left to functions that are called last, so that the usual path
-    /// saves no registers.
-    ///
-    /// # Safety
-    /// As for `dealloc` of `inner`.
-    #[inline(never)]
-    unsafe fn told_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
-        if switch::is_on(switch::RESERVE | switch::ACCOUNTS) {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::told_and_freed_with_care(block, size, align, inner) };
-        }
-        if !is_free_counted(block, size) {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::recorded_and_freed(block, size, align, inner) };
-        }
-        // SAFETY: the caller's promise.
-        unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
-    }
-
-    /// The same where memtrack's reserve is in use or accounts are kept.
+    /// Tells of a block, and gives it back, where memtrack's reserve is in use or accounts are kept.
     ///
     /// # Safety
     /// As for `dealloc` of `inner`.
@@ -209,27 +194,28 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        if switch::is_on(TOLD) {
-            return Self::told(block, layout.size(), layout.align());
-        }
-        block
+        Self::told(block, layout.size(), layout.align())
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        if switch::is_on(TOLD) {
-            return Self::told(block, layout.size(), layout.align());
-        }
-        block
+        Self::told(block, layout.size(), layout.align())
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if switch::is_on(TOLD) {
-            // SAFETY: as in `alloc`.
-            return unsafe { Self::told_and_freed(block, layout.size(), layout.align(), &self.inner) };
+        let (size, align, on) = (layout.size(), layout.align(), switch::all());
+        if on & TOLD != 0 {
+            if on & (switch::RESERVE | switch::ACCOUNTS) != 0 {
+                // SAFETY: as in `alloc`.
+                return unsafe { Self::told_and_freed_with_care(block, size, align, &self.inner) };
+            }
+            if !is_free_counted(block, size) {
+                // SAFETY: as in `alloc`.
+                return unsafe { Self::recorded_and_freed(block, size, align, &self.inner) };
+            }
         }
         // SAFETY: as in `alloc`.
         unsafe { self.inner.dealloc(block, layout) };
@@ -451,8 +437,27 @@ fn record_free(address: u64, size_bytes: u64) {
 }
 
 /// A block becomes another one by `realloc`, which returns it and its size.
-#[inline(never)]
+#[inline(always)]
 pub fn around_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
+    let Some(mine) = without_hook() else { return realloc_in_hook(old, old_size, realloc) };
+    if !mine.state.counting.is_not_followed(old as u64, old_size as u64) {
+        return realloc_in_hook(old, old_size, realloc);
+    }
+    let (new, new_size) = {
+        // An allocator may do it with its own `malloc` and `free`, which are no blocks of the program's.
+        let _inside = reentry::enter();
+        realloc()
+    };
+    if !new.is_null() {
+        mine.state.slots[HOST_SLOT].totals.count_free(old_size as u64);
+    }
+    after_alloc(new, new_size);
+    new
+}
+
+/// The same for a block that may have been recorded, or of a thread that has yet to look up which are.
+#[inline(never)]
+fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
         let (new, new_size) = realloc();
         if !new.is_null() && reentry::is_inside() {

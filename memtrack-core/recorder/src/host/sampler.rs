@@ -150,8 +150,6 @@ impl Sampler {
     pub(super) fn keep_up(&mut self, counting: &Counting, session: u64) {
         if session != self.session {
             self.renew(counting, session);
-        } else {
-            counting.follow();
         }
     }
 
