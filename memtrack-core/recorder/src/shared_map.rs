@@ -1,11 +1,11 @@
 //! A map that all threads share: dashmap, whose locks are only ever tried. To wait for one, dashmap parks the thread, which
 //! takes a thread-local with a destructor; the C library registers that under the dynamic linker's lock, and a thread that
 //! allocates while a library is being loaded would wait for ever. Shards are held for moments, so whoever finds one
-//! taken spins, then lets others run, then sleeps a little.
+//! taken spins, then lets others run, then sleeps a little. No shard is locked while memory is taken or given back: the
+//! program's allocator may wait for a thread that waits for the shard.
 #![allow(unsafe_code)]
 
 use crate::signals::Uncancelled;
-use dashmap::mapref::entry::Entry;
 use dashmap::try_result::TryResult;
 use dashmap::{DashMap, RwLockWriteGuard, SharedValue};
 use hashbrown::raw::RawTable;
@@ -32,16 +32,6 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
     }
 
     /// The place of `key`, whose shard is locked until it is dropped.
-    #[inline(always)]
-    pub(crate) fn entry(&self, key: K) -> Entry<'_, K, V>
-    where
-        K: Copy,
-    {
-        patiently(|| self.map.try_entry(key))
-    }
-
-    /// The place of `key`, whose shard is locked until it is dropped. Other than [`Self::entry`], looking makes no room: who
-    /// counts what the map takes learns of it before a shard grows.
     #[inline(always)]
     pub(crate) fn place(&self, key: K) -> Place<'_, K, V, S> {
         let hasher = self.map.hasher();
@@ -122,22 +112,87 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         self.map.determine_map(key)
     }
 
+    /// Makes room in the shard of `key`, if it is full: has it grow to twice its [buckets](Self::buckets), or to four, or only
+    /// cleans it up where half of it is empty. Returns by how many buckets it grew.
+    #[cold]
+    pub(crate) fn make_room(&self, key: &K) -> usize {
+        let shard = &self.map.shards()[self.map.determine_map(key)];
+        let room = {
+            let mut pairs = patiently(|| shard.try_write());
+            if !is_full(&pairs) {
+                return 0;
+            }
+            if is_half_empty(&pairs) {
+                // Takes no memory then.
+                pairs.reserve(1, |(key, _)| self.map.hasher().hash_one(key));
+                return 0;
+            }
+            most_pairs(pairs.buckets()) + 1
+        };
+        let mut other = RawTable::with_capacity(room);
+        let mut pairs = patiently(|| shard.try_write());
+        let more = other.buckets().saturating_sub(pairs.buckets());
+        // Another thread may have been faster.
+        if more > 0 {
+            self.change(&mut pairs, &mut other);
+        }
+        more
+    }
+
     /// Gives back most of the room of a shard that could hold more than `least` pairs and is less than a quarter full. Waits
     /// for nobody. Returns by how many [buckets](Self::buckets) it shrank.
     pub(crate) fn shrink(&self, shard: usize, least: usize) -> usize {
-        let Some(mut pairs) = self.map.shards()[shard].try_write() else { return 0 };
-        let before = pairs.buckets();
-        if pairs.capacity() > least && pairs.len() < pairs.capacity() / 4 {
-            let keep = pairs.len() * 2;
-            pairs.shrink_to(keep, |(key, _)| self.map.hasher().hash_one(key));
+        let shard = &self.map.shards()[shard];
+        let Some(pairs) = shard.try_read() else { return 0 };
+        let (len, capacity) = (pairs.len(), pairs.capacity());
+        drop(pairs);
+        if capacity <= least || len >= capacity / 4 {
+            return 0;
         }
-        before - pairs.buckets()
+        let mut other = RawTable::with_capacity(len * 2);
+        let Some(mut pairs) = shard.try_write() else { return 0 };
+        let less = pairs.buckets().saturating_sub(other.buckets());
+        if less == 0 || pairs.len() > other.capacity() {
+            return 0;
+        }
+        self.change(&mut pairs, &mut other);
+        less
     }
+
+    /// Puts `other`, which is empty and has room for them, in the place of a shard's `pairs`. What is to be given back is in
+    /// `other` then.
+    fn change(&self, pairs: &mut Pairs<K, V>, other: &mut Pairs<K, V>) {
+        std::mem::swap(pairs, other);
+        for pair in other.drain() {
+            let hash = self.map.hasher().hash_one(&pair.0);
+            // SAFETY: the caller's promise: there is room.
+            unsafe { pairs.insert_no_grow(hash, pair) };
+        }
+    }
+}
+
+/// A shard's table.
+type Pairs<K, V> = RawTable<(K, SharedValue<V>)>;
+
+/// How many pairs fit into so many buckets, as hashbrown has it: part of a table stays empty.
+fn most_pairs(buckets: usize) -> usize {
+    if buckets <= 8 { buckets - 1 } else { buckets / 8 * 7 }
+}
+
+/// Whether there is no room for another pair. There may be none though pairs were taken out: they leave marks behind.
+#[inline(always)]
+fn is_full<T>(pairs: &RawTable<T>) -> bool {
+    pairs.len() == pairs.capacity()
+}
+
+/// Whether there is room for as many pairs again, but for the marks of those that were taken out.
+fn is_half_empty<T>(pairs: &RawTable<T>) -> bool {
+    pairs.len() < most_pairs(pairs.buckets()) / 2
 }
 
 /// Where a key is or would be, in a shard that is locked.
 pub(crate) struct Place<'a, K, V, S> {
-    pairs: RwLockWriteGuard<'a, RawTable<(K, SharedValue<V>)>>,
+    pairs: RwLockWriteGuard<'a, Pairs<K, V>>,
     key: K,
     hash: u64,
     hasher: &'a S,
@@ -156,23 +211,22 @@ impl<K: Eq + Hash, V, S: BuildHasher> Place<'_, K, V, S> {
         self.pairs.remove_entry(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.into_inner())
     }
 
-    /// Whether the shard has no room for another key, and would grow.
+    /// Whether the shard has no room for another key: see [`SharedMap::make_room`].
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.pairs.len() == self.pairs.capacity()
+        is_full(&self.pairs)
     }
 
-    /// How many pairs would fill the shard's memory, part of which stays empty.
-    pub(crate) fn buckets(&self) -> usize {
-        self.pairs.buckets()
+    /// By how many [buckets](SharedMap::buckets) the shard, which is full, will grow at most.
+    pub(crate) fn more_buckets(&self) -> usize {
+        match is_half_empty(&self.pairs) {
+            true => 0,
+            // The first four come at once.
+            false => self.pairs.buckets().max(3),
+        }
     }
 
-    /// Has the shard grow, if it is full: at most to twice its [buckets](Self::buckets), or to four.
-    pub(crate) fn make_room(&mut self) {
-        self.pairs.reserve(1, |(key, _)| self.hasher.hash_one(key));
-    }
-
-    /// Puts a value there, and returns what was there before.
+    /// Puts a value there, and returns what was there before. For a key that is new, the shard must not be full.
     #[inline(always)]
     pub(crate) fn put(&mut self, value: V) -> Option<V>
     where
@@ -235,10 +289,23 @@ mod tests {
     use super::*;
     use std::collections::hash_map::RandomState;
 
+    type Map<V> = SharedMap<u32, V, RandomState>;
+
+    /// Puts a value there, in a shard that has room.
+    fn put<V>(map: &Map<V>, key: u32, value: V) -> Option<V> {
+        let mut place = map.place(key);
+        while place.is_full() && place.get().is_none() {
+            drop(place);
+            map.make_room(&key);
+            place = map.place(key);
+        }
+        place.put(value)
+    }
+
     #[test]
     fn it_keeps_what_it_is_to_keep() {
         let map = SharedMap::new(RandomState::new(), 4);
-        (0..1000_u32).for_each(|number| drop(map.entry(number).insert(2 * number)));
+        (0..1000_u32).for_each(|number| assert!(put(&map, number, 2 * number).is_none()));
         map.retain(|key, value| key % 3 == 0 && *value == 2 * key);
         let mut left = Vec::new();
         map.each(|key, value| left.push((*key, *value)));
@@ -254,38 +321,80 @@ mod tests {
     }
 
     #[test]
-    fn looking_makes_no_room_and_a_full_shard_is_seen_to_grow() {
+    fn a_shard_grows_only_when_it_is_told_to_and_by_what_it_said() {
         let map = SharedMap::new(RandomState::new(), 2);
         let mut buckets = map.buckets();
         for number in 0..1000_u32 {
             let mut place = map.place(number);
-            let before = place.buckets();
             assert!(place.get().is_none() && place.take().is_none());
-            assert_eq!(place.buckets(), before);
-            if place.is_full() {
-                place.make_room();
-                assert!(place.buckets() <= (2 * before).max(4), "{before}");
-                buckets += place.buckets() - before;
+            while place.is_full() {
+                let most = place.more_buckets();
+                drop(place);
+                let more = map.make_room(&number);
+                assert!(0 < more && more <= most, "{more}, {most}");
+                buckets += more;
+                place = map.place(number);
             }
-            let room = place.buckets();
             assert_eq!((place.put(number), place.put(number + 1)), (None, Some(number)));
-            assert_eq!((place.buckets(), place.get()), (room, Some(&mut (number + 1))));
+            assert_eq!(place.get(), Some(&mut (number + 1)));
+            drop(place);
+            assert_eq!(map.buckets(), buckets);
         }
-        assert_eq!((map.len(), map.buckets()), (1000, buckets));
+        assert_eq!(map.len(), 1000);
         assert_eq!(map.place(7).take(), Some(8));
         assert_eq!(map.len(), 999);
     }
 
     #[test]
+    fn where_blocks_come_and_go_a_shard_is_cleaned_up_and_does_not_grow() {
+        let map = SharedMap::new(RandomState::new(), 2);
+        for number in 0..100_000_u32 {
+            put(&map, number, number);
+            if let Some(old) = number.checked_sub(100) {
+                assert_eq!(map.place(old).take(), Some(old));
+            }
+        }
+        assert_eq!(map.len(), 100);
+        assert!(map.buckets() <= 2 * 256, "{}", map.buckets());
+        assert!((99_900..100_000).all(|number| map.get(&number) == Some(number)));
+    }
+
+    #[test]
+    fn threads_that_grow_and_shrink_one_map_lose_nothing() {
+        let map = SharedMap::new(RandomState::new(), 2);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                let map = &map;
+                scope.spawn(move || {
+                    for number in (0..40_000).map(|number| number * 4 + thread) {
+                        assert_eq!(put(map, number, number), None);
+                        if number % 3 != 0 {
+                            assert_eq!(map.place(number).take(), Some(number));
+                        }
+                        if number % 1000 == thread {
+                            map.shrink((number % 2) as usize, 4);
+                        }
+                    }
+                });
+            }
+        });
+        let mut keys = Vec::new();
+        map.each(|key, value| keys.extend((key == value).then_some(*key)));
+        keys.sort_unstable();
+        assert_eq!(keys, (0..160_000).step_by(3).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn whoever_finds_a_shard_taken_waits_for_it() {
         let map = SharedMap::new(RandomState::new(), 2);
+        (0..3).for_each(|number| assert!(put(&map, number, 0_u64).is_none()));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..5000_u32 {
-                        *map.entry(number % 3).or_insert(0_u64) += 1;
+                        *map.place(number % 3).get().expect("they are there") += 1;
                         if number % 1000 == 0 {
-                            let _taken = map.entry(0);
+                            let _taken = map.place(0);
                             // Longer than the others spin.
                             std::thread::sleep(Duration::from_millis(1));
                         }

@@ -103,7 +103,10 @@ impl MemoryTracker {
         let joined = crate::monitor::begin(options)?;
         let inside = reentry::enter();
         let zero = session::sums_at_start();
-        *self.run().state() = State::since(zero, options.tracker_entries);
+        let mut state = State::since(zero, options.tracker_entries);
+        // What was there before is dropped under no lock.
+        std::mem::swap(&mut *self.run().state(), &mut state);
+        drop(state);
         self.run().set_first();
         self.loaded = false;
         if !joined {
@@ -183,7 +186,7 @@ impl MemoryTracker {
     /// The data so far: the newest operators, and what is still known of older ones.
     pub fn stats(&self) -> TrackerStats {
         let _copying = reentry::enter();
-        let copy = self.run().state().copy();
+        let copy = self.run().copy();
         let stats = reentry::outside(|| copy.stats());
         drop(copy);
         stats
@@ -191,7 +194,7 @@ impl MemoryTracker {
 
     /// The markers of all iterations, in order: the newest 65,536.
     pub fn marks(&self) -> Vec<Mark> {
-        self.run().state().marks()
+        self.run().marks()
     }
 }
 

@@ -2,7 +2,7 @@
 //! from every thread and are recorded for each running tracker; [`MemoryTracker`](super::MemoryTracker) holds a run and
 //! reads it.
 
-use super::series::{Levels, Series, mib};
+use super::series::{self, Levels, Series, grow, mib};
 use super::{Mark, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums, sums_seen};
@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// How many markers are kept, the newest ones: 2 MiB.
 const MARKS: usize = 1 << 16;
+
+/// There are two of different names.
+const MARKERS: usize = 2;
 
 /// The data of a tracker, shared with the observer while it runs.
 #[derive(Debug)]
@@ -71,7 +74,16 @@ impl Run {
     }
 
     fn operator_finished(&self, node: &'static ScopeNode) {
+        let name = node.name_id() as usize;
+        // Other threads' operators wait for the run: memory is taken and given back while it is not locked.
+        let mut room = Room::default();
         let mut state = self.state();
+        while !state.fits(name, &room) {
+            let chunks = state.series.chunk_count();
+            drop(state);
+            room = Room::new(name, chunks);
+            state = self.state();
+        }
         let device = match state.device {
             Some(device) => device,
             None => {
@@ -80,17 +92,28 @@ impl Run {
             }
         };
         let levels = state.levels(device);
-        let name = node.name_id() as usize;
         if state.counts.len() <= name {
-            state.counts.resize(name + 1, 0);
+            let known = state.counts.len();
+            room.counts[..known].copy_from_slice(&state.counts);
+            std::mem::swap(&mut state.counts, &mut room.counts);
         }
         let count = state.counts[name];
         state.counts[name] += 1;
-        state.series.push(node, count, levels);
+        state.series.push(node, count, levels, &mut room.series);
+        drop(state);
+        drop(room);
     }
 
     fn mark(&self, name: &'static str, begins: bool) {
+        let mut room = VecDeque::new();
         let mut state = self.state();
+        while state.marks.len() == state.marks.capacity().max(room.capacity()) && state.marks.len() < MARKS {
+            let marks = state.marks.len();
+            drop(state);
+            room = VecDeque::with_capacity((2 * marks).clamp(64, MARKS));
+            state = self.state();
+        }
+        grow(&mut state.marks, &mut room);
         let iteration = if begins { state.iterations } else { state.iterations.saturating_sub(1) };
         state.iterations += u64::from(begins);
         let op_index = state.series.total();
@@ -102,6 +125,54 @@ impl Run {
             state.marks.pop_front();
         }
         state.marks.push_back(Mark { name, iteration, op_index });
+        drop(state);
+        drop(room);
+    }
+
+    /// A copy of what was recorded or loaded; names are assembled later, when no thread waits for the run.
+    pub(super) fn copy(&self) -> Recorded {
+        let mut series = Series::new(1, 0);
+        let mut markers = Vec::with_capacity(MARKERS);
+        loop {
+            let state = self.state();
+            if state.series.copy_into(&mut series) {
+                markers.extend_from_slice(&state.markers);
+                // One that was loaded does not run.
+                return Recorded { loaded: state.loaded.clone(), series, markers };
+            }
+            let chunks = state.series.chunk_count();
+            drop(state);
+            series.make_room(chunks);
+        }
+    }
+
+    /// The newest markers.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        loop {
+            let state = self.state();
+            if state.marks.len() <= marks.capacity() {
+                marks.extend(state.marks.iter().cloned());
+                return marks;
+            }
+            let count = state.marks.len();
+            drop(state);
+            marks.reserve(count);
+        }
+    }
+}
+
+/// Room for what an operator's end comes to.
+#[derive(Default)]
+struct Room {
+    counts: Vec<u64>,
+    series: series::Room,
+}
+
+impl Room {
+    /// For an operator whose name has that number, after so many chunks of others.
+    fn new(name: usize, chunks: usize) -> Self {
+        Self { counts: vec![0; (name + 1).next_power_of_two().max(64)], series: series::Room::new(chunks) }
     }
 }
 
@@ -116,24 +187,19 @@ impl State {
             first_bytes: 0,
             counts: Vec::new(),
             marks: VecDeque::new(),
-            markers: Vec::new(),
+            markers: Vec::with_capacity(MARKERS),
             iterations: 0,
         }
     }
 
-    /// A copy of what was recorded or loaded; names are assembled later, when no thread waits for the run.
-    pub(super) fn copy(&self) -> Recorded {
-        Recorded { loaded: self.loaded.clone(), series: self.series.clone(), markers: self.markers.clone() }
+    /// Whether an operator whose name has that number takes no memory but that of `room`.
+    fn fits(&self, name: usize, room: &Room) -> bool {
+        name < self.counts.len().max(room.counts.len()) && self.series.fits(&room.series)
     }
 
     /// Allocated MiB when this tracker started.
     pub(super) fn first_mib(&self) -> f64 {
         mib(self.first_bytes)
-    }
-
-    /// The newest markers.
-    pub(super) fn marks(&self) -> Vec<Mark> {
-        self.marks.iter().cloned().collect()
     }
 
     /// The first accelerator that has reported anything.

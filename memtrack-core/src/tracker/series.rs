@@ -34,7 +34,6 @@ struct Record {
 }
 
 /// The records of one run.
-#[derive(Clone)]
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
     /// What the chunks take.
@@ -49,19 +48,27 @@ pub(super) struct Series {
     grown: BinaryHeap<Reverse<Grown>>,
 }
 
-/// Bytes that are counted as memtrack's own for as long as this lives. A copy counts nothing: it is short-lived.
+/// Room for what records come to, made while no thread waits for the run.
+#[derive(Default)]
+pub(super) struct Room {
+    chunk: Option<Vec<Record>>,
+    list: VecDeque<Vec<Record>>,
+}
+
+impl Room {
+    /// For another record of a series that has so many chunks.
+    pub(super) fn new(chunks: usize) -> Self {
+        Self { chunk: Some(Vec::with_capacity(CHUNK)), list: VecDeque::with_capacity(2 * chunks + 16) }
+    }
+}
+
+/// Bytes that are counted as memtrack's own for as long as this lives.
 struct Held(usize);
 
 impl Held {
     fn more(&mut self, bytes: usize) {
         own::hold(bytes);
         self.0 += bytes;
-    }
-}
-
-impl Clone for Held {
-    fn clone(&self) -> Self {
-        Self(0)
     }
 }
 
@@ -92,7 +99,7 @@ impl Series {
             folded: 0,
             before,
             peaks: none,
-            grown: BinaryHeap::new(),
+            grown: BinaryHeap::with_capacity(KNOWN),
         }
     }
 
@@ -101,30 +108,64 @@ impl Series {
         self.before = bytes;
     }
 
-    /// Appends a record. Allocates once in 4,096 times, and never again once it is full.
-    pub(super) fn push(&mut self, node: &'static ScopeNode, count: u64, levels: Levels) {
-        let record = Record { node, count, levels };
-        match self.chunks.back_mut() {
-            Some(last) if last.len() < CHUNK => last.push(record),
-            last => {
-                let is_first = last.is_none();
-                let mut next = self.free_chunk(is_first);
-                next.push(record);
-                self.chunks.push_back(next);
-            }
-        }
+    /// How many chunks there are.
+    pub(super) fn chunk_count(&self) -> usize {
+        self.chunks.len()
     }
 
-    fn free_chunk(&mut self, is_first: bool) -> Vec<Record> {
-        if (self.chunks.len().saturating_sub(1)).saturating_mul(CHUNK) < self.keep {
-            // Most runs are short.
-            self.held.more(CHUNK * size_of::<Record>());
-            return if is_first { Vec::new() } else { Vec::with_capacity(CHUNK) };
+    /// Whether as many are kept as there should be: the oldest chunk is used again.
+    fn is_full(&self) -> bool {
+        self.chunks.len().saturating_sub(1).saturating_mul(CHUNK) >= self.keep
+    }
+
+    fn needs_chunk(&self) -> bool {
+        self.chunks.back().is_none_or(|last| last.len() == CHUNK)
+    }
+
+    /// Whether another record takes no memory but that of `room`.
+    pub(super) fn fits(&self, room: &Room) -> bool {
+        let list = self.chunks.capacity().max(room.list.capacity());
+        !self.needs_chunk() || self.is_full() || room.chunk.is_some() && self.chunks.len() < list
+    }
+
+    /// Appends a record, which fits into `room`. What is to be given back is in `room` then.
+    pub(super) fn push(&mut self, node: &'static ScopeNode, count: u64, levels: Levels, room: &mut Room) {
+        if self.needs_chunk() {
+            let next = if self.is_full() { self.oldest() } else { self.another(room) };
+            self.chunks.push_back(next);
         }
+        let last = self.chunks.back_mut().expect("one was put there");
+        last.push(Record { node, count, levels });
+    }
+
+    fn another(&mut self, room: &mut Room) -> Vec<Record> {
+        grow(&mut self.chunks, &mut room.list);
+        self.held.more(CHUNK * size_of::<Record>());
+        room.chunk.take().unwrap_or_default()
+    }
+
+    /// The oldest chunk, whose records are folded.
+    fn oldest(&mut self) -> Vec<Record> {
         let mut oldest = self.chunks.pop_front().unwrap_or_default();
         oldest.iter().for_each(|record| self.fold(record));
         oldest.clear();
         oldest
+    }
+
+    /// Makes room for a copy of so many chunks.
+    pub(super) fn make_room(&mut self, chunks: usize) {
+        self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK));
+    }
+
+    /// Copies all into `copy`, which is empty; false where it has no room. Takes no memory.
+    pub(super) fn copy_into(&self, copy: &mut Self) -> bool {
+        if copy.chunks.len() < self.chunks.len() {
+            return false;
+        }
+        self.chunks.iter().zip(&mut copy.chunks).for_each(|(from, to)| to.extend_from_slice(from));
+        copy.grown.extend(self.grown.iter().cloned());
+        (copy.folded, copy.before, copy.peaks) = (self.folded, self.before, self.peaks);
+        true
     }
 
     fn fold(&mut self, &Record { node, count, levels }: &Record) {
@@ -195,6 +236,14 @@ impl Series {
     }
 }
 
+/// What `list` holds moves into `room`, if there is more. What is to be given back is in `room` then.
+pub(super) fn grow<T>(list: &mut VecDeque<T>, room: &mut VecDeque<T>) {
+    if room.capacity() > list.capacity() {
+        std::mem::swap(list, room);
+        list.extend(room.drain(..));
+    }
+}
+
 /// Bytes in the tracker's unit.
 pub(super) fn mib(bytes: i64) -> f64 {
     bytes as f64 / MIB
@@ -241,7 +290,12 @@ mod tests {
         let node = node("series");
         for count in 0..operators {
             let bytes = level(count) * MIB;
-            series.push(node, count, Levels { allocated: bytes, active: bytes + 1, reserved: 2 * bytes });
+            let mut room = Room::default();
+            if !series.fits(&room) {
+                room = Room::new(series.chunk_count());
+            }
+            let levels = Levels { allocated: bytes, active: bytes + 1, reserved: 2 * bytes };
+            series.push(node, count, levels, &mut room);
         }
         series
     }
@@ -282,6 +336,16 @@ mod tests {
         let room: usize = series.chunks.iter().map(Vec::capacity).sum();
         assert!(room <= 8192 + 2 * CHUNK && series.grown.len() <= KNOWN, "{room}");
         assert_eq!(series.total(), 200_000);
+    }
+
+    #[test]
+    fn a_copy_says_the_same() {
+        let series = run(8192, 50_000, |count| (count as i64 * 7919) % 1000);
+        let mut copy = Series::new(1, 0);
+        assert!(!series.copy_into(&mut copy));
+        copy.make_room(series.chunk_count() + 2);
+        assert!(series.copy_into(&mut copy));
+        assert_eq!(copy.stats(&[("fw_start", 49_000)]), series.stats(&[("fw_start", 49_000)]));
     }
 
     #[test]

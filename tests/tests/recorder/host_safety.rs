@@ -1,6 +1,6 @@
 //! The allocator under what programs do to it: threads that end, panics, failures, signals.
 
-use memtrack_core::snapshot::SnapshotFiles;
+use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_tests::child::run_well;
 use std::path::Path;
 
@@ -42,8 +42,7 @@ fn threads_with_the_smallest_stacks_record_with_stacks_and_stream() {
     for on in ["off", "on"] {
         run_well(CHILD, &["small_stacks", on, "run.memtrack"], folder.path());
     }
-    let (snapshot, report) =
-        memtrack_core::snapshot::Snapshot::load(folder.path().join("run.memtrack")).unwrap();
+    let (snapshot, report) = Snapshot::load(folder.path().join("run.memtrack")).unwrap();
     assert!(report.complete && snapshot.events.len() >= 80_000);
 }
 
@@ -56,4 +55,18 @@ fn a_program_that_handles_out_of_memory_lives_on_and_is_told_what_is_missing() {
         // With larger blocks it may be the program's request that fails, and memtrack is not short of anything.
         assert!(said.contains("memory ran out") || size != "100", "{said}");
     }
+}
+
+#[test]
+fn an_allocator_that_waits_for_another_thread_is_asked_for_nothing_under_a_lock() {
+    run_well(CHILD, &["waiting_for_another_thread", ""], Path::new("."));
+}
+
+#[test]
+fn nor_is_it_while_a_stream_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.memtrack");
+    run_well(CHILD, &["waiting_for_another_thread", path.to_str().unwrap()], folder.path());
+    let (_, report) = Snapshot::load(&path).unwrap();
+    assert!(report.complete && report.lost_bytes == 0, "{report:?}");
 }

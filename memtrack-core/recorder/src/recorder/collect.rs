@@ -171,10 +171,24 @@ impl Recorder {
     /// events the ring has dropped.
     #[allow(unsafe_code)]
     fn chunks_of(&self, slot: usize, gives_up: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
-        let mut store = self.store();
+        let mut chunks = Vec::new();
+        let mut store = loop {
+            let store = self.store();
+            // Only under the lock threads get chunks.
+            let count = store.rings[slot].chunk_count() + threads::states().count();
+            if count <= chunks.capacity() {
+                break store;
+            }
+            // Room is made while it is not locked.
+            drop(store);
+            chunks.reserve(count + count / 8);
+        };
         let ring = &mut store.rings[slot];
         let evicted = ring.evicted();
-        let mut chunks = if gives_up { ring.take() } else { ring.chunks().collect() };
+        match gives_up {
+            true => chunks.extend(ring.take()),
+            false => chunks.extend(ring.chunks()),
+        }
         for state in threads::states() {
             let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {

@@ -62,14 +62,19 @@ impl Kit {
 pub(super) const MOST_BYTES: usize = (MOST_OWN + SHARED) * KIT_BYTES;
 
 /// Kits for single threads.
-#[derive(Default)]
 struct Pool {
     made: usize,
-    /// Those of threads that have ended.
+    /// Those of threads that have ended. Has room for all, so that it never grows under the lock.
     free: Vec<Kit>,
 }
 
-static POOL: ForkCell<Mutex<Pool>> = ForkCell::new(Mutex::default);
+impl Pool {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self { made: 0, free: Vec::with_capacity(MOST_OWN) })
+    }
+}
+
+static POOL: ForkCell<Mutex<Pool>> = ForkCell::new(Pool::new);
 
 type Shared = [Mutex<Option<Kit>>; SHARED];
 static SHARED_KITS: ForkCell<Shared> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));

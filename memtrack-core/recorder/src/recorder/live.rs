@@ -126,6 +126,9 @@ pub(crate) struct LiveTable {
     not_followed: AtomicU64,
 }
 
+/// A place whose shard is locked.
+type Found<'a> = Place<'a, Key, Live, ByRegion>;
+
 /// A block that was put into the table.
 pub(crate) struct Inserted {
     /// Its stamp.
@@ -198,11 +201,13 @@ impl LiveTable {
         newest_of_thread: &Cell<u64>,
     ) -> Inserted {
         let key = Key { address, device };
-        let mut place = self.blocks.place(key);
+        let found = self.place_with_room(key);
         block.ticks = self.stamp(&key, newest_of_thread);
-        if place.is_full() && !self.has_room(&mut place, device) {
+        let Ok(mut place) = found else {
+            drop(found);
+            self.left_out(device);
             return Inserted { ticks: block.ticks, unseen: None, is_followed: false };
-        }
+        };
         match place.put(block) {
             None => Inserted { ticks: block.ticks, unseen: None, is_followed: true },
             unseen => {
@@ -213,30 +218,40 @@ impl LiveTable {
         }
     }
 
-    /// Whether a block fits that a full shard does not have. If so, the shard is counted as one that has doubled.
+    /// The place of a block that may be new, whose shard is locked; `Err` where there is no room for it.
+    #[inline(always)]
+    fn place_with_room(&self, key: Key) -> Result<Found<'_>, Found<'_>> {
+        let place = self.blocks.place(key);
+        if place.is_full() { self.make_room(place, key) } else { Ok(place) }
+    }
+
+    /// Has a full shard grow, if its block is new and the table may grow. The shard is not locked meanwhile.
     #[cold]
-    fn has_room(&self, place: &mut Place<'_, Key, Live, ByRegion>, device: DeviceId) -> bool {
-        let slots = slot_of(device).map_or(0, |slot| 1_u64 << slot);
+    fn make_room<'a>(&'a self, mut place: Found<'a>, key: Key) -> Result<Found<'a>, Found<'a>> {
+        let slots = slot_of(key.device).map_or(0, |slot| 1_u64 << slot);
         let slots = slots | self.devices.fetch_or(slots, Ordering::Relaxed);
         let more = u64::from(slots.count_ones()).saturating_sub(1);
         let most = most_buckets(settings::most_live_blocks(), more);
-        let before = place.buckets();
-        // The first four come at once.
-        let wanted = self.buckets.load(Ordering::Relaxed) + before.max(3);
-        if place.get().is_some() {
-            return true;
-        }
-        if wanted as u64 > most {
-            self.not_followed.fetch_add(1, Ordering::Relaxed);
-            if device.is_host() {
-                // Blocks may come and go that no event tells of.
-                host::high::begin();
+        while place.is_full() && place.get().is_none() {
+            let more = place.more_buckets();
+            if more > 0 && (self.buckets.load(Ordering::Relaxed) + more) as u64 > most {
+                return Err(place);
             }
-            return false;
+            drop(place);
+            self.buckets.fetch_add(self.blocks.make_room(&key), Ordering::Relaxed);
+            place = self.blocks.place(key);
         }
-        place.make_room();
-        self.buckets.fetch_add(place.buckets() - before, Ordering::Relaxed);
-        true
+        Ok(place)
+    }
+
+    /// A block had no room.
+    #[cold]
+    fn left_out(&self, device: DeviceId) {
+        self.not_followed.fetch_add(1, Ordering::Relaxed);
+        if device.is_host() {
+            // Blocks may come and go that no event tells of.
+            host::high::begin();
+        }
     }
 
     /// A segment was taken from the driver, and with it the block that it is. Returns the stamps of both, and the block
@@ -251,10 +266,12 @@ impl LiveTable {
         newest_of_thread: &Cell<u64>,
     ) -> Option<([u64; 2], Option<Live>)> {
         let key = Key { address, device };
-        let mut place = self.blocks.place(key);
-        if place.is_full() && !self.has_room(&mut place, device) {
+        let found = self.place_with_room(key);
+        let Ok(mut place) = found else {
+            drop(found);
+            self.left_out(device);
             return None;
-        }
+        };
         self.stamp(&key, newest_of_thread);
         let segment = self.stamp(&key, newest_of_thread);
         block.ticks = self.stamp(&key, newest_of_thread);
@@ -325,8 +342,12 @@ impl LiveTable {
 
     /// Puts a block back whose free failed, as if nothing had happened.
     pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: Live) {
-        let mut place = self.blocks.place(Key { address, device });
-        if place.get().is_none() && (!place.is_full() || self.has_room(&mut place, device)) {
+        let found = self.place_with_room(Key { address, device });
+        let Ok(mut place) = found else {
+            drop(found);
+            return self.left_out(device);
+        };
+        if place.get().is_none() {
             place.put(block);
         }
     }

@@ -34,15 +34,20 @@ pub(super) const MAX_STATES: usize = 1 << 12;
 pub(super) const MOST_BYTES: usize = (MAX_STATES + SHARED) * size_of::<ThreadState>();
 
 /// The states that belong to one thread at a time.
-#[derive(Default)]
 struct OwnStates {
     made: usize,
-    /// Those of threads that have ended.
+    /// Those of threads that have ended. Has room for all, so that it never grows under the lock.
     free: Vec<&'static ThreadState>,
 }
 
+impl OwnStates {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self { made: 0, free: Vec::with_capacity(MAX_STATES) })
+    }
+}
+
 /// Locked when a thread begins to record, and when it ends.
-static OWN_STATES: ForkCell<Mutex<OwnStates>> = ForkCell::new(Mutex::default);
+static OWN_STATES: ForkCell<Mutex<OwnStates>> = ForkCell::new(OwnStates::new);
 
 fn own_states() -> MutexGuard<'static, OwnStates> {
     OWN_STATES.get().lock().unwrap_or_else(PoisonError::into_inner)
@@ -214,22 +219,26 @@ pub(super) fn one_of<T>(all: &'static [Mutex<T>], number: usize) -> MutexGuard<'
 /// A state that is free, or a new one; `None` when there are as many as there may be.
 fn take_state() -> Option<&'static ThreadState> {
     let mut states = own_states();
-    let state = match states.free.pop() {
-        Some(free) => free,
-        None if states.made == MAX_STATES => return None,
-        None => {
-            states.made += 1;
-            make()
-        }
-    };
+    if let Some(state) = states.free.pop() {
+        living::begins(state);
+        return Some(state);
+    }
+    if states.made == MAX_STATES {
+        return None;
+    }
+    states.made += 1;
+    // Made while nothing is locked.
+    drop(states);
+    let state = make();
+    let _alone = own_states();
     living::begins(state);
     Some(state)
 }
 
 /// A state that threads share; it lives as long as the process.
 fn make_shared() -> &'static ThreadState {
-    let _alone = own_states();
     let state = make();
+    let _alone = own_states();
     living::begins(state);
     state
 }

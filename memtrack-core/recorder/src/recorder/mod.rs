@@ -170,14 +170,23 @@ impl Recorder {
     /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
     /// collector sees each event exactly once. Where there is a stream, it has it written when that is done.
     fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
+        let slot = slot_of(device);
+        // What memory is taken and given back for is made before the store is locked, and dropped after that.
+        let (mut dropped, mut room) = (ring::Dropped::new(), Ring::room(0));
         let mut store = self.store();
+        while let Some(needed) = slot.and_then(|slot| store.rings[slot].needs_room()) {
+            drop(store);
+            room = Ring::room(needed);
+            store = self.store();
+            slot.iter().for_each(|&slot| store.rings[slot].grow(&mut room));
+        }
         replace();
-        let (Some(full), Some(slot)) = (full, slot_of(device)) else { return };
+        let (Some(full), Some(slot)) = (full, slot) else { return };
         let outruns = store.queue.as_mut().map(|queue| queue.push(Arc::clone(&full)));
         let bound = if store.drops_nothing { u64::MAX } else { settings::ring_entries() };
-        let dropped = store.rings[slot].push(full, settings::start_ticks(), bound);
+        store.rings[slot].push(full, settings::start_ticks(), bound, &mut dropped);
         drop(store);
-        drop(dropped);
+        drop((dropped, room));
         if let Some(outruns) = outruns {
             self.stream_full_chunks(outruns);
         }

@@ -27,21 +27,65 @@ pub(crate) struct Ring {
     evicted: u64,
 }
 
+/// Chunks that a ring dropped, to be dropped when its lock is let go.
+pub(crate) struct Dropped(Vec<Arc<Chunk<Event>>>);
+
+impl Dropped {
+    /// At once: a ring that has to drop more goes on with the next chunk.
+    const MOST: usize = 64;
+
+    /// Room for some, made before the ring is locked.
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(Self::MOST))
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.len() == self.0.capacity()
+    }
+}
+
+/// Room for a ring's chunks, made while it is not locked.
+pub(crate) struct Room(VecDeque<Full>);
+
 impl Ring {
-    /// Takes a full chunk, whose events count from the tick `since` on, and drops what the bound no longer allows: that is
-    /// returned, so that its memory is not given back under the ring's lock.
+    /// How many chunks there are.
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Whether another chunk needs room: for how many there should be some.
+    pub(crate) fn needs_room(&self) -> Option<usize> {
+        (self.chunks.len() == self.chunks.capacity()).then(|| (2 * self.chunks.len()).max(16))
+    }
+
+    /// Room for so many chunks.
+    pub(crate) fn room(chunks: usize) -> Room {
+        Room(VecDeque::with_capacity(chunks))
+    }
+
+    /// The chunks move into `room`, if there is more. What is to be given back is in `room` then.
+    pub(crate) fn grow(&mut self, room: &mut Room) {
+        if room.0.capacity() > self.chunks.capacity() {
+            std::mem::swap(&mut self.chunks, &mut room.0);
+            self.chunks.extend(room.0.drain(..));
+        }
+    }
+
+    /// Takes a full chunk, for which there is room and whose events count from the tick `since` on. What the bound no longer
+    /// allows is in `dropped` then.
     pub(crate) fn push(
         &mut self,
         chunk: Arc<Chunk<Event>>,
         since: u64,
         max_entries: u64,
-    ) -> Vec<Arc<Chunk<Event>>> {
+        dropped: &mut Dropped,
+    ) {
         // A thread's stamps only grow.
         let len = chunk.len();
         let stamp = |row: usize| chunk.iter_rows(row..row + 1).next().map(|event| event.ticks);
         let Some((first_ticks, last_ticks)) = len.checked_sub(1).and_then(|last| stamp(0).zip(stamp(last)))
         else {
-            return Vec::new();
+            return;
         };
         let from = chunk.partition_point(len, |event| event.ticks < since);
         let counted = if settings::leaves_out_any() {
@@ -53,12 +97,13 @@ impl Ring {
         let full = Full { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
         self.chunks.insert(place, full);
-        self.evict(max_entries)
+        self.evict(max_entries, dropped);
     }
 
-    fn evict(&mut self, max_entries: u64) -> Vec<Arc<Chunk<Event>>> {
-        let mut dropped = Vec::new();
-        while let Some(oldest) = self.chunks.front() {
+    fn evict(&mut self, max_entries: u64, dropped: &mut Dropped) {
+        while !dropped.is_full()
+            && let Some(oldest) = self.chunks.front()
+        {
             let oldest_len = u64::from(oldest.events.capacity());
             if self.len - oldest_len < max_entries {
                 break;
@@ -69,9 +114,8 @@ impl Ring {
             }
             self.len -= oldest_len;
             self.evicted += oldest.counted;
-            dropped.extend(self.chunks.pop_front().map(|oldest| oldest.events));
+            dropped.0.extend(self.chunks.pop_front().map(|oldest| oldest.events));
         }
-        dropped
     }
 
     /// The chunks held, for a reader that copies them after the lock is released.
@@ -85,9 +129,9 @@ impl Ring {
     }
 
     /// Gives the chunks up.
-    pub(crate) fn take(&mut self) -> Vec<Arc<Chunk<Event>>> {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Chunk<Event>>> {
         self.len = 0;
-        std::mem::take(&mut self.chunks).into_iter().map(|full| full.events).collect()
+        self.chunks.drain(..).map(|full| full.events)
     }
 }
 
@@ -123,6 +167,16 @@ mod tests {
         unsafe { chunk.push(event) }
     }
 
+    /// As the recorder does it.
+    fn keep(ring: &mut Ring, chunk: Arc<Chunk<Event>>, since: u64, max_entries: u64) {
+        if let Some(chunks) = ring.needs_room() {
+            ring.grow(&mut Ring::room(chunks));
+        }
+        let capacity = ring.chunks.capacity();
+        ring.push(chunk, since, max_entries, &mut Dropped::new());
+        assert_eq!(ring.chunks.capacity(), capacity, "it grew under its lock");
+    }
+
     fn kept(ring: &Ring, max_entries: u64) -> Vec<u64> {
         let runs = ring.chunks().filter_map(|chunk| Run::split(chunk, 0, u64::MAX).0).collect();
         let mut kept = Vec::new();
@@ -136,7 +190,7 @@ mod tests {
             let mut ring = Ring::default();
             // A slow thread's chunk spans everything and comes in the middle.
             for ticks in [&[1, 4][..], &[5, 6], &[2, 3, 11], &[7, 8], &[9, 10]] {
-                drop(ring.push(chunk(ticks), 0, max_entries));
+                keep(&mut ring, chunk(ticks), 0, max_entries);
             }
             let all: Vec<u64> = (1..=11).collect();
             assert_eq!(kept(&ring, max_entries), all[all.len() - max_entries as usize..]);
@@ -148,7 +202,7 @@ mod tests {
         let mut ring = Ring::default();
         for start in 0..1000_u64 {
             let ticks: Vec<u64> = (start * 10..start * 10 + 10).collect();
-            drop(ring.push(chunk(&ticks), 5, 25));
+            keep(&mut ring, chunk(&ticks), 5, 25);
             assert!(ring.len <= 35, "{} events held", ring.len);
         }
         // The first five are older than the session.

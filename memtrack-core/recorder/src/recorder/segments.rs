@@ -143,14 +143,27 @@ impl Segments {
 
     /// The segments made since `since`, up to `moment`, by device and address.
     pub(super) fn between(&self, since: u64, moment: u64) -> Vec<Segment> {
-        let held = self.lock();
-        let all = held.values().map(|held| held.segment);
-        all.filter(|segment| segment.ticks >= since && segment.ticks <= moment).collect()
+        let mut between = Vec::new();
+        loop {
+            // Room is made while nothing is locked.
+            let count = self.lock().len();
+            between.reserve(count);
+            let held = self.lock();
+            if held.len() > between.capacity() {
+                continue;
+            }
+            let all = held.values().map(|held| held.segment);
+            between.extend(all.filter(|segment| segment.ticks >= since && segment.ticks <= moment));
+            break;
+        }
+        between
     }
 
     /// Forgets everything.
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        let all = std::mem::take(&mut *self.lock());
+        // Not under the lock.
+        drop(all);
         self.blocks.store(0, Ordering::Relaxed);
     }
 }

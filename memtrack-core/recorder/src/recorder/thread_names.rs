@@ -9,19 +9,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Locked when a thread first records, and by collectors.
 static NAMES: ForkCell<Mutex<Names>> = ForkCell::new(|| Mutex::new(Names::new()));
 
-/// Threads beyond this number are recorded as the unknown thread: their names would take more than 5 MB.
+/// Threads beyond this number are recorded as the unknown thread.
 const MAX_THREADS: usize = 1 << 16;
 
+/// A thread as the system knows it.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    /// Up to the first zero. The system's names have 15 bytes at most.
+    name: [u8; 16],
+    os_id: u64,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..len]).into_owned()
+    }
+}
+
 struct Names {
-    /// By id: the unknown thread comes first.
-    threads: Vec<Thread>,
+    /// By id: the unknown thread comes first. Has room for all that there may be, so that it never grows under the lock.
+    threads: Vec<Row>,
     /// How many threads found no more room here.
     without_name: u64,
 }
 
 impl Names {
     fn new() -> Self {
-        Self { threads: vec![Thread::default()], without_name: 0 }
+        let mut threads = Vec::with_capacity(MAX_THREADS + 1);
+        threads.push(Row::default());
+        Self { threads, without_name: 0 }
     }
 }
 
@@ -34,53 +51,61 @@ pub(super) fn without_name() -> u64 {
     names().without_name
 }
 
-/// What the names may take.
+/// What the names take.
+const BYTES: usize = (MAX_THREADS + 1) * size_of::<Row>();
 #[cfg(test)]
-pub(super) const MOST_BYTES: usize = 2 * MAX_THREADS * size_of::<Thread>() + MAX_THREADS * 32;
+pub(super) const MOST_BYTES: usize = BYTES;
 
 /// All threads that have recorded, by id.
 pub(crate) fn threads() -> Vec<Thread> {
-    names().threads.clone()
+    threads_since(0)
 }
 
 /// The name of a thread; none for the unknown thread.
 pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
-    names().threads.get(thread.index()).filter(|_| thread != ThreadId::NONE).map(|thread| thread.name.clone())
+    let row = names().threads.get(thread.index()).copied();
+    row.filter(|_| thread != ThreadId::NONE).map(|row| row.name())
 }
 
 /// Bytes that the names take.
 pub(super) fn names_bytes() -> usize {
-    let names = names();
-    // A name has at most 15 bytes, and the least that an allocator gives.
-    names.threads.capacity() * size_of::<Thread>() + names.threads.len() * 32
+    if NAMES.is_made() { BYTES } else { 0 }
 }
 
-/// The threads with ids from `first` on: how many there were before does not matter.
+/// The threads with ids from `first` on, as many as there are now.
 pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
-    names().threads.get(first..).unwrap_or_default().to_vec()
+    // Room is made before the names are locked.
+    let count = names().threads.len().saturating_sub(first);
+    let mut rows = Vec::with_capacity(count);
+    rows.extend(names().threads.iter().skip(first).take(count).copied());
+    rows.iter().map(|row| Thread { name: row.name(), os_id: row.os_id }).collect()
 }
 
 /// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be asked in a
 /// thread that is ending.
 pub(super) fn name_this_thread() -> ThreadId {
-    #[cfg(target_os = "linux")]
-    let (name, os_id) = {
-        let mut name = [0_u8; 32];
-        // SAFETY: the buffer is ours and longer than the 16 bytes a name takes, and gettid has no arguments.
-        let os_id = unsafe {
-            libc::pthread_getname_np(libc::pthread_self(), name.as_mut_ptr().cast(), name.len());
-            libc::syscall(libc::SYS_gettid) as u64
-        };
-        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        (String::from_utf8_lossy(&name[..len]).into_owned(), os_id)
-    };
-    #[cfg(not(target_os = "linux"))]
-    let (name, os_id) = (String::new(), 0);
+    let row = this_thread();
     let mut names = names();
     if names.threads.len() > MAX_THREADS {
         names.without_name += 1;
         return ThreadId::NONE;
     }
-    names.threads.push(Thread { name, os_id });
+    names.threads.push(row);
     ThreadId((names.threads.len() - 1) as u32)
+}
+
+#[cfg(target_os = "linux")]
+fn this_thread() -> Row {
+    let mut row = Row::default();
+    // SAFETY: the buffer is ours and has the 16 bytes that a name takes, and gettid has no arguments.
+    unsafe {
+        libc::pthread_getname_np(libc::pthread_self(), row.name.as_mut_ptr().cast(), row.name.len());
+        row.os_id = libc::syscall(libc::SYS_gettid) as u64;
+    }
+    row
+}
+
+#[cfg(not(target_os = "linux"))]
+fn this_thread() -> Row {
+    Row::default()
 }

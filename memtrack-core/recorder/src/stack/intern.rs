@@ -19,11 +19,14 @@ const MAX_STACKS: usize = 1 << 18;
 /// Addresses come in pieces of this many (512 KiB): growing copies nothing, and no stack lies in two pieces.
 const PIECE: usize = 1 << 16;
 
+/// How many pieces there may be: stacks have some hundred addresses at most, so hardly any is left over at a piece's end.
+const MAX_PIECES: usize = MAX_ADDRESSES / PIECE + 1;
+
 /// What the tables may take: that of hashes may just have doubled.
 #[cfg(test)]
-pub(crate) const MOST_BYTES: usize = (MAX_ADDRESSES + PIECE) * size_of::<u64>()
+pub(crate) const MOST_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
     + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
-    + 2 * MAX_STACKS * size_of::<(u16, u16, u16)>();
+    + MAX_STACKS * size_of::<(u16, u16, u16)>();
 
 /// All distinct stacks of the process.
 ///
@@ -37,10 +40,10 @@ pub(crate) struct StackInterner {
 }
 
 /// The stacks that are kept, innermost address first.
-#[derive(Default)]
 pub(crate) struct KeptStacks {
+    /// Has room for all that there may be, so that it never grows.
     pieces: Vec<Vec<u64>>,
-    /// Of each stack from 1 on its piece, its place there and its length.
+    /// Of each stack from 1 on its piece, its place there and its length. Never grows either.
     places: Vec<(u16, u16, u16)>,
     addresses: usize,
 }
@@ -59,23 +62,33 @@ impl KeptStacks {
         })
     }
 
-    /// Keeps one more stack; `None` when there is no room.
-    fn push(&mut self, outermost_first: &[u64]) -> Option<StackId> {
-        let len = u16::try_from(outermost_first.len()).ok()?;
-        if self.addresses + outermost_first.len() > MAX_ADDRESSES || self.places.len() >= MAX_STACKS {
-            return None;
-        }
-        if self.pieces.last().is_none_or(|piece| piece.len() + outermost_first.len() > PIECE) {
-            self.pieces.push(Vec::with_capacity(PIECE));
-            own::hold(PIECE * size_of::<u64>());
-        }
+    /// Nothing yet.
+    fn new() -> Self {
+        Self { pieces: Vec::with_capacity(MAX_PIECES), places: Vec::with_capacity(MAX_STACKS), addresses: 0 }
+    }
+
+    /// Whether there is no room for a stack of so many addresses.
+    fn is_full(&self, addresses: usize) -> bool {
+        self.addresses + addresses > MAX_ADDRESSES
+            || self.places.len() >= MAX_STACKS
+            || addresses > u16::MAX.into()
+            || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
+    }
+
+    /// Whether a stack of so many addresses needs another piece.
+    fn needs_piece(&self, addresses: usize) -> bool {
+        self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE)
+    }
+
+    /// Keeps one more stack, for which there is room in the last piece.
+    fn push(&mut self, outermost_first: &[u64]) -> StackId {
         let piece = self.pieces.len() - 1;
         let addresses = &mut self.pieces[piece];
-        let from = addresses.len() as u16;
+        let (from, len) = (addresses.len() as u16, outermost_first.len() as u16);
         addresses.extend(outermost_first.iter().rev());
         self.addresses += outermost_first.len();
         self.places.push((piece as u16, from, len));
-        Some(StackId(self.places.len() as u32))
+        StackId(self.places.len() as u32)
     }
 }
 
@@ -84,7 +97,7 @@ impl StackInterner {
     pub(crate) fn new() -> Self {
         Self {
             by_hash: SharedMap::new(FixedState::default(), 64),
-            kept: Mutex::default(),
+            kept: Mutex::new(KeptStacks::new()),
             without_room: AtomicU64::new(0),
         }
     }
@@ -95,22 +108,45 @@ impl StackInterner {
         self.by_hash.get(&hash)
     }
 
-    /// The id of a stack, which is stored innermost first, as reports read it; none where there is no room for it.
+    /// The id of a stack, which is stored innermost first, as reports read it; none where there is no room for it. What takes
+    /// memory is made while nothing is locked.
     #[cold]
     pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
-        let stack = self.find(hash).or_else(|| {
+        let mut piece = None;
+        loop {
+            if let Some(stack) = self.find(hash) {
+                return stack;
+            }
             let mut kept = self.kept();
+            if kept.is_full(outermost_first.len()) {
+                drop(kept);
+                self.without_room.fetch_add(1, Ordering::Relaxed);
+                return StackId::NONE;
+            }
+            let needs_piece = kept.needs_piece(outermost_first.len());
+            if needs_piece && piece.is_none() {
+                drop(kept);
+                piece = Some(Vec::with_capacity(PIECE));
+                continue;
+            }
+            let mut place = self.by_hash.place(hash);
             // Another thread may have been quicker.
-            self.find(hash).or_else(|| {
-                let stack = kept.push(outermost_first)?;
-                self.by_hash.entry(hash).insert(stack);
-                Some(stack)
-            })
-        });
-        stack.unwrap_or_else(|| {
-            self.without_room.fetch_add(1, Ordering::Relaxed);
-            StackId::NONE
-        })
+            if let Some(stack) = place.get() {
+                return *stack;
+            }
+            if place.is_full() {
+                drop((place, kept));
+                self.by_hash.make_room(&hash);
+                continue;
+            }
+            if needs_piece {
+                kept.pieces.extend(piece);
+                own::hold(PIECE * size_of::<u64>());
+            }
+            let stack = kept.push(outermost_first);
+            place.put(stack);
+            return stack;
+        }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, KeptStacks> {
@@ -158,11 +194,16 @@ impl StackInterner {
 
     /// All stacks so far.
     pub(crate) fn table(&self) -> StackTable {
-        let kept = self.kept();
         let mut table = StackTable::default();
-        table.offsets.reserve_exact(kept.places.len());
-        table.addresses.reserve_exact(kept.addresses);
-        for id in 1..kept.len() {
+        // Room is made before the table is locked, for those that there are now.
+        let (stacks, addresses) = {
+            let kept = self.kept();
+            (kept.len(), kept.addresses)
+        };
+        table.offsets.reserve_exact(stacks);
+        table.addresses.reserve_exact(addresses);
+        let kept = self.kept();
+        for id in 1..stacks {
             table.push(kept.get(StackId(id as u32)));
         }
         table

@@ -10,14 +10,17 @@ mod plugins;
 mod safety;
 mod streams;
 mod totals;
+mod waiting;
 
 use memtrack_core::TrackingAllocator;
 use memtrack_tests::counting::Counting;
 use std::alloc::System;
+use waiting::Waiting;
 
 /// An independent count around memtrack's allocator: what the program really asked for.
 #[global_allocator]
-static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAllocator::system());
+static ALLOCATOR: Waiting<Counting<TrackingAllocator<System>>> =
+    Waiting(Counting::new(TrackingAllocator::system()));
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +39,7 @@ fn main() {
         ["thread_local_destructors"] => safety::thread_local_destructors(),
         ["thread_churn"] => safety::thread_churn(),
         ["panics"] => safety::panics(),
+        ["waiting_for_another_thread", path] => waiting::for_another_thread(path),
         ["reallocations"] => safety::reallocations(),
         ["signals"] => safety::signals(),
         ["small_stacks", on, path] => safety::small_stacks(on == "on", path),
