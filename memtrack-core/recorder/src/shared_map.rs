@@ -91,6 +91,30 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         }
     }
 
+    /// Adds what `row` makes of the pairs to `rows`, shard by shard: each is locked meanwhile, so `row` takes no memory.
+    pub(crate) fn rows<T>(&self, mut rows: Vec<T>, mut row: impl FnMut(&K, &V) -> Option<T>) -> Vec<T> {
+        for shard in self.map.shards() {
+            let pairs = loop {
+                let pairs = patiently(|| shard.try_read());
+                if pairs.len() <= rows.capacity() - rows.len() {
+                    break pairs;
+                }
+                // Room is made while it is not locked.
+                let more = pairs.len() + pairs.len() / 8;
+                drop(pairs);
+                rows.reserve(more);
+            };
+            // SAFETY: the shard is locked for as long as its pairs are looked at, so it stays and nobody changes it.
+            unsafe {
+                for pair in pairs.iter() {
+                    let (key, value) = pair.as_ref();
+                    rows.extend(row(key, value.get()));
+                }
+            }
+        }
+        rows
+    }
+
     /// Keeps the pairs of which `keep` says so, shard by shard: each is locked meanwhile.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         for shard in self.map.shards() {
@@ -133,9 +157,10 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         let mut pairs = patiently(|| shard.try_write());
         let more = other.buckets().saturating_sub(pairs.buckets());
         // Another thread may have been faster.
-        if more > 0 {
-            self.change(&mut pairs, &mut other);
+        if more == 0 || !is_full(&pairs) {
+            return 0;
         }
+        self.change(&mut pairs, &mut other);
         more
     }
 
@@ -307,8 +332,8 @@ mod tests {
         let map = SharedMap::new(RandomState::new(), 4);
         (0..1000_u32).for_each(|number| assert!(put(&map, number, 2 * number).is_none()));
         map.retain(|key, value| key % 3 == 0 && *value == 2 * key);
-        let mut left = Vec::new();
-        map.each(|key, value| left.push((*key, *value)));
+        let mut left = map.rows(Vec::new(), |key, value| (*key != 999).then_some((*key, *value)));
+        left.push((999, 1998));
         left.sort_unstable();
         assert_eq!(left, (0..1000).step_by(3).map(|key| (key, 2 * key)).collect::<Vec<_>>());
         assert_eq!((map.len(), map.get(&3), map.get(&4)), (334, Some(6), None));

@@ -1,16 +1,16 @@
 //! The tracker while a program runs: after every operator it reads the counters of one device, and where the root module
 //! begins and ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
 
-use super::run::{Observer, Run, State, TRACKERS};
+use super::run::{Observer, Run, State, change_trackers};
 use super::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::message;
 use memtrack_recorder::recorder::{Options, generation, session};
 use memtrack_recorder::reentry;
 use memtrack_recorder::scope;
+use memtrack_recorder::{host, message};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// PyTorch's `MemoryTracker` for Rust: the counters of one device after every operator, in order, with the markers
 /// `fw_start` and `fw_bw_boundary` of the root module.
@@ -107,12 +107,14 @@ impl MemoryTracker {
         // What was there before is dropped under no lock.
         std::mem::swap(&mut *self.run().state(), &mut state);
         drop(state);
+        // What reads it is made now, and not when an operator ends.
+        host::resident_bytes_lately();
         self.run().set_first();
         self.loaded = false;
         if !joined {
             return Ok(());
         }
-        TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(self.run()));
+        change_trackers(|trackers| trackers.push(Arc::clone(self.run())));
         self.running = true;
         drop(inside);
         crate::monitor::warn_without_source();
@@ -132,11 +134,7 @@ impl MemoryTracker {
             return None;
         }
         let _inside = reentry::enter();
-        TRACKERS
-            .get()
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|run| !Arc::ptr_eq(run, self.run()));
+        change_trackers(|trackers| trackers.retain(|run| !Arc::ptr_eq(run, self.run())));
         Some(session::stop())
     }
 

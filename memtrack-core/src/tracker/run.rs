@@ -73,16 +73,13 @@ impl Run {
         }
     }
 
-    fn operator_finished(&self, node: &'static ScopeNode) {
+    /// Records an operator, if that takes no memory but that of `room`; else says how many chunks there are. What is to be
+    /// given back is in `room` then.
+    fn operator_finished(&self, node: &'static ScopeNode, room: &mut Room) -> Result<(), usize> {
         let name = node.name_id() as usize;
-        // Other threads' operators wait for the run: memory is taken and given back while it is not locked.
-        let mut room = Room::default();
         let mut state = self.state();
-        while !state.fits(name, &room) {
-            let chunks = state.series.chunk_count();
-            drop(state);
-            room = Room::new(name, chunks);
-            state = self.state();
+        if !state.fits(name, room) {
+            return Err(state.series.chunk_count());
         }
         let device = match state.device {
             Some(device) => device,
@@ -100,8 +97,19 @@ impl Run {
         let count = state.counts[name];
         state.counts[name] += 1;
         state.series.push(node, count, levels, &mut room.series);
-        drop(state);
-        drop(room);
+        Ok(())
+    }
+
+    /// Records an operator. Takes memory while nothing is locked.
+    #[cold]
+    fn operator_finished_with_room(&self, node: &'static ScopeNode, mut chunks: usize) {
+        loop {
+            let mut room = Room::new(node.name_id() as usize, chunks);
+            match self.operator_finished(node, &mut room) {
+                Ok(()) => return,
+                Err(now) => chunks = now,
+            }
+        }
     }
 
     fn mark(&self, name: &'static str, begins: bool) {
@@ -245,6 +253,25 @@ pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| R
 /// Observes all scopes, for all trackers.
 pub(super) struct Observer;
 
+/// Changes the list of trackers. Memory is taken and given back while it is not locked: operators that end wait for it.
+pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
+    let mut list = Vec::new();
+    let mut trackers = loop {
+        let trackers = TRACKERS.get().write().unwrap_or_else(PoisonError::into_inner);
+        let needed = trackers.len() + 1;
+        if needed <= list.capacity() {
+            break trackers;
+        }
+        drop(trackers);
+        list.reserve(needed);
+    };
+    list.append(&mut trackers);
+    change(&mut list);
+    std::mem::swap(&mut *trackers, &mut list);
+    drop(trackers);
+    drop(list);
+}
+
 impl Observer {
     fn each(tell: impl Fn(&Run)) {
         let _inside = reentry::enter();
@@ -256,7 +283,22 @@ impl Observer {
 
 impl ScopeObserver for Observer {
     fn operator_finished(&self, node: &'static ScopeNode) {
-        Self::each(|run| run.operator_finished(node));
+        /// Trackers that may need room at a time: mostly there is one.
+        const LATE: usize = 4;
+        let _inside = reentry::enter();
+        let mut late: [Option<(Arc<Run>, usize)>; LATE] = [const { None }; LATE];
+        let mut free = late.iter_mut();
+        let mut room = Room::default();
+        for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {
+            let Err(chunks) = run.operator_finished(node, &mut room) else { continue };
+            match free.next() {
+                Some(place) => *place = Some((Arc::clone(run), chunks)),
+                None => run.operator_finished_with_room(node, chunks),
+            }
+        }
+        for (run, chunks) in late.iter().flatten() {
+            run.operator_finished_with_room(node, *chunks);
+        }
     }
 
     fn root_entered(&self, _node: &'static ScopeNode) {

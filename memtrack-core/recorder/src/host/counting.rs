@@ -88,7 +88,8 @@ impl Counting {
             return self.forget();
         }
         self.followed.store(counts, Ordering::Relaxed);
-        self.small_below.store(sample_threshold_bytes(), Ordering::Relaxed);
+        // A signal's handler sees both.
+        self.small_below.store(sample_threshold_bytes(), Ordering::Release);
         // Another session may have begun meanwhile: either it is seen here, or its `forget` comes after this store.
         fence(Ordering::SeqCst);
         if session_number() != session {

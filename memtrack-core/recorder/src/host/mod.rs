@@ -439,10 +439,11 @@ fn record_free(address: u64, size_bytes: u64) {
 /// A block becomes another one by `realloc`, which returns it and its size.
 #[inline(always)]
 pub fn around_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
-    let Some(mine) = without_hook() else { return realloc_in_hook(old, old_size, realloc) };
-    if !mine.state.counting.is_not_followed(old as u64, old_size as u64) {
-        return realloc_in_hook(old, old_size, realloc);
-    }
+    let counts = |mine: &Mine| {
+        switch::is_on(switch::HOST | switch::RESERVE)
+            && mine.state.counting.is_not_followed(old as u64, old_size as u64)
+    };
+    let Some(mine) = without_hook().filter(counts) else { return realloc_in_hook(old, old_size, realloc) };
     let (new, new_size) = {
         // An allocator may do it with its own `malloc` and `free`, which are no blocks of the program's.
         let _inside = reentry::enter();

@@ -238,7 +238,11 @@ impl LiveTable {
                 return Err(place);
             }
             drop(place);
-            self.buckets.fetch_add(self.blocks.make_room(&key), Ordering::Relaxed);
+            // Counted first: whoever has it shrink meanwhile takes no more off than there is.
+            self.buckets.fetch_add(more, Ordering::Relaxed);
+            let grown = self.blocks.make_room(&key);
+            // Wraps, where it grew by more because it had shrunk.
+            self.buckets.fetch_add(grown.wrapping_sub(more), Ordering::Relaxed);
             place = self.blocks.place(key);
         }
         Ok(place)
@@ -298,13 +302,9 @@ impl LiveTable {
     /// Addresses of the blocks that begin within a stretch of a device. Looks at all blocks.
     #[cfg(feature = "cuda")]
     pub(crate) fn within(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
-        let mut within = Vec::new();
-        self.blocks.each(|key, _| {
-            if key.device == device && addresses.contains(&key.address) {
-                within.push(key.address);
-            }
-        });
-        within
+        self.blocks.rows(Vec::new(), |key, _| {
+            (key.device == device && addresses.contains(&key.address)).then_some(key.address)
+        })
     }
 
     /// A block is about to be given back. Returns its stamp, and what was known of it.
@@ -406,9 +406,8 @@ impl LiveTable {
 
     /// A copy of all blocks, shard by shard: each shard is locked only while it is copied.
     pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
-        let mut blocks = Vec::with_capacity(self.blocks.len());
-        self.blocks.each(|key, block| blocks.push(block_of(key.device, key.address, block)));
-        blocks
+        let blocks = Vec::with_capacity(self.blocks.len());
+        self.blocks.rows(blocks, |key, block| Some(block_of(key.device, key.address, block)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Exactness comes when a snapshot sorts what is left and takes the newest.
 
 use super::chunk::Chunk;
+use super::hooks::FIRST_CHUNK_EVENTS;
 use super::settings;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
@@ -31,8 +32,9 @@ pub(crate) struct Ring {
 pub(crate) struct Dropped(Vec<Arc<Chunk<Event>>>);
 
 impl Dropped {
-    /// At once: a ring that has to drop more goes on with the next chunk.
-    const MOST: usize = 64;
+    /// At once: as many of the smallest chunks as a large one replaces. A ring that has to drop more, because it dropped nothing
+    /// while a snapshot was taken, goes on with the next chunk.
+    const MOST: usize = (CHUNK_EVENTS / FIRST_CHUNK_EVENTS) as usize + 1;
 
     /// Room for some, made before the ring is locked.
     pub(crate) fn new() -> Self {

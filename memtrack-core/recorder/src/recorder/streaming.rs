@@ -8,7 +8,7 @@
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
-use super::{Recorder, session, threads};
+use super::{Recorder, mine, session, threads};
 use crate::message;
 use memtrack_model::event::Event;
 use std::collections::VecDeque;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Chunks that may wait for the stream, of all threads.
 const MOST_WAITING: usize = 64;
+/// So many threads may add a chunk at a time.
+const MOST_THREADS: usize = mine::MAX_STATES + mine::SHARED;
 /// Of a stream with a bound, bytes of it for each chunk that may wait: fewer then, because those that wait when a part begins
 /// are all written to it.
 const BOUND_PER_WAITING: u64 = 1 << 20;
@@ -58,8 +60,8 @@ impl Queue {
     }
 
     fn with_most(most: usize) -> Self {
-        // For more than may wait: each thread adds its chunk before it waits, under the store's lock.
-        Self { waiting: VecDeque::with_capacity(MOST_WAITING + 1), most }
+        // Each thread adds its chunk before it waits, under the store's lock.
+        Self { waiting: VecDeque::with_capacity(MOST_WAITING + MOST_THREADS), most }
     }
 
     /// Takes a full chunk. Returns whether the thread must wait until something was written, because too many wait.
@@ -378,25 +380,32 @@ impl Recorder {
     /// All that is not written yet, but for events that come meanwhile.
     #[allow(unsafe_code)]
     fn chunks(&self) -> Chunks {
-        // Room is made before the store is locked.
-        let mut chunks = Chunks {
-            waiting: Vec::with_capacity(MOST_WAITING + 1),
-            partial: Vec::with_capacity(2 * threads::states().count()),
+        let mut chunks = Chunks { waiting: Vec::new(), partial: Vec::new() };
+        let filling = || threads::states().flat_map(|state| state.slots.iter().map(|slot| &slot.chunk));
+        let store = loop {
+            let store = self.store();
+            let waiting = store.queue.as_ref().map_or(0, |queue| queue.waiting.len());
+            // Only under the lock threads get chunks.
+            let partial = filling().filter(|chunk| !chunk.load(Ordering::Relaxed).is_null()).count();
+            if waiting <= chunks.waiting.capacity() && partial <= chunks.partial.capacity() {
+                break store;
+            }
+            // Room is made while it is not locked.
+            drop(store);
+            chunks.waiting.reserve(waiting + waiting / 8);
+            chunks.partial.reserve(partial + partial / 8);
         };
-        let store = self.store();
         let Some(queue) = &store.queue else { return chunks };
         chunks.waiting.extend(queue.waiting.iter().map(Arc::clone));
-        for state in threads::states() {
-            for slot in &state.slots {
-                let chunk = slot.chunk.load(Ordering::Acquire);
-                if !chunk.is_null() {
-                    // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only
-                    // under the store's lock, which is held here: the count that the slot owns is still there.
-                    chunks.partial.push(unsafe {
-                        Arc::increment_strong_count(chunk.cast_const());
-                        Arc::from_raw(chunk.cast_const())
-                    });
-                }
+        for chunk in filling() {
+            let chunk = chunk.load(Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only under
+                // the store's lock, which is held here: the count that the slot owns is still there.
+                chunks.partial.push(unsafe {
+                    Arc::increment_strong_count(chunk.cast_const());
+                    Arc::from_raw(chunk.cast_const())
+                });
             }
         }
         chunks

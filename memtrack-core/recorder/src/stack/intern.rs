@@ -120,6 +120,10 @@ impl StackInterner {
             let mut kept = self.kept();
             if kept.is_full(outermost_first.len()) {
                 drop(kept);
+                // The last one that there was room for may have been this one.
+                if let Some(stack) = self.find(hash) {
+                    return stack;
+                }
                 self.without_room.fetch_add(1, Ordering::Relaxed);
                 return StackId::NONE;
             }

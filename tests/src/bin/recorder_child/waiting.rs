@@ -105,6 +105,8 @@ fn help() {
         let addresses = || (0..64).map(|number| BASE + (64 * rounds + number) % 2048 * REGION_BYTES);
         addresses().for_each(|address| record_alloc(OTHER, STREAM, address, 1));
         addresses().for_each(|address| record_free(OTHER, STREAM, address, 1));
+        // These stay: whoever has counted blocks finds more.
+        addresses().step_by(16).for_each(|address| record_alloc(OTHER, STREAM, address + 8 * rounds, 1));
         call(1 << 20 | rounds, &|| {
             let _module = scope::module("helper");
             let _operator = scope::operator("help");
@@ -123,7 +125,7 @@ fn help() {
 pub fn for_another_thread(path: &str) {
     const BLOCKS: u64 = 40_000;
     let options = Options::new().exact().max_entries(20_000).operators();
-    let options = if path.is_empty() { options } else { options.stream_to(path).max_bytes(4 << 20) };
+    let options = if path.is_empty() { options } else { options.stream_to(path).max_bytes(16 << 20) };
     memtrack_core::start_monitor_with(&options).unwrap();
     let helper = thread::spawn(help);
     WAITS.set(true);
