@@ -99,9 +99,9 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-// What is more than counting. Counting is part of the allocator's own functions, which are compiled with the program: for it a
-// thread-local is an offset, for a library a call. The rest are functions of their own, called last and with the parts of a
-// layout in the order that a program's allocator has them in, so that nothing is saved or moved for them before.
+// Counting is part of the allocator's own functions, which are compiled with the program: for it a thread-local is an offset, for
+// a library a call. What is more than counting are functions of their own, called last and with the parts of a layout in the
+// order that a program's allocator has them in, so that nothing is saved or moved for them before.
 impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Tells of a block that was handed out, and returns it; where there is none, memtrack itself may still get one.
     #[inline(always)]
