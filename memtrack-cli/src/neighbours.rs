@@ -41,9 +41,24 @@ pub(crate) enum Kind {
     Page,
     /// What `torch.save` writes, or another zip archive.
     Archive,
+    /// A database of SQLite, as `torch.cuda.memory._dump_snapshot_sqlite` writes.
+    Database,
+    /// The profile of another memory profiler, with its name.
+    Profile(&'static str),
     /// Text of any other kind.
     Text,
 }
+
+/// How the files of other memory profilers begin once they are unpacked, and the profiler's name.
+const PROFILERS: [(&[u8], &str); 7] = [
+    (b"memray", "memray"),
+    (b"desc: ", "Valgrind's massif"),
+    (b"heap_v2/", "jemalloc"),
+    (b"heap profile: ", "gperftools"),
+    (b"v 10", "heaptrack"),
+    (b"{\"dhatFileVersion\"", "DHAT"),
+    (b"PERFILE2", "perf"),
+];
 
 impl Kind {
     /// What the first bytes are of, packed or not; none where they say nothing.
@@ -58,10 +73,14 @@ impl Kind {
         let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
         let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
             || text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"<html"));
+        if let Some(profiler) = profiler(text) {
+            return Some(Self::Profile(profiler));
+        }
         Some(match () {
             () if unpacked.starts_with(&MAGIC) => Self::Recording,
             () if unpacked.starts_with(b"\x7fELF") => Self::Program,
             () if unpacked.starts_with(b"PK\x03\x04") => Self::Archive,
+            () if unpacked.starts_with(b"SQLite format 3\0") => Self::Database,
             () if is_page => Self::Page,
             () if is_pickle && has("memories_allocated") => Self::Statistics,
             () if is_pickle && (has("segments") || has("device_traces")) => Self::Snapshot,
@@ -75,6 +94,11 @@ impl Kind {
             () => return None,
         })
     }
+}
+
+/// The memory profiler that wrote a file which begins like this.
+fn profiler(text: &[u8]) -> Option<&'static str> {
+    PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
 /// Whether a text may be a pickle of protocol 0, of which its reader says what is wrong.
@@ -125,6 +149,10 @@ impl Kind {
             Self::Archive => "this is a zip archive, as torch.save writes for tensors, not a snapshot; \
                               torch.cuda.memory._dump_snapshot writes one"
                 .into(),
+            Self::Database => "this is a database of SQLite, which memtrack does not read; torch.cuda.memory._dump_snapshot \
+                               writes the same snapshot as a pickle"
+                .into(),
+            Self::Profile(profiler) => format!("this is a profile of {profiler}, which memtrack does not read"),
             Self::Text => "this is text, not a snapshot or recording".into(),
         }
     }

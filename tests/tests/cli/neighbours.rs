@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// A file of each kind, and what is said of it by a verb for other kinds.
-const KINDS: [(&str, &str); 13] = [
+const KINDS: [(&str, &str); 16] = [
     (
         "train.py",
         "this is Python source, not a snapshot; memtrack run -- python3 train.py records the program",
@@ -26,6 +26,12 @@ const KINDS: [(&str, &str); 13] = [
     ("chrome.json", "this is a profiler's trace for Chrome"),
     ("page.html", "this is a page for the browser"),
     ("model.pt", "this is a zip archive, as torch.save writes for tensors"),
+    (
+        "snapshot.db",
+        "this is a database of SQLite, which memtrack does not read; torch.cuda.memory._dump_snapshot",
+    ),
+    ("massif.out.12", "this is a profile of Valgrind's massif, which memtrack does not read"),
+    ("output.bin", "this is a profile of memray, which memtrack does not read"),
     ("notes.txt", "this is text, not a snapshot or recording"),
 ];
 
@@ -61,6 +67,9 @@ fn files() -> tempfile::TempDir {
     write("chrome.json", br#"{"schemaVersion": 1, "traceEvents": []}"#);
     write("page.html", b"<!DOCTYPE html><title>memtrack</title>");
     write("model.pt", b"PK\x03\x04 and so on");
+    write("snapshot.db", b"SQLite format 3\0\x10\0\x01\x01");
+    write("massif.out.12", b"desc: (none)\ncmd: ./a.out\ntime_unit: i\n");
+    write("output.bin", b"memray\0\x0c\0\0\0\0\x01");
     write("notes.txt", b"the loss went up\n");
     for name in ["snapshot.json", "run.memtrack"] {
         let made = run(folder.path(), &["convert", "snapshot.pickle", name]);

@@ -234,6 +234,19 @@ fn a_summary_shows_the_exact_count_of_what_is_live() {
     assert_eq!(json(&["check", "--max-peak", "1GiB"], &path)["peak"]["requested_bytes"], 90_000_000);
 }
 
+/// A gibibyte that was never written takes no RAM: the summary must not let its reader look for it there.
+#[test]
+fn allocated_memory_that_cannot_be_resident_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = recording();
+    let note = "of what is allocated is not resident";
+    let page = text(&["summary"], &saved(&folder, "a.memtrack", &recording));
+    assert!(!page.contains(note), "{page}");
+    recording.devices[0].allocated_bytes = recording.devices[0].freed_bytes + (1 << 30);
+    let page = text(&["summary"], &saved(&folder, "b.memtrack", &recording));
+    assert!(page.contains(&format!("at least 1017.0 MiB {note}")), "{page}");
+}
+
 /// What is live at the end is counted: every report has the same number, however few of the blocks were recorded.
 #[test]
 fn what_is_live_at_the_end_is_one_number_in_all_reports() {

@@ -22,6 +22,9 @@ const FRAGMENTATION: [(f64, &str); 3] = [
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
+/// Less allocated memory than this without a page of RAM is not worth a line: every heap has some.
+const LEAST_UNTOUCHED_BYTES: u64 = 64 << 20;
+
 /// Private pools that are told one by one.
 const MOST_POOLS: usize = 5;
 
@@ -262,10 +265,29 @@ impl DeviceSummary {
             line("", format!("{bytes} in {blocks} pending their free"))?;
         }
         if let Some(resident) = self.resident_bytes {
-            let resident = human_bytes(resident);
-            line("Resident", format!("{resident} at the end: the whole process, its code and stacks too"))?;
+            let bytes = human_bytes(resident);
+            line("Resident", format!("{bytes} at the end: the whole process, its code and stacks too"))?;
+            let untouched = self.least_allocated_bytes().saturating_sub(resident);
+            if untouched >= LEAST_UNTOUCHED_BYTES {
+                let bytes = human_bytes(untouched);
+                line(
+                    "",
+                    format!(
+                        "at least {bytes} of what is allocated is not resident: never written, or swapped out"
+                    ),
+                )?;
+            }
         }
         self.peak(line)
+    }
+
+    /// Bytes that the heap holds at the end at least.
+    fn least_allocated_bytes(&self) -> u64 {
+        match self.counted {
+            Some(AtEnd { bytes, .. }) => bytes,
+            None if self.live.estimated => self.live.bytes_error.low as u64,
+            None => self.held.allocated,
+        }
     }
 
     /// The recorded blocks that are live.

@@ -45,6 +45,7 @@ struct Finish {
 impl Finish {
     fn root(&mut self, root: Cell) -> Result<(), Refusal> {
         if root.tag() == cell::LIST {
+            self.refuse_snapshots(root)?;
             self.pytorch.list_only = true;
             self.segments(root, "the list")?;
             self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
@@ -105,6 +106,27 @@ impl Finish {
             self.pytorch.root.push((key, part));
         }
         Ok(())
+    }
+
+    /// Refuses a list of complete snapshots, for example of all ranks: as a list of segments it would be an empty device.
+    fn refuse_snapshots(&self, list: Cell) -> Result<(), Refusal> {
+        let is_snapshot = |item: &Cell| {
+            item.tag() == cell::DICT
+                && matches!(self.heap.containers[item.row()].tag(), cell::BODY | cell::UNSET)
+                && self.heap.body(*item).as_chunks::<2>().0.iter().any(|&[key, _]| {
+                    [Key::Segments, Key::DeviceTraces]
+                        .iter()
+                        .any(|name| key == Cell::new(cell::STR, name.id().0.into()))
+                })
+        };
+        match self.checked(list, "the list")?.iter().position(is_snapshot) {
+            Some(index) => Err(shape(
+                &format!("the list[{index}]"),
+                "a complete snapshot",
+                "the dictionary of a segment (write each snapshot into a file of its own)",
+            )),
+            None => Ok(()),
+        }
     }
 
     fn are_dictionaries(&mut self, list: Cell) -> bool {
