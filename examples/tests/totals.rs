@@ -1,4 +1,7 @@
 //! The candle training run, every block recorded: memtrack's sums are those of an independent counting allocator.
+//!
+//! The sums are those of the process, and are read one after another. So no other thread may allocate or free in between: the
+//! test is the program's main thread, and candle's threads have ended when they are read.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags};
 use memtrack_core::host::own_heap_bytes;
@@ -7,16 +10,41 @@ use memtrack_core::{TrackingAllocator, start_monitor_with, stop};
 use memtrack_examples::config::Config;
 use memtrack_examples::training;
 use memtrack_tests::counting::{Counting, live_bytes};
+use memtrack_tests::lone;
+use rayon::ThreadPoolBuilder;
 use std::alloc::System;
+use std::process::ExitCode;
+use std::thread;
 
 #[global_allocator]
 static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAllocator::system());
 
-#[test]
+fn main() -> ExitCode {
+    lone::run(
+        "live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte",
+        live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte,
+    )
+}
+
+/// Runs `work` on threads of rayon's, which have ended when it returns. Those of the pool that rayon has otherwise never end.
+fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let mut threads = Vec::new();
+    let spawn = |thread: rayon::ThreadBuilder| {
+        threads.push(thread::Builder::new().spawn(|| thread.run())?);
+        Ok(())
+    };
+    let pool = ThreadPoolBuilder::new().num_threads(3).spawn_handler(spawn).build().unwrap();
+    let outcome = pool.install(work);
+    drop(pool);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    outcome
+}
+
 fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
     start_monitor_with(&Options::new().exact().max_entries(u64::MAX)).unwrap();
     let (counted, own) = (live_bytes(), own_heap_bytes());
-    let outcome = training::train(&Config { steps: 3, ..Config::tiny() }, |_, _| ()).unwrap();
+    let config = Config { steps: 3, ..Config::tiny() };
+    let outcome = on_threads_that_end(|| training::train(&config, |_, _| ()).unwrap());
     let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
     let recording = stop();
 
@@ -25,6 +53,7 @@ fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
     let live = host.allocated_bytes as i64 - host.freed_bytes as i64;
     assert_eq!(live + own, counted, "live by memtrack, and what memtrack itself holds");
     assert!(host.allocations > 10_000 && host.dropped == 0, "{host:?}");
+    assert!(snapshot.threads.len() > 3, "candle's threads are among them");
 
     // The events say the same as the sums, and so does the table of what is live.
     let mut by_events = 0;

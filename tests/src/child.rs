@@ -3,14 +3,12 @@
 //! A recorder, an environment and the ends of a process belong to all tests of a program. What uses them is a test that
 //! begins with [`alone!`](crate::alone), or an ignored one beside the test that runs it by [`this_program`].
 
+use crate::time::{HANG, wait_for};
 use std::any::type_name;
 use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// How long a child may take before it counts as hanging, on a slow machine and beside other tests.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Names the test that a process was started for.
 const TEST: &str = "MEMTRACK_TESTS_CHILD";
@@ -35,6 +33,8 @@ macro_rules! alone {
 pub fn is_alone(here: impl Fn()) -> bool {
     let name = name_of(&here).strip_suffix("::here").expect("the function of `alone!`");
     if env::var(TEST).is_ok_and(|test| test == name) {
+        #[cfg(target_os = "linux")]
+        wait_for("libtest's main thread waits for the test", main_thread_sleeps);
         return true;
     }
     let output = by_name(name).output().expect("the test's program can be started");
@@ -42,6 +42,16 @@ pub fn is_alone(here: impl Fn()) -> bool {
     print!("{}", said.text);
     eprint!("{}", said.errors);
     false
+}
+
+/// Whether the main thread sleeps. Libtest's goes on for a moment beside the test that it has started, and allocates meanwhile, on
+/// a loaded machine as late as at the test's end.
+#[cfg(target_os = "linux")]
+fn main_thread_sleeps() -> bool {
+    let process = std::process::id();
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{process}/stat")).expect("Linux has it");
+    // After the name, which is in brackets and may have some itself.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
 /// The running test's own program, to be started for one of its tests, ignored or not.
@@ -123,21 +133,21 @@ pub fn ends_well(command: &mut Command) -> Output {
 
 /// Starts it, again where its file was just written and a child that another test has forked has it open for a moment.
 fn spawned(command: &mut Command) -> Child {
-    for _ in 0..100 {
-        match command.spawn() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            started => return started.expect("the program can be started"),
+    let mut child = None;
+    wait_for("the program's file is free", || match command.spawn() {
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
+        started => {
+            child = Some(started.expect("the program can be started"));
+            true
         }
-    }
-    panic!("its file stays busy");
+    });
+    child.expect("it was started")
 }
 
 fn wait(mut child: Child, what: &str) -> Output {
     let start = Instant::now();
     while child.try_wait().expect("the child can be waited for").is_none() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > HANG {
             // It is ours; whether it can still be killed does not matter for the message.
             let _ = child.kill();
             panic!("{what} hangs");

@@ -1,7 +1,10 @@
 //! A forked child of a test.
 #![allow(unsafe_code)]
 
+use crate::time::HANG;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Forks, and returns what `work` returned in the child; none where that panicked or died.
 ///
@@ -31,4 +34,20 @@ pub fn forked(work: impl FnOnce() -> bool) -> Option<bool> {
             }
         }
     }
+}
+
+/// Waits for a forked child; its status, as the system has it. One that hangs is killed.
+pub fn status_of(child: libc::pid_t) -> i32 {
+    let begun = Instant::now();
+    let mut status = 0;
+    // SAFETY: the out-pointer is of this function.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        if begun.elapsed() > HANG {
+            eprintln!("the forked child {child} hangs");
+            // SAFETY: it has not been waited for, so the number is still the child's.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    status
 }

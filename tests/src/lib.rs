@@ -6,6 +6,7 @@ pub mod child;
 pub mod counting;
 #[cfg(unix)]
 pub mod forked;
+pub mod lone;
 pub mod mock_cuda;
 pub mod nested;
 pub mod opcodes;
@@ -18,6 +19,8 @@ pub mod run;
 pub mod schema;
 pub mod scopes;
 pub mod snapshots;
+#[cfg(unix)]
+pub mod time;
 pub mod verbs;
 pub mod watched;
 

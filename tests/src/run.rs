@@ -1,5 +1,6 @@
 //! What tests of `memtrack run` share: a folder, the mock driver, the command, and what a program's recording must hold.
 
+use crate::time::wait_for;
 use crate::{memtrack, mock_cuda};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
@@ -8,8 +9,10 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Events on the device of `cuda_plain`'s `work`: three segments with a block each, of which two are given back.
+const WORK_EVENTS: usize = 10;
 
 /// A folder of its own, the mock driver, and the command in it.
 pub struct Bench {
@@ -45,6 +48,52 @@ impl Bench {
     /// When it cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command().args(arguments).output().expect("memtrack can be started")
+    }
+
+    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`, whose program does `cuda_plain`'s `work` and then waits for the
+    /// file before it ends in a way that writes nothing: FILE comes when the recording holds all of the work.
+    ///
+    /// # Panics
+    /// When the program ends earlier, or the work does not come into the file.
+    pub fn run_until_recorded(
+        &self,
+        name: &str,
+        options: &[&str],
+        program: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Output {
+        self.run_until(name, options, program, environment, holds_work)
+    }
+
+    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`, whose program waits for the file: it comes when the recording is as
+    /// `is_recorded` wants it.
+    ///
+    /// # Panics
+    /// When the program ends earlier, or that never comes about.
+    pub fn run_until(
+        &self,
+        name: &str,
+        options: &[&str],
+        program: &[&str],
+        environment: &[(&str, &str)],
+        is_recorded: impl Fn(&Snapshot) -> bool,
+    ) -> Output {
+        let end = format!("{name}.end");
+        let mut command = self.command();
+        command.args(options).args(["-o", name, "--"]).args(program).arg(&end);
+        command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("memtrack can be started");
+        wait_for("all of it is in the recording", || {
+            let has_ended = child.try_wait().expect("it can be waited for").is_some();
+            assert!(!has_ended, "the program ended before its file was there");
+            let file = File::open(self.path(name)).ok();
+            let read = file.and_then(|file| load_from(BufReader::new(file)).ok());
+            read.is_some_and(|(snapshot, _)| is_recorded(&snapshot))
+        });
+        fs::write(self.path(&end), "").expect("it can be written");
+        let output = child.wait_with_output().expect("it ends");
+        fs::remove_file(self.path(&end)).expect("it is there");
+        output
     }
 
     /// A file of the folder.
@@ -138,11 +187,11 @@ impl Waiting {
     /// Has a snapshot written by `SIGUSR2`.
     ///
     /// # Panics
-    /// When it is not there after a minute.
+    /// When it never comes.
     #[track_caller]
     pub fn ask_for(&self, snapshot: &Path) {
         self.send("USR2");
-        wait_until(|| snapshot.exists());
+        wait_for("the snapshot is there", || snapshot.exists());
     }
 
     /// Waits for the end; what was said on standard error, and how it ended.
@@ -151,19 +200,6 @@ impl Waiting {
     /// When it cannot be waited for.
     pub fn end(self) -> Output {
         self.command.wait_with_output().expect("it ends")
-    }
-}
-
-/// Waits until something is so.
-///
-/// # Panics
-/// When it is not after a minute.
-#[track_caller]
-pub fn wait_until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed().as_secs() < 60, "it does not come about");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -198,6 +234,13 @@ pub fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
 pub fn allocations(snapshot: &Snapshot, device: DeviceId) -> usize {
     let events = &snapshot.events;
     events.rows_of(device).filter(|&row| events.action[row] == Action::Alloc).count()
+}
+
+/// Whether the recording that a program is still writing holds all of `work`, and what the driver reported.
+pub fn holds_work(snapshot: &Snapshot) -> bool {
+    snapshot.events.rows_of(DeviceId(0)).count() == WORK_EVENTS
+        && bytes(snapshot, DeviceId::PINNED) == 1 << 16
+        && !snapshot.driver.is_empty()
 }
 
 /// What `cuda_plain`'s `work` leaves: 2 MiB of 6, and pinned memory.

@@ -15,9 +15,9 @@ Examples:
   memtrack run --host -- ./train                     and what it takes from malloc
   memtrack run --snapshot-on signal -- ./serve       a snapshot whenever it is sent SIGUSR2
 
-The file is written while the program runs: if the program is killed, at most the last half second is lost; exec and
-_exit lose nothing. Children write FILE.PID. Without --host, a program that takes no CUDA memory leaves no file. For
-dynamically linked programs on Linux with glibc.
+The file is written while the program runs: if the program is killed, the last half second may be missing (more on an
+overloaded machine); exec and _exit lose nothing. Children write FILE.PID. Without --host, a program that takes no CUDA
+memory leaves no file. For dynamically linked programs on Linux with glibc.
 Exit codes: the program's own, or 128 + N if signal N ended it; 126 if it cannot be run or the output cannot be
 written, 127 if it was not found, 2 wrong usage.")]
 pub(crate) struct RunArgs {

@@ -225,7 +225,10 @@ fn tell(
     if let Some(output) = own {
         // Whoever is killed cannot write what it has not written yet.
         let cut = match ended.status.signal().filter(|_| later.is_empty()) {
-            Some(signal) => format!(" until at most half a second before signal {signal} ended it"),
+            Some(signal) => format!(
+                "; the last half second before signal {signal} ended it may be missing, and more if the machine was \
+                 overloaded"
+            ),
             None => String::new(),
         };
         writeln!(stderr, "memtrack: recorded {}{cut}", output.display())?;

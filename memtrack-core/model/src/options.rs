@@ -296,15 +296,18 @@ impl Options {
     }
 
     /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only what is
-    /// less than half a second old (on a machine that is not overloaded, and at most two chunks of 4,096 events of each
-    /// thread). `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
+    /// less than half a second old. A thread of memtrack's writes it: where the machine or the disk is overloaded, so
+    /// that this thread comes late, a killed program can lose more, but at most 64 full chunks of 4,096 events (with
+    /// `max_bytes` one for each MiB, if these are fewer), one more of each thread, and the chunks that its threads are
+    /// filling, one for each device. `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
     ///
     /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still going on, is
     /// never touched: the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17, which is
     /// reported on stderr. When the file can no longer be written, or the program has closed its descriptor, the stream
     /// ends, this is reported on stderr, and the program goes on.
     ///
-    /// A forked child streams to `path.PID`, from its first full chunk on; it loses up to two chunks when it is killed.
+    /// A forked child streams to `path.PID`, from its first full chunk on; when it is killed it loses up to two full
+    /// chunks, one more of each thread, and those that its threads are filling.
     /// At most the first 100 do, and the number of the others is reported on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());

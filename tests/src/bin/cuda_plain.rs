@@ -12,8 +12,10 @@ mod heap;
 mod starts;
 
 use std::ffi::{CString, c_char};
+use std::path::Path;
 use std::process::Command;
 use std::ptr::null;
+use std::time::{Duration, Instant};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,17 +32,16 @@ fn main() {
             let other = std::thread::spawn(|| std::process::exit(7));
             let _ = other.join();
         }
-        ["signal", number] => {
+        ["signal", number, file] => {
             work();
-            // What is in chunks that are not full is written every half second.
-            std::thread::sleep(std::time::Duration::from_millis(1500));
+            wait_for_file(file);
             // SAFETY: a signal to ourselves.
             unsafe { libc::raise(number.parse().expect("a number")) };
         }
         // Not sent by anybody.
-        ["crash"] => {
+        ["crash", file] => {
             work();
-            std::thread::sleep(std::time::Duration::from_millis(1500));
+            wait_for_file(file);
             // SAFETY: none: nothing lies there, and the process is to end of it.
             unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
         }
@@ -67,15 +68,12 @@ fn main() {
         ["wait_for_a_signal"] => {
             work();
             println!("ready");
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            std::thread::sleep(HANG);
         }
         ["work_until", file] => {
             work();
             println!("ready");
-            let start = std::time::Instant::now();
-            while !std::path::Path::new(file).exists() && start.elapsed().as_secs() < 60 {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
+            wait_for_file(file);
         }
         ["pools"] => pools(),
         // The heap, beside the driver and without it.
@@ -124,12 +122,13 @@ fn main() {
         // A program that runs out of memory again and again, and lives on: until the file is there, and says how often.
         ["oom_until", file] => {
             work();
-            let (start, mut times) = (std::time::Instant::now(), 0);
-            while !std::path::Path::new(file).exists() && start.elapsed().as_secs() < 300 {
+            let mut times = 0;
+            let begun = Instant::now();
+            while !Path::new(file).exists() && begun.elapsed() < HANG {
                 assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
                 times += 1;
                 // The first ones at once.
-                std::thread::sleep(std::time::Duration::from_millis(if times < 20 { 0 } else { 20 }));
+                std::thread::sleep(Duration::from_millis(if times < 20 { 0 } else { 20 }));
             }
             println!("{times}");
         }
@@ -231,6 +230,18 @@ fn main() {
             assert_eq!(status.code(), Some(3));
         }
         _ => panic!("no such scenario: {arguments:?}"),
+    }
+}
+
+/// How long the program waits for the test, which ends it long before: as `memtrack_tests::time::HANG`, but this program is
+/// linked without what the tests share.
+const HANG: Duration = Duration::from_secs(15 * 60);
+
+/// Waits for the test to make a file.
+fn wait_for_file(file: &str) {
+    let begun = Instant::now();
+    while !Path::new(file).exists() && begun.elapsed() < HANG {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -8,11 +8,11 @@ use memtrack_core::allocator::{
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
+use memtrack_tests::time::HANG;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const DEVICES: u16 = 3;
@@ -212,7 +212,7 @@ fn threads_do_everything_at_once() {
     drop(done);
     for _ in 0..THREADS {
         // A thread that panics hangs up; one that waits for ever says nothing.
-        match finished.recv_timeout(Duration::from_secs(300)) {
+        match finished.recv_timeout(HANG) {
             Ok(()) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread waits for ever"),
             Err(mpsc::RecvTimeoutError::Disconnected) => panic!("a thread has failed, see above"),

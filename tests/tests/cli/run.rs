@@ -43,14 +43,13 @@ fn a_summary_says_what_is_cached_and_what_is_not_ours() {
     let bench = Bench::new();
     let not_ours =
         [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "104857600")];
-    let run = |name: &str, arguments: &[&str]| {
-        let mut command = bench.command();
-        command.args(["-o", name, "--snapshot-on", "exit", "--", PLAIN]).args(arguments);
-        let output = command.envs(not_ours).output().expect("memtrack can be started");
-        assert!(output.status.code().is_some(), "{}", said(&output));
-    };
-    run("ended", &["pools"]);
-    run("killed", &["signal", "9"]);
+    let mut command = bench.command();
+    command.args(["-o", "ended", "--snapshot-on", "exit", "--", PLAIN, "pools"]);
+    let ended = command.envs(not_ours).output().expect("memtrack can be started");
+    assert!(ended.status.success(), "{}", said(&ended));
+    let killed =
+        bench.run_until_recorded("killed", &["--snapshot-on", "exit"], &[PLAIN, "signal", "9"], &not_ours);
+    assert_eq!(killed.status.code(), Some(137), "{}", said(&killed));
     let summary = |arguments: &[&str]| {
         let mut command = Command::new(memtrack());
         let output = command.arg("summary").args(arguments).current_dir(bench.folder.path()).output();

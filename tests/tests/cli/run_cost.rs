@@ -28,6 +28,7 @@ fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
 }
 
 #[test]
+#[ignore = "measures time, on a machine that does nothing else: a bench"]
 fn a_program_without_cuda_pays_less_than_a_millisecond() {
     let bench = Bench::new();
     // Puts the library into the cache.

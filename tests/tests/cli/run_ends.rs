@@ -12,12 +12,13 @@ fn every_end_of_a_program_leaves_a_recording() {
     let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
     assert_eq!(output.status.code(), Some(7));
     assert_work(&bench.path("thread"), true);
-    // At once: each waits until what it recorded must have been written.
+    // At once: each waits until what it recorded was written.
     std::thread::scope(|scope| {
         for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
             let bench = &bench;
             scope.spawn(move || {
-                let output = bench.run(&["-o", name, "--", PLAIN, "signal", &signal.to_string()]);
+                let output =
+                    bench.run_until_recorded(name, &[], &[PLAIN, "signal", &signal.to_string()], &[]);
                 assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
                 assert_work(&bench.path(name), false);
             });
@@ -29,7 +30,7 @@ fn every_end_of_a_program_leaves_a_recording() {
 #[test]
 fn a_crash_leaves_the_recording_up_to_there() {
     let bench = Bench::new();
-    let output = bench.run(&["-o", "crashed", "--", PLAIN, "crash"]);
+    let output = bench.run_until_recorded("crashed", &[], &[PLAIN, "crash"], &[]);
     assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", said(&output));
     assert!(said(&output).contains("before signal 11 ended it"), "{}", said(&output));
     assert_work(&bench.path("crashed"), false);
@@ -51,10 +52,13 @@ fn what_exit_handlers_free_is_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// A fork leaves the thread that writes behind: its child writes chunks that are full, and keeps one for each thread.
+/// A fork leaves the thread that writes behind: its child writes chunks that are full, and keeps one for each thread. A
+/// thread that fills one while the other writes leaves it in the queue, where two may wait and one more of each thread.
 #[test]
-fn a_forked_child_that_is_killed_loses_a_chunk_of_each_thread() {
-    const COUNT: usize = 10_000;
+fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at_most() {
+    const COUNT: usize = 20_000;
+    const THREADS: usize = 2;
+    const CHUNK_EVENTS: usize = 4_096;
     let bench = Bench::new();
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
     assert!(output.status.success(), "{}", said(&output));
@@ -68,12 +72,12 @@ fn a_forked_child_that_is_killed_loses_a_chunk_of_each_thread() {
     let mut threads: Vec<_> = child.events.thread.clone();
     threads.sort_unstable();
     threads.dedup();
-    assert_eq!(threads.len(), 2, "{threads:?}");
-    for thread in threads {
-        // A block and its segment each.
-        let count = events(thread);
-        assert!((2 * COUNT - 4_096..=2 * COUNT).contains(&count), "{count}");
-    }
+    assert_eq!(threads.len(), THREADS, "{threads:?}");
+    let counts: Vec<usize> = threads.into_iter().map(events).collect();
+    // A block and its segment each.
+    assert!(counts.iter().all(|&count| count <= 2 * COUNT), "{counts:?}");
+    let lost = THREADS * 2 * COUNT - counts.iter().sum::<usize>();
+    assert!(lost <= (2 * THREADS + 2) * CHUNK_EVENTS, "{lost} of {}", THREADS * 2 * COUNT);
 }
 
 #[test]
@@ -166,10 +170,13 @@ fn a_child_that_shares_its_parents_memory_disturbs_nothing() {
 #[test]
 fn what_a_killed_program_may_have_lost_is_said() {
     let bench = Bench::new();
-    let output = bench.run(&["-o", "killed", "--", PLAIN, "signal", "9"]);
+    let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
     assert_eq!(output.status.code(), Some(137));
     assert!(
-        said(&output).contains("until at most half a second before signal 9 ended it"),
+        said(&output).contains(
+            "/killed; the last half second before signal 9 ended it may be missing, and more if the machine was \
+             overloaded\n"
+        ),
         "{}",
         said(&output)
     );

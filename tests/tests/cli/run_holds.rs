@@ -15,7 +15,7 @@ fn summary(bench: &Bench, name: &str) -> String {
 #[test]
 fn of_a_program_that_was_killed_the_file_says_who_held_the_memory() {
     let bench = Bench::new();
-    let output = bench.run(&["-o", "killed", "--", PLAIN, "signal", "9"]);
+    let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
     let text = said(&output);
     let begin = "memtrack: who holds device 0 when the program was killed: 2.0 MiB in 1 block";
     assert!(text.starts_with(begin), "{text}");

@@ -2,11 +2,13 @@
 //! comes to lie where other code was keeps its own name.
 
 use memtrack_core::event::DeviceId;
+use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::run::{Bench, compile_c, load, said};
 use std::path::Path;
 
-/// `daemon HOW END`: the child `inherits` a loaded plugin, or the parent has `unloaded` two; it ends by `exit` or `_exit`.
+/// `daemon HOW END FILE`: the child `inherits` a loaded plugin, once there is the file, or the parent has `unloaded` two; it ends
+/// by `exit` or `_exit`.
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -40,13 +42,13 @@ static void *turn(const char *file, const char *name, size_t bytes) {
 }
 
 int main(int count, char **words) {
-    if (count != 3) return 2;
+    if (count != 4) return 2;
     void *inherited = 0, *before;
     if (!strcmp(words[1], "inherits")) {
         inherited = load("./first.so");
         before = run(inherited, "first_work", 1000001);
-        // The recording lists it.
-        usleep(1200000);
+        // Until the recording lists it.
+        while (access(words[3], F_OK)) usleep(10000);
     } else {
         before = turn("./first.so", "first_work", 1000001);
         turn("./second.so", "second_work", 2000001);
@@ -99,7 +101,14 @@ fn a_forked_childs_plugins_keep_their_own_names() {
     for how in ["inherits", "unloaded"] {
         for end in ["exit", "_exit"] {
             let name = format!("{how}{end}");
-            let output = bench.run(&["--host", "-o", &name, "--", "./daemon", how, end]);
+            let output = if how == "inherits" {
+                let is_listed = |snapshot: &Snapshot| {
+                    snapshot.modules.iter().any(|module| module.path.ends_with("first.so"))
+                };
+                bench.run_until(&name, &["--host"], &["./daemon", how, end], &[], is_listed)
+            } else {
+                bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"])
+            };
             assert!(output.status.success(), "{name}: {}", said(&output));
             // glibc gives the same addresses out again; elsewhere there is nothing to mistake.
             assert_eq!(output.stdout, b"at one place\n", "{name}");

@@ -7,7 +7,8 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::memtrack;
 use memtrack_tests::opcodes::assert_known_to_the_viewer;
-use memtrack_tests::run::{Bench, Waiting, load, said, wait_until};
+use memtrack_tests::run::{Bench, Waiting, holds_work, load, said};
+use memtrack_tests::time::wait_for;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -78,7 +79,7 @@ fn of_the_snapshots_that_a_signal_asks_for_the_first_stays_and_the_newest_seven_
         waiting.ask_for(&path(number));
     }
     // It goes after the newest is there.
-    wait_until(|| !path(4).exists());
+    wait_for("the oldest is gone", || !path(4).exists());
     waiting.send("TERM");
     let text = said(&waiting.end());
     let numbers = [1, 10, 11, 2, 5, 6, 7, 8, 9].map(|number| format!("asked.{number}.pickle"));
@@ -175,8 +176,7 @@ fn all_files() -> Bench {
     let waiting =
         Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
     waiting.ask_for(&bench.path("asked.1.pickle"));
-    // The recording is behind by half a second.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    wait_for("the recording holds the work", || holds_work(&load(&bench.path("asked")).0));
     waiting.send("TERM");
     waiting.end();
     assert_eq!(bench.files(), FILES);

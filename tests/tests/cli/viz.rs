@@ -5,12 +5,11 @@
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::snapshots::small;
-use memtrack_tests::{fixture, memtrack, shared};
+use memtrack_tests::{fixture, memtrack, shared, time};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 fn sample(name: &str) -> PathBuf {
     fixture("snapshots/samples").join(name)
@@ -197,7 +196,7 @@ fn a_recording_is_answered_like_a_snapshot_of_pytorchs() {
     assert_eq!(run(folder.path(), &["check", "--max-peak", "4015"], &[&file]).status.code(), Some(1));
 }
 
-/// Every hostile file ends as the manifest says, within 2 s and 256 MiB.
+/// Every hostile file ends as the manifest says, within little processor time and 256 MiB.
 #[test]
 #[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn stats_survives_hostile_files() {
@@ -206,22 +205,23 @@ fn stats_survives_hostile_files() {
     let manifest: Value = serde_json::from_slice(&fs::read(hostile.join("manifest.json")).unwrap()).unwrap();
     let mut complaints = Vec::new();
     for entry in manifest.as_array().unwrap() {
-        let (file, start) = (entry["file"].as_str().unwrap(), Instant::now());
-        let output = Command::new("sh")
+        let file = entry["file"].as_str().unwrap();
+        let mut command = Command::new("sh");
+        let output = time::limited(&mut command, time::READS_SECONDS)
             .args(["-c", "ulimit -v 262144; exec \"$@\"", "sh"])
             .args([memtrack.as_os_str(), "stats".as_ref(), hostile.join(file).as_os_str()])
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let (code, took) = (output.status.code(), start.elapsed());
+        let code = output.status.code();
         let expected = match entry["expect"].as_str().unwrap() {
             "reject" => code == Some(3),
             "accept" => code == Some(0),
             _ => matches!(code, Some(0 | 3)),
         };
-        if !expected || took > Duration::from_secs(2) {
-            complaints.push(format!("{file}: {code:?} after {took:?} ({})", entry["why"]));
+        if !expected {
+            complaints.push(format!("{file}: {:?} ({})", output.status, entry["why"]));
         }
     }
     assert!(complaints.is_empty(), "{complaints:#?}");

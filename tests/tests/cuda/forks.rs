@@ -5,10 +5,10 @@ use crate::client::{self, call_at};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
+use memtrack_tests::forked::status_of;
 use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 const SIZE: usize = 2 << 20;
 const DEVICE: DeviceId = DeviceId(0);
@@ -153,18 +153,7 @@ fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
 
 /// Waits for a child and asserts that it ended well.
 fn wait(child: libc::pid_t) {
-    let start = Instant::now();
-    let mut status = 0;
-    // SAFETY: the child is ours and the out-pointer too.
-    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
-        if start.elapsed() > Duration::from_secs(20) {
-            // SAFETY: still our child: it was not waited for.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-            eprintln!("a forked child hangs");
-            std::process::exit(1);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let status = status_of(child);
     if status != 0 {
         eprintln!("a forked child ended with {status}");
         std::process::exit(1);

@@ -6,11 +6,10 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::child::{assert_passed, run, run_well, start, this_program};
 use memtrack_tests::replay::{replay, statistics};
+use memtrack_tests::time::wait_for;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
@@ -68,41 +67,61 @@ fn a_missing_folder_is_said_clearly_and_the_program_lives_on() {
     assert!(!output.status.success());
 }
 
+/// Whenever the thread that writes comes to run: full chunks wait for it in a queue, and who finds it full waits.
 #[test]
-fn a_killed_program_loses_at_most_two_chunks_of_each_thread() {
+fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
+    const THREADS: u64 = 3;
+    const CHUNK_EVENTS: u64 = 4096;
+    /// 64 chunks in the queue; of each thread one more there, with which it waits, and one that is being filled.
+    const MOST_LOST: u64 = (64 + 2 * THREADS) * CHUNK_EVENTS;
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let come = |progress: &Path| -> Vec<u64> {
         let bytes = fs::read(progress).unwrap_or_default();
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
     };
-    for round in 0..6_u64 {
+    for round in 0..4_u64 {
         let _ = fs::remove_file(&progress);
         // An unfinished file would stay as it is.
         let _ = fs::remove_file(&path);
         let arguments = ["stream_until_killed", path.to_str().unwrap(), progress.to_str().unwrap()];
         let mut child = start(CHILD, &arguments, folder.path());
-        let begun = Instant::now();
-        // At a different place each time.
-        while come(&progress).iter().sum::<u64>() < 5000 + round * 7919 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no progress");
-            thread::sleep(Duration::from_millis(1));
-        }
+        // At a different place each time, at last where more was recorded than may be lost.
+        let enough = 5000 + round * 5 * MOST_LOST / 12;
+        wait_for("so much is recorded", || come(&progress).iter().sum::<u64>() >= enough);
         child.kill().unwrap();
         child.wait().unwrap();
         let (snapshot, report) = Snapshot::load(&path).unwrap();
         assert!(!report.complete);
+        let mut lost = 0;
         for (number, come) in come(&progress).into_iter().enumerate() {
             let device = DeviceId(number as u16);
             let addresses: Vec<u64> =
                 snapshot.events.rows_of(device).map(|row| snapshot.events.address[row]).collect();
             let written = addresses.len() as u64;
             assert_eq!(addresses, (1..=written).collect::<Vec<_>>(), "each once and in order");
-            // The chunk being filled, and the one that waits or is being written.
-            assert!(written + 2 * 4096 >= come && written <= come + 1, "{written} of {come}");
+            assert!(written <= come + 1, "{written} of {come}");
+            lost += come.saturating_sub(written);
         }
+        assert!(lost <= MOST_LOST, "{lost} lost of {enough} and more");
         replay(&snapshot, DeviceId(0)).assert_blocks_of(&snapshot, DeviceId(0));
     }
+}
+
+/// Chunks that are not full are written too, twice a second where nothing keeps the thread that does so from running.
+#[test]
+fn what_a_program_has_recorded_comes_into_its_file_while_it_does_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.memtrack");
+    let mut child = start(CHILD, &["stream_and_wait", path.to_str().unwrap()], folder.path());
+    let addresses = || match Snapshot::load(&path) {
+        Ok((snapshot, _)) => snapshot.events.address,
+        Err(_) => Vec::new(),
+    };
+    wait_for("all of it is in the file", || addresses().len() == 10);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(addresses(), (1..=10).collect::<Vec<_>>());
 }
 
 #[test]
@@ -125,7 +144,9 @@ fn caught_panics_do_not_each_write_the_recording_and_the_last_one_does() {
     let output = run(CHILD, &["many_panics", path.to_str().unwrap()], folder.path());
     assert_eq!(output.status.code(), None, "it aborts");
     let files: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-    assert!(files <= 3, "{files} files");
+    // One may take a fiftieth of the time: even a machine that holds the program up between two panics, for fifty times as long as
+    // one takes, does not do so each time.
+    assert!(files <= 10, "{files} files");
     let (snapshot, report) = Snapshot::load(&path).unwrap();
     assert!(report.complete && snapshot.blocks.iter().any(|block| block.size_bytes == 777));
 }

@@ -3,19 +3,37 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_tests::child::{run, run_well};
+use memtrack_tests::child::run_well;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
+
+/// Runs a scenario that waits until it has said `words` on stderr; all that it said there, and how it ended.
+fn run_until(arguments: &[&str], words: &str, folder: &Path) -> (String, Output) {
+    let mut command = Command::new(CHILD);
+    command.args(arguments).current_dir(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    // It ends by itself when it waits for too long.
+    while !said.contains(words) && stderr.read_line(&mut said).unwrap() > 0 {}
+    drop(child.stdin.take());
+    stderr.read_to_string(&mut said).unwrap();
+    (said, child.wait_with_output().unwrap())
+}
 
 #[test]
 fn a_program_that_closes_all_files_keeps_its_own_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let (path, own) = (folder.path().join("a.memtrack"), folder.path().join("own.txt"));
     let arguments = ["closed_files", path.to_str().unwrap(), own.to_str().unwrap()];
-    let output = run_well(CHILD, &arguments, folder.path());
+    let (said, output) = run_until(&arguments, "the program has closed the file", folder.path());
+    assert!(output.status.success(), "{}: {said}", output.status);
     assert_eq!(fs::read_to_string(own).unwrap(), "the program's own");
-    let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said.matches("the program has closed the file").count(), 1, "{said}");
     let (snapshot, report) = Snapshot::load(&path).unwrap();
     assert!(!report.complete && !report.damaged);
@@ -26,8 +44,8 @@ fn a_program_that_closes_all_files_keeps_its_own_as_they_are() {
 fn a_full_disk_ends_the_stream_and_not_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
-    let output = run(CHILD, &["full_disk", path.to_str().unwrap()], folder.path());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let arguments = ["full_disk", path.to_str().unwrap()];
+    let (said, output) = run_until(&arguments, "failed and ends here", folder.path());
     assert!(output.status.success(), "{}: {said}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
     assert_eq!(said.matches("failed and ends here").count(), 1, "{said}");
@@ -52,8 +70,9 @@ fn a_caught_panic_waits_a_second_for_a_disk_that_takes_nothing_and_the_next_one_
     let output = run_well(CHILD, &["panics_while_stalled", path.to_str().unwrap()], folder.path());
     let text = String::from_utf8(output.stdout).unwrap();
     let took: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
-    // The first waits all its time, or nothing was stalled; the machine may be slow.
-    assert!(matches!(took[..], [1000..3000, 0..500]), "{took:?} ms");
+    let (first, others) = took.split_first().unwrap();
+    // The first waits all its time, or nothing was stalled. Were the others to wait, none of them could be quicker.
+    assert!(*first >= 1000 && others.iter().any(|took| *took < 1000), "{took:?} ms");
 }
 
 #[test]
@@ -71,13 +90,13 @@ fn only_so_many_forked_processes_leave_files_and_the_others_are_counted() {
 
 #[test]
 fn a_message_neither_ends_nor_holds_up_a_program_whose_stderr_nobody_reads() {
-    let output = run_well(CHILD, &["deaf_stderr"], std::path::Path::new("."));
+    let output = run_well(CHILD, &["deaf_stderr"], Path::new("."));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
 }
 
 #[test]
 fn everything_that_is_said_goes_through_one_function() {
-    let core = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core");
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core");
     let packages = fs::read_dir(&core).unwrap().map(|entry| entry.unwrap().path());
     // The fuzzers and benchmarks are programs of their own.
     let packages = packages.filter(|path| path.join("Cargo.toml").is_file() && !path.ends_with("fuzz"));

@@ -107,8 +107,12 @@ fn hand_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap
             let thread = thread::Builder::new().name(name.clone());
             handles.push((name, thread.spawn_scoped(threads, move || worker.work(rounds)).unwrap()));
         }
-        while working.load(Ordering::Relaxed) > 0 {
+        // Once in any case, however late this thread comes to run.
+        loop {
             meanwhile();
+            if working.load(Ordering::Relaxed) == 0 {
+                break;
+            }
         }
         // Each receiver lives until all have ended: its sender may still use it.
         let ended: Vec<_> =

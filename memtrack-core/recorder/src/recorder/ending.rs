@@ -57,9 +57,10 @@ pub fn write_at_exit() {
     write_so_far(When::Exit);
 }
 
-/// How long [`flush`] waits for whoever has what it needs.
+/// How long [`flush`] waits for whoever has what it needs: as an exit does, because on a loaded machine the other thread may
+/// have to wait for a processor.
 #[cfg(feature = "cuda")]
-const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Brings the stream up to date because the process may be gone in a moment. This may be a signal's handler, which has
 /// interrupted anything: the recorder itself, and then nothing is done; or the program's heap, which is not asked for

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The same in the middle of a program's request for memory.
 const HEAP_PATIENCE: Duration = Duration::from_millis(50);
 /// How long the stream is waited for.
-const STREAM_PATIENCE: Duration = Duration::from_millis(200);
+const STREAM_PATIENCE: Duration = Duration::from_secs(1);
 /// What naming functions takes of a thread's stack, in bytes, with room to spare.
 const STACK_BYTES: u64 = 768 << 10;
 /// Scopes that are added up where there is no memory for more.

@@ -97,6 +97,13 @@ pub fn stream_until_killed(path: &str, progress: &str) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
+/// Streams ten events, and waits to be killed.
+pub fn stream_and_wait(path: &str) {
+    memtrack_core::start_monitor_with(&Options::new().stream_to(path).without_host_heap()).unwrap();
+    (1..=10).for_each(|address| record_alloc(DEVICE, STREAM, address, 16));
+    thread::sleep(memtrack_tests::time::HANG);
+}
+
 /// Panics that are caught have what there is written in between; nothing may then be written twice.
 pub fn stream_after_panics(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));

@@ -4,6 +4,7 @@ use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::host::own_bytes;
 use memtrack_core::recorder::{Options, record_oom};
 use memtrack_core::snapshot::Snapshot;
+use memtrack_tests::forked::status_of;
 use memtrack_tests::replay::{replay, statistics};
 use std::hint::black_box;
 use std::io::Write;
@@ -13,7 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Sizes by which the test tells whose event it was.
 const OF_PARENT: usize = 111_111;
@@ -43,18 +43,7 @@ fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
 
 /// Waits for a child and asserts that it ended well.
 fn wait(child: libc::pid_t) {
-    let start = Instant::now();
-    let mut status = 0;
-    // SAFETY: the child is ours and the out-pointer too.
-    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
-        if start.elapsed() > Duration::from_secs(20) {
-            // SAFETY: still our child: it was not waited for.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-            panic!("a forked child hangs");
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(status, 0, "the child's status");
+    assert_eq!(status_of(child), 0, "the child's status");
 }
 
 /// Parent and child write a file each. The child's ends with `exit`, its child does nothing and leaves no file.

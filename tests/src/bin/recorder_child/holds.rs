@@ -3,7 +3,9 @@
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom, record_segment_alloc};
 use memtrack_core::{scope, who_holds};
+use std::cell::Cell;
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(7);
@@ -28,6 +30,11 @@ fn activations(number: u64) {
 
 /// A model of four layers whose allocator has 64 MiB left in each of its segments, and what its step leaves.
 fn fill() {
+    fill_in_halves(|| ());
+}
+
+/// The same, with a pause between the two.
+fn fill_in_halves(pause: impl FnOnce()) {
     let _net = scope::root("Net");
     let _encoder = scope::module("encoder");
     for layer in 0..4 {
@@ -36,10 +43,46 @@ fn fill() {
         let _operator = scope::operator("init");
         weights(layer);
     }
-    // It has a middle.
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    pause();
     let _operator = scope::operator("matmul");
     (0..4).for_each(activations);
+}
+
+/// How the test has a scenario pause for so many milliseconds. When that was too short, it ends with [`HELD_UP`].
+const PAUSE: &str = "MEMTRACK_TESTS_PAUSE_MS";
+const HELD_UP: i32 = 75;
+
+/// A recording whose middle lies between the model and its step, however slow the machine is.
+struct Halves {
+    begun: Instant,
+    /// None where the test does not look at the middle.
+    pause: Option<Duration>,
+    second: Cell<Option<Instant>>,
+}
+
+impl Halves {
+    /// Begins it, before monitoring does.
+    fn begin() -> Self {
+        let pause = std::env::var(PAUSE).ok().and_then(|pause| pause.parse().ok());
+        let pause = pause.map(Duration::from_millis);
+        Self { begun: Instant::now(), pause, second: Cell::default() }
+    }
+
+    /// The first half is over: pauses for longer than that has taken.
+    fn pause(&self) {
+        if let Some(pause) = self.pause {
+            std::thread::sleep(pause.max(2 * self.begun.elapsed()));
+            self.second.set(Some(Instant::now()));
+        }
+    }
+
+    /// All is over: ends the process if the second half has taken longer than the pause.
+    fn end(&self) {
+        let took = self.second.get().map(|second| second.elapsed());
+        if took > self.pause {
+            std::process::exit(HELD_UP);
+        }
+    }
 }
 
 /// It is asked for more than is there, inside of a scope.
@@ -54,9 +97,11 @@ fn run_out() {
 pub fn device(dump: &str) {
     let options = Options::new().without_host_heap().tell_who_holds();
     let options = if dump.is_empty() { options } else { options.dump_on_oom(dump) };
+    let halves = Halves::begin();
     memtrack_core::start_monitor_with(&options).unwrap();
-    fill();
+    fill_in_halves(|| halves.pause());
     run_out();
+    halves.end();
     record_free(DEVICE, STREAM, BASE + 384 * MIB, 64 * MIB);
     drop(memtrack_core::stop());
 }
@@ -166,9 +211,11 @@ pub fn deaf(how: &str) {
 /// Memory runs out, and the program is killed at once by whoever reads of it.
 pub fn until_killed(path: &str) {
     let options = Options::new().without_host_heap().tell_who_holds().stream_to(path);
+    let halves = Halves::begin();
     memtrack_core::start_monitor_with(&options).unwrap();
-    fill();
+    fill_in_halves(|| halves.pause());
     run_out();
+    halves.end();
     // SAFETY: a signal to ourselves.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }

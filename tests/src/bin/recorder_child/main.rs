@@ -72,6 +72,7 @@ fn main() {
         ["holds_until_killed", path] => holds::until_killed(path),
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
+        ["stream_and_wait", path] => endings::stream_and_wait(path),
         ["stream_after_panics", path] => endings::stream_after_panics(path),
         ["parts", how, path] => streams::parts(how, path),
         ["closed_files", path, own] => streams::closed_files(path, own),

@@ -2,6 +2,7 @@
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
+use memtrack_tests::time::HANG;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -70,9 +71,16 @@ pub fn closed_files(path: &str, own: &str) {
     }
     file.write_all(b"the program's").unwrap();
     churn(DeviceId(0), 30_000, |_| ());
-    thread::sleep(Duration::from_millis(700));
+    wait_for_the_test();
     drop(memtrack_core::stop());
     file.write_all(b" own").unwrap();
+}
+
+/// Waits until the test has read what it waits for, and closes this program's standard input.
+fn wait_for_the_test() {
+    // SAFETY: the signal ends the process, which is right when no test is there any more.
+    unsafe { libc::alarm(HANG.as_secs() as u32) };
+    assert!(std::io::stdin().lines().next().is_none());
 }
 
 /// Streams until the disk is full, and goes on. No signal may end it: it handles none.
@@ -81,7 +89,7 @@ pub fn full_disk(path: &str) {
     memtrack_core::start_monitor_with(&options).unwrap();
     limit(libc::RLIMIT_FSIZE, 200_000);
     churn(DeviceId(0), 200_000, |_| ());
-    thread::sleep(Duration::from_millis(700));
+    wait_for_the_test();
     drop(memtrack_core::stop());
     println!("still here");
 }
@@ -200,35 +208,45 @@ pub fn deaf_stderr() {
     println!("still here");
 }
 
-/// Begins to stream to a pipe that nobody reads, which soon takes nothing any more.
-fn stream_to_a_full_pipe(path: &str) {
+/// Begins to stream to a pipe that nobody reads, which soon takes nothing any more. Returns the pipe's descriptor.
+fn stream_to_a_full_pipe(path: &str) -> i32 {
     // SAFETY: the path ends with a zero, and the pipe's reader is never used.
-    unsafe {
+    let pipe = unsafe {
         let path = std::ffi::CString::new(path).unwrap();
         assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
-        assert!(libc::open(path.as_ptr(), libc::O_RDWR) >= 0);
-    }
+        libc::open(path.as_ptr(), libc::O_RDWR)
+    };
+    assert!(pipe >= 0);
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
+    pipe
 }
 
-/// Panics, and catches it, while whoever writes the stream waits for a disk that takes nothing; how long that took, twice.
+/// Whether a pipe has no room for anything.
+fn is_full(pipe: i32) -> bool {
+    let mut of_pipe = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry, which is the caller's.
+    unsafe { libc::poll(&mut of_pipe, 1, 0) == 0 }
+}
+
+/// Panics, and catches it, while whoever writes the stream waits for a disk that takes nothing: how long that took, once and then
+/// as often as it could have been held up by something else.
 pub fn panics_while_stalled(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
-    stream_to_a_full_pipe(path);
+    let pipe = stream_to_a_full_pipe(path);
     static COME: AtomicU64 = AtomicU64::new(0);
     thread::spawn(|| churn(DeviceId(0), u64::MAX, |number| COME.store(number, Ordering::Relaxed)));
     // It comes no further: either it writes, or another thread does that it waits for.
     let mut before = 0;
     loop {
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_secs(2));
         let come = COME.load(Ordering::Relaxed);
-        if come > 0 && come == before {
+        if come > 0 && come == before && is_full(pipe) {
             break;
         }
         before = come;
     }
-    for _ in 0..2 {
+    for _ in 0..=20 {
         let begin = Instant::now();
         assert!(std::panic::catch_unwind(|| panic!("caught")).is_err());
         println!("{}", begin.elapsed().as_millis());

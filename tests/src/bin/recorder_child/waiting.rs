@@ -4,12 +4,13 @@
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
 use memtrack_core::scope;
+use memtrack_tests::time::HANG;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Waits around another allocator.
 pub struct Waiting<A>(pub A);
@@ -33,7 +34,7 @@ fn wait() {
     let begun = Instant::now();
     while DONE.load(Ordering::Acquire) < mine {
         thread::yield_now();
-        if begun.elapsed() > Duration::from_secs(20) {
+        if begun.elapsed() > HANG {
             // Ends at once, and says where.
             std::process::abort();
         }

@@ -2,11 +2,11 @@
 
 use memtrack_core::testing::measure;
 use memtrack_core::{host, scope};
-use memtrack_tests::alone;
+use memtrack_tests::{alone, time};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn block(bytes: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(bytes))
@@ -98,7 +98,7 @@ fn tasks_of_many_tests_on_one_runtime_are_told_apart() {
 fn a_thousand_tests_cost_what_one_costs() {
     alone!();
     let hundred = || {
-        let begun = Instant::now();
+        let begun = time::of_thread();
         for number in 0..100 {
             let (_, usage) = measure(|| {
                 let held: Vec<_> = (0..100).map(|size| block(size * 10 + 1)).collect();
@@ -107,8 +107,9 @@ fn a_thousand_tests_cost_what_one_costs() {
             });
             assert_eq!((usage.host().count, usage.host().left_bytes), (102, number as u64 + 1));
         }
-        begun.elapsed()
+        time::of_thread() - begun
     };
+    let mut hundreds = 10;
     // One that runs all the time: the switch stays on, and blocks that are left stay known.
     let (_, outer) = measure(|| {
         hundred();
@@ -117,11 +118,16 @@ fn a_thousand_tests_cost_what_one_costs() {
         (0..6).for_each(|_| {
             hundred();
         });
-        let last: Duration = (0..3).map(|_| hundred()).min().unwrap();
+        // What grew with each test would take ten times as long, and longer each time. Another program on the same core may make
+        // a hundred tests take twice as long, but not each hundred.
+        let mut last = Duration::MAX;
+        while last > 3 * first && hundreds < 60 {
+            last = last.min(hundred());
+            hundreds += 1;
+        }
         println!("100 tests took {first:?} at first and {last:?} at last");
-        // A loaded machine may take twice as long; what grew with each test would be ten times as slow.
-        assert!(last < 3 * first + Duration::from_millis(20), "{first:?} {last:?}");
+        assert!(last <= 3 * first, "{first:?} {last:?}");
         assert!(host::own_bytes() - own_bytes < 1 << 20, "{own_bytes} {}", host::own_bytes());
     });
-    assert_eq!(outer.host().left_bytes, 13 * (1..=100).sum::<u64>());
+    assert_eq!(outer.host().left_bytes, hundreds * (1..=100).sum::<u64>());
 }

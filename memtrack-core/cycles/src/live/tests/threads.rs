@@ -64,18 +64,21 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
         }
         let leaking = scope.spawn(|| {
             let mut leaked = 0_u64;
-            while !done.load(Ordering::Relaxed) {
+            // Once in any case, however late the thread comes to run.
+            loop {
                 let (a, b) = (Part::new("leaked"), Part::new("leaked"));
                 a.push(Arc::clone(&b));
                 b.push(a);
                 leaked += 2;
                 drop(b);
+                if done.load(Ordering::Relaxed) {
+                    break leaked;
+                }
                 thread::sleep(leak_every);
             }
-            leaked
         });
         let begin = Instant::now();
-        while begin.elapsed() < for_so_long {
+        loop {
             let report = scan();
             scans += 1;
             deceived += u32::from(report.doubted > 0);
@@ -83,6 +86,9 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
                 assert_eq!((name.as_str(), held), ("leaked", Held::Unreachable), "after {scans} scans");
             }
             assert!(report.graph.remarks.is_empty(), "{:?}", report.graph.remarks);
+            if begin.elapsed() >= for_so_long {
+                break;
+            }
         }
         drop(ends);
         leaking.join().expect("leaks")
