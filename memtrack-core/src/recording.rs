@@ -59,6 +59,8 @@ impl Recording {
     /// The operators' series and markers.
     #[cfg(feature = "report")]
     pub fn tracker(&self) -> &MemoryTracker {
+        #[cfg(feature = "record")]
+        self.tracker.find_peak(&self.snapshot);
         &self.tracker
     }
 
@@ -105,6 +107,13 @@ impl Recording {
             let snapshot = self.snapshot.as_pytorch(&mut Symbolizer::of(&self.snapshot));
             let program = Path::new(&self.snapshot.meta.program);
             let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
+            #[cfg(feature = "profile")]
+            let page = {
+                let inferred =
+                    memtrack_profile::reading::inferred(&snapshot, &mut Symbolizer::of(&snapshot));
+                memtrack_page::Page::with_inferred(&snapshot, &name, &inferred)
+            };
+            #[cfg(not(feature = "profile"))]
             let page = memtrack_page::Page::of(&snapshot, &name);
             let mut file = memtrack_file::ReplacingFile::create(path)?;
             page.write(io::BufWriter::new(&mut file))?;

@@ -10,6 +10,9 @@ use crate::scrub;
 use crate::serve::Server;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::page::{Page, View};
+use memtrack_core::profile::reading::inferred;
+use memtrack_core::snapshot::pytorch::PytorchSnapshot;
+use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
@@ -27,7 +30,7 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
 }
 
 /// The same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; what it is called for is how
-/// much of each category there is. A file without categories is shown as PyTorch would.
+/// much of each category there is. A file without categories is shown as PyTorch would, in the colours of those that were inferred.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };
@@ -85,7 +88,12 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
 fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let loaded = load(&args.file.path, args.file.input, streams)?;
     let snapshot = in_pytorch_form(scrub::snapshot(loaded.snapshot, &args.scrub, &[], streams));
-    Ok(Page::of(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
+    Ok(with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
+}
+
+/// The page of a snapshot, with what can be inferred about what its blocks are for.
+pub(super) fn with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
+    Page::with_inferred(snapshot, name, &inferred(snapshot, &mut Symbolizer::of(snapshot)))
 }
 
 /// What the page calls its file.

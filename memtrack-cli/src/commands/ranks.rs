@@ -1,6 +1,6 @@
 //! `memtrack ranks`: the ranks of a job, compared.
 
-use super::page::{name, save};
+use super::page::{name, save, with_categories};
 use super::ranks_pages::{RankPages, check_page};
 use super::top::check_folders;
 use crate::Streams;
@@ -17,7 +17,6 @@ use memtrack_core::analysis::ranks::heat::MOST_COLUMNS;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{counted, printable};
-use memtrack_core::page::Page;
 use memtrack_core::page::ranks::html;
 use memtrack_core::scrub::Scrub;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -162,7 +161,8 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
     // The page shows what is live.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
-        let page = Page::of(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
+        let page =
+            with_categories(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
         work.pages.make_folder()?;
         save(&page, target).map(|()| link.to_owned())
     });

@@ -3,16 +3,17 @@
 use crate::bands::Bands;
 use crate::blocks::{Life, Lives, NONE, lives};
 use crate::columns::{Columns, Section};
-use crate::first::sentences;
+use crate::first::{most_wanted_first, sentences};
 use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
 use crate::held::HeldRows;
+use crate::inferred::OfDevice;
 use crate::pieces::{Piece, pieces};
 use crate::settings::settings;
 use crate::texts::Texts;
 use crate::{Page, View};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
-use memtrack_model::snapshot::{ReadingMoment, Snapshot, StringId, Value};
+use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value};
 use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
 use memtrack_report::analysis::reserved::tells_reserved;
@@ -26,7 +27,11 @@ const MOST_CATEGORIES: usize = 250;
 const MOST_PLACES: usize = 60_000;
 
 /// A page of a whole snapshot.
-pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
+pub(crate) fn page_of(
+    snapshot: &PytorchSnapshot,
+    name: &str,
+    inferred: Option<&InferredCategories>,
+) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
@@ -47,8 +52,16 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str) -> Page {
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
         let summary = summaries.iter().find(|summary| summary.device == ordinals.of(id));
-        let device =
-            DeviceTables { snapshot, pytorch, id, ordinal: ordinals.of(id), rows: &rows, start_us, has_time };
+        let device = DeviceTables {
+            snapshot,
+            pytorch,
+            inferred,
+            id,
+            ordinal: ordinals.of(id),
+            rows: &rows,
+            start_us,
+            has_time,
+        };
         if let Some(head) = device.build(summary, &mut texts, &mut unpacked) {
             devices.push(head);
         }
@@ -131,6 +144,7 @@ struct Named {
 struct DeviceTables<'a> {
     snapshot: &'a Snapshot,
     pytorch: &'a PyTorch,
+    inferred: Option<&'a InferredCategories>,
     id: DeviceId,
     ordinal: u16,
     rows: &'a [u32],
@@ -156,7 +170,8 @@ impl DeviceTables<'_> {
         let mut named = Named::default();
         let held = HeldRows::of(self.snapshot, self.pytorch, self.id);
         let next = unpacked.len();
-        unpacked.push(self.blocks(&lives, &held, &mut named, texts));
+        let (blocks, inferred) = self.blocks(&lives, &held, &mut named, texts);
+        unpacked.push(blocks);
         unpacked.push(self.events(&lives, &of_event, &pieces, texts));
         unpacked.push(self.pieces(&pieces, &held, &mut named, texts));
         let mut bands = Bands::of(self.snapshot, self.rows, texts);
@@ -167,6 +182,10 @@ impl DeviceTables<'_> {
         let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
         let mut first =
             summary.map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows));
+        let at_peak = inferred.as_ref().and_then(|found| found.at_peak(&lives, self.rows.len()));
+        let is_colored = !named.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
+        first.extend(at_peak);
+        let mut first = most_wanted_first(first);
         first.splice(0..0, self.not_shown(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
@@ -187,6 +206,8 @@ impl DeviceTables<'_> {
             streams: named.streams.names,
             pools: named.pools.names,
             categories: named.categories.names,
+            inferred: inferred.is_some(),
+            color: if is_colored { "category" } else { "stack" },
             capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
             first,
             ooms: ooms.map(|(event, _)| event).collect(),
@@ -215,7 +236,14 @@ impl DeviceTables<'_> {
         self.rows[event as usize] as usize
     }
 
-    fn blocks(&self, lives: &[Life], held: &HeldRows, named: &mut Named, texts: &mut Texts<'_>) -> Columns {
+    /// The section of blocks and, where the file has no categories, those that were inferred.
+    fn blocks(
+        &self,
+        lives: &[Life],
+        held: &HeldRows,
+        named: &mut Named,
+        texts: &mut Texts<'_>,
+    ) -> (Columns, Option<OfDevice>) {
         let events = &self.pytorch.events;
         let mut pools = Vec::with_capacity(lives.len());
         let mut categories = Vec::with_capacity(lives.len());
@@ -249,6 +277,15 @@ impl DeviceTables<'_> {
                 finals.push((place as u64, bytes));
             }
         }
+        let mut inferred = self
+            .inferred
+            .filter(|_| named.categories.names.is_empty())
+            .map(|found| OfDevice::of(found, self.snapshot, lives, self.rows))
+            .filter(|found| !found.names.is_empty());
+        if let Some(found) = &mut inferred {
+            named.categories.names.clone_from(&found.names);
+            categories.clone_from(&found.of_life);
+        }
         let mut columns = Columns::default();
         columns.delta("start", lives.iter().map(|life| start(life.start)));
         columns.varint("life", lives.iter().map(|life| since(life.start, life.end)));
@@ -274,7 +311,7 @@ impl DeviceTables<'_> {
         columns.varint("note_text", notes.iter().map(|note| note.1));
         columns.delta("final_block", finals.iter().map(|last| last.0));
         columns.varint("final_bytes", finals.iter().map(|last| last.1));
-        columns
+        (columns, inferred)
     }
 
     /// The user's and the compiler's text for a block; 0: none.

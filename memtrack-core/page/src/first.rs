@@ -14,7 +14,7 @@ const LOOK: &str = "Look first at";
 const MOST_RESERVED: &str = "Reserved peak";
 
 /// The title of the line that tells what the peak was for.
-const BY_CATEGORY: &str = "Peak by category";
+pub(crate) const BY_CATEGORY: &str = "Peak by category";
 
 /// The sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn sentences(
@@ -80,7 +80,7 @@ pub(crate) fn sentences(
 }
 
 /// The most important lines come first, whereas the summary reports what is held before what was.
-fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
+pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
         "Made of" | MOST_RESERVED | BY_CATEGORY => 1,

@@ -36,6 +36,10 @@ pub(crate) struct DeviceHead {
     pub(crate) streams: Vec<String>,
     pub(crate) pools: Vec<String>,
     pub(crate) categories: Vec<String>,
+    /// Whether [`Self::categories`] are not in the file.
+    pub(crate) inferred: bool,
+    /// What colours stand for at first: `category` or `stack`.
+    pub(crate) color: &'static str,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) first: Vec<Sentence>,
     pub(crate) ooms: Vec<usize>,

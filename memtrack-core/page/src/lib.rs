@@ -10,6 +10,7 @@ mod first;
 mod head;
 mod held;
 mod html;
+mod inferred;
 mod pieces;
 #[cfg(feature = "ranks")]
 pub mod ranks;
@@ -18,6 +19,7 @@ mod texts;
 
 use columns::Section;
 use head::Head;
+use memtrack_model::snapshot::InferredCategories;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
@@ -81,12 +83,17 @@ impl Page {
     ///
     /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
     pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
-        device::page_of(snapshot, name)
+        device::page_of(snapshot, name, None)
+    }
+
+    /// The same, with what blocks are for on devices of which the snapshot does not say it. The page says that it was inferred.
+    pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
+        device::page_of(snapshot, name, Some(categories))
     }
 
     /// Whether the snapshot says what at least one block is for, as PyTorch's memory profiles do.
     pub fn has_categories(&self) -> bool {
-        self.head.devices.iter().any(|device| !device.categories.is_empty())
+        self.head.devices.iter().any(|device| !device.categories.is_empty() && !device.inferred)
     }
 
     /// The same, showing `view` first.

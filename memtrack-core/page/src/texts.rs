@@ -4,6 +4,7 @@ use crate::columns::Columns;
 use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
+use memtrack_report::analysis::ownership::{Owners, Rules};
 use memtrack_report::analysis::trim::{is_allocator_entry, is_internal, is_plumbing};
 use std::collections::HashMap;
 
@@ -94,6 +95,7 @@ impl<'a> Texts<'a> {
         let files: Vec<u32> = frames.iter().map(|&frame| self.string(table.filename(frame))).collect();
         let scopes = &self.snapshot.scopes.rows;
         let scope_names: Vec<u32> = scopes.iter().map(|scope| self.own(&scope.name)).collect();
+        let stack_lines = self.stack_lines(&frames);
         let lengths = self.stacks.iter().map(|&stack| self.snapshot.named.get(stack).len() as u64);
         let mut columns = Columns::default();
         columns.text("strings", &self.strings);
@@ -103,11 +105,30 @@ impl<'a> Texts<'a> {
         columns.bytes("frame_noise", frames.iter().map(|&frame| u8::from(is_internal(&self.frame(frame)))));
         columns.varint("stack_length", lengths);
         columns.varint("stack_skip", self.skipped(&frames));
+        columns.varint("stack_line", stack_lines);
         columns.varint("stack_frames", stack_frames);
         columns.varint("scope_parent", scopes.iter().map(|scope| scope.parent.0));
         columns.varint("scope_name", scope_names);
         columns.varint("scope_kind", scopes.iter().map(|scope| scope.kind as u32));
         columns
+    }
+
+    /// By stack: the line of the user's own code, or what stands in its place, as reports name it; 0 for one without frames.
+    fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
+        let with_line = |&frame: &FrameId| {
+            let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);
+            Frame { line, ..self.frame(frame) }
+        };
+        let frames: Vec<Frame> = frames.iter().map(with_line).collect();
+        let rules = Rules::new();
+        let mut owners = Owners::new(&rules);
+        let line_of = |&stack: &StackId| {
+            let stack = self.snapshot.named.get(stack);
+            let of = stack.iter().map(|frame| &frames[self.of_frame[frame.index()] as usize - 1]);
+            (!stack.is_empty()).then(|| owners.owner_of(of).line())
+        };
+        let lines: Vec<Option<String>> = self.stacks.iter().map(line_of).collect();
+        lines.into_iter().map(|line| line.map_or(0, |line| self.own(&line))).collect()
     }
 
     fn frame(&self, frame: FrameId) -> Frame {

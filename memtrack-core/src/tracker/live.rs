@@ -123,9 +123,26 @@ impl MemoryTracker {
 
     /// Ends recording and keeps what was recorded. If this was the last monitor, the session's recording is written.
     pub fn stop(&mut self) {
-        if let Some((_, Err(error))) = self.stop_session() {
+        if let Some(snapshot) = self.end() {
+            self.find_peak(&snapshot);
+            let _inside = reentry::enter();
+            drop(snapshot);
+        }
+    }
+
+    /// Ends recording and returns what was recorded, if this tracker was running.
+    fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
+        let (snapshot, written) = self.stop_session()?;
+        if let Err(error) = written {
             message::say(format_args!("the recording could not be written: {error}"));
         }
+        Some(snapshot)
+    }
+
+    /// Finds the peak, which may lie between two operators, in what was recorded. Later calls change nothing.
+    pub(crate) fn find_peak(&self, snapshot: &memtrack_model::snapshot::Snapshot) {
+        let _inside = reentry::enter();
+        self.run().find_peak(snapshot);
     }
 
     /// Ends recording and returns what the session recorded; `None` when the tracker is not running.
@@ -198,8 +215,8 @@ impl MemoryTracker {
 
 impl Drop for MemoryTracker {
     fn drop(&mut self) {
-        self.stop();
         let _inside = reentry::enter();
+        drop(self.end());
         self.run = None;
     }
 }

@@ -3,9 +3,10 @@
 //! reads it.
 
 use super::series::{self, Levels, Series, grow, mib};
-use super::{Mark, TrackerStats};
+use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums, sums_seen};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums, sums_seen, ticks};
 use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
 use memtrack_recorder::{host, reentry};
 use std::collections::VecDeque;
@@ -42,6 +43,10 @@ pub(super) struct State {
     /// The newest marker of each name.
     markers: Vec<(&'static str, u64)>,
     iterations: u64,
+    /// When this tracker started, by the recorder's clock.
+    start_ticks: u64,
+    /// The peak, once it was looked up in a recording.
+    peak: Option<Option<AllocatedPeak>>,
 }
 
 impl Default for State {
@@ -96,7 +101,7 @@ impl Run {
         }
         let count = state.counts[name];
         state.counts[name] += 1;
-        state.series.push(node, count, levels, &mut room.series);
+        state.series.push(node, count, levels, ticks(), &mut room.series);
         Ok(())
     }
 
@@ -141,17 +146,36 @@ impl Run {
     pub(super) fn copy(&self) -> Recorded {
         let mut series = Series::new(1, 0);
         let mut markers = Vec::with_capacity(MARKERS);
+        // Before the markers, which are the newest of these or newer.
+        let marks = self.marks();
         loop {
             let state = self.state();
             if state.series.copy_into(&mut series) {
                 markers.extend_from_slice(&state.markers);
                 // One that was loaded does not run.
-                return Recorded { loaded: state.loaded.clone(), series, markers };
+                let peak = state.peak.clone().flatten();
+                return Recorded { loaded: state.loaded.clone(), series, markers, marks, peak };
             }
             let chunks = state.series.chunk_count();
             drop(state);
             series.make_room(chunks);
         }
+    }
+
+    /// Finds the peak of this tracker's device in what was recorded, unless it was found before.
+    pub(super) fn find_peak(&self, snapshot: &Snapshot) {
+        let (device, start_ticks) = {
+            let state = self.state();
+            match state.device {
+                Some(device) if state.peak.is_none() && state.loaded.is_none() => (device, state.start_ticks),
+                _ => return,
+            }
+        };
+        // A peak of before this tracker started is not its own.
+        let peak = ReachedPeak::of(snapshot, device).filter(|peak| peak.ticks >= start_ticks);
+        let copy = self.copy();
+        let peak = peak.map(|peak| copy.series.placed(&peak));
+        self.state().peak = Some(peak);
     }
 
     /// The newest markers.
@@ -197,6 +221,8 @@ impl State {
             marks: VecDeque::new(),
             markers: Vec::with_capacity(MARKERS),
             iterations: 0,
+            start_ticks: ticks(),
+            peak: None,
         }
     }
 
@@ -238,12 +264,18 @@ pub(super) struct Recorded {
     loaded: Option<TrackerStats>,
     series: Series,
     markers: Vec<(&'static str, u64)>,
+    marks: Vec<Mark>,
+    peak: Option<AllocatedPeak>,
 }
 
 impl Recorded {
     /// With the operators' names.
     pub(super) fn stats(&self) -> TrackerStats {
-        self.loaded.clone().unwrap_or_else(|| self.series.stats(&self.markers))
+        self.loaded.clone().unwrap_or_else(|| {
+            let mut stats = self.series.stats(&self.markers, &self.marks);
+            stats.peak.clone_from(&self.peak);
+            stats
+        })
     }
 }
 

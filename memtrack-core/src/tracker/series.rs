@@ -1,11 +1,12 @@
-//! What a running tracker keeps: a record of 40 bytes for each of the newest operators, and of older ones what a summary
+//! What a running tracker keeps: a record of 48 bytes for each of the newest operators, and of older ones what a summary
 //! needs. Names are assembled when they are read, not when an operator ends. Memory stays within the records that
 //! are kept plus one chunk, however long the program runs.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::own;
 use memtrack_recorder::scope::ScopeNode;
-use memtrack_report::tracker::{Folded, Growth, Sample, TrackerStats};
+use super::Mark;
+use memtrack_report::tracker::{AllocatedPeak, Folded, Growth, ReachedPeak, Sample, TrackerStats};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ struct Record {
     /// How many of that name came before.
     count: u64,
     levels: Levels,
+    /// When the operator ended, by the recorder's clock: the peak is placed between two ends.
+    ticks: u64,
 }
 
 /// The records of one run.
@@ -41,6 +44,8 @@ pub(super) struct Series {
     /// At least this many are kept.
     keep: usize,
     folded: u64,
+    /// When the last folded one ended.
+    folded_ticks: u64,
     /// Allocated after the last folded one, or before the first operator.
     before: i64,
     peaks: Levels,
@@ -97,6 +102,7 @@ impl Series {
             held: Held(0),
             keep,
             folded: 0,
+            folded_ticks: 0,
             before,
             peaks: none,
             grown: BinaryHeap::with_capacity(KNOWN),
@@ -129,13 +135,20 @@ impl Series {
     }
 
     /// Appends a record, which fits into `room`. What is to be given back is in `room` then.
-    pub(super) fn push(&mut self, node: &'static ScopeNode, count: u64, levels: Levels, room: &mut Room) {
+    pub(super) fn push(
+        &mut self,
+        node: &'static ScopeNode,
+        count: u64,
+        levels: Levels,
+        ticks: u64,
+        room: &mut Room,
+    ) {
         if self.needs_chunk() {
             let next = if self.is_full() { self.oldest() } else { self.another(room) };
             self.chunks.push_back(next);
         }
         let last = self.chunks.back_mut().expect("one was put there");
-        last.push(Record { node, count, levels });
+        last.push(Record { node, count, levels, ticks });
     }
 
     fn another(&mut self, room: &mut Room) -> Vec<Record> {
@@ -165,10 +178,12 @@ impl Series {
         self.chunks.iter().zip(&mut copy.chunks).for_each(|(from, to)| to.extend_from_slice(from));
         copy.grown.extend(self.grown.iter().cloned());
         (copy.folded, copy.before, copy.peaks) = (self.folded, self.before, self.peaks);
+        copy.folded_ticks = self.folded_ticks;
         true
     }
 
-    fn fold(&mut self, &Record { node, count, levels }: &Record) {
+    fn fold(&mut self, &Record { node, count, levels, ticks }: &Record) {
+        self.folded_ticks = ticks;
         let bytes = levels.allocated - self.before;
         self.before = levels.allocated;
         self.peaks.allocated = self.peaks.allocated.max(levels.allocated);
@@ -190,15 +205,32 @@ impl Series {
         self.folded + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
-    /// The records with their names. `markers` name the operators that came next, counted from the first ever.
-    pub(super) fn stats(&self, markers: &[(&'static str, u64)]) -> TrackerStats {
+    /// Where a peak is among the kept records.
+    pub(super) fn placed(&self, peak: &ReachedPeak) -> AllocatedPeak {
+        let (least, most) = (peak.least_bytes / MIB, peak.most_bytes / MIB);
+        if self.folded > 0 && peak.ticks <= self.folded_ticks {
+            return AllocatedPeak::new(least, most, None, false);
+        }
+        let records = || self.chunks.iter().flatten().enumerate();
+        let is_around = |record: &Record| peak.operators.contains(&record.node.id);
+        let after = |&(_, record): &(usize, &Record)| record.ticks >= peak.ticks;
+        // On several threads others may end before the one in which it was.
+        let around = records().find(|entry| after(entry) && is_around(entry.1));
+        let next = || records().find(after).map_or_else(|| records().count(), |(index, _)| index);
+        let index = around.map_or_else(next, |(index, _)| index);
+        AllocatedPeak::new(least, most, Some(index as u64), around.is_some())
+    }
+
+    /// The records with their names. `markers` name the operators that came next, counted from the first ever; `marks` also
+    /// has those of earlier iterations.
+    pub(super) fn stats(&self, markers: &[(&'static str, u64)], marks: &[Mark]) -> TrackerStats {
         let mut names = Names::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
         let mut stats = TrackerStats::default();
         let series =
             [&mut stats.memories_allocated, &mut stats.memories_active, &mut stats.memories_reserved];
         series.into_iter().for_each(|series| series.reserve_exact(kept));
-        for Record { node, count, levels } in self.chunks.iter().flatten() {
+        for Record { node, count, levels, .. } in self.chunks.iter().flatten() {
             let operator = names.of(node, *count);
             let sample = |bytes| Sample::new(Arc::clone(&operator), mib(bytes));
             stats.memories_allocated.push(sample(levels.allocated));
@@ -210,6 +242,13 @@ impl Series {
         let shifted =
             markers.iter().filter_map(|&(name, at)| Some((name.to_owned(), at.checked_sub(self.folded)?)));
         stats.markers = shifted.collect();
+        let mut shared: HashMap<&str, Arc<str>> = HashMap::new();
+        let earlier = marks.iter().filter(|mark| !markers.contains(&(mark.name, mark.op_index)));
+        let earlier = earlier.filter_map(|mark| {
+            let name = shared.entry(mark.name).or_insert_with(|| mark.name.into());
+            Some((Arc::clone(name), mark.op_index.checked_sub(self.folded)?))
+        });
+        stats.earlier_markers = earlier.collect();
         if self.folded > 0 {
             stats.folded = self.folded_stats(&mut names);
         }
@@ -276,8 +315,8 @@ mod tests {
     const MIB: i64 = 1 << 20;
 
     #[test]
-    fn an_operator_takes_40_bytes() {
-        assert_eq!(size_of::<Record>(), 40);
+    fn an_operator_takes_48_bytes() {
+        assert_eq!(size_of::<Record>(), 48);
     }
 
     fn node(name: &str) -> &'static ScopeNode {
@@ -295,7 +334,7 @@ mod tests {
                 room = Room::new(series.chunk_count());
             }
             let levels = Levels { allocated: bytes, active: bytes + 1, reserved: 2 * bytes };
-            series.push(node, count, levels, &mut room);
+            series.push(node, count, levels, 10 * count, &mut room);
         }
         series
     }
@@ -303,7 +342,7 @@ mod tests {
     #[test]
     fn the_newest_operators_are_kept_and_the_others_counted() {
         let (keep, operators) = (10_000, 100_000);
-        let stats = run(keep, operators, |count| count as i64).stats(&[]);
+        let stats = run(keep, operators, |count| count as i64).stats(&[], &[]);
         let kept = stats.memories_allocated.len() as u64;
         assert!((keep..keep + 2 * CHUNK as u64).contains(&kept), "{kept}");
         assert_eq!((stats.folded.operators + kept, stats.op_index), (operators, kept));
@@ -320,8 +359,8 @@ mod tests {
     #[test]
     fn the_summary_knows_what_grew_most_also_of_folded_operators() {
         let level = |count: u64| count as i64 + 100 * i64::from(count > 77) + 50 * i64::from(count > 59_998);
-        let whole = run(u64::MAX, 60_000, level).stats(&[]);
-        let folded = run(1, 60_000, level).stats(&[]);
+        let whole = run(u64::MAX, 60_000, level).stats(&[], &[]);
+        let folded = run(1, 60_000, level).stats(&[], &[]);
         assert_eq!((whole.folded.operators, folded.folded.operators > 50_000), (0, true));
         assert_eq!(
             folded.summary_since(20, 0.0).unwrap().operators,
@@ -345,13 +384,44 @@ mod tests {
         assert!(!series.copy_into(&mut copy));
         copy.make_room(series.chunk_count() + 2);
         assert!(series.copy_into(&mut copy));
-        assert_eq!(copy.stats(&[("fw_start", 49_000)]), series.stats(&[("fw_start", 49_000)]));
+        assert_eq!(copy.stats(&[("fw_start", 49_000)], &[]), series.stats(&[("fw_start", 49_000)], &[]));
     }
 
     #[test]
     fn markers_stay_at_their_operators_and_go_with_them() {
         let series = run(4096, 50_000, |_| 0);
-        let stats = series.stats(&[("fw_start", 3), ("fw_bw_boundary", 49_999)]);
+        let stats = series.stats(&[("fw_start", 3), ("fw_bw_boundary", 49_999)], &[]);
         assert_eq!(stats.markers, [("fw_bw_boundary".to_owned(), stats.op_index - 1)]);
+    }
+
+    fn mark(name: &'static str, iteration: u64, op_index: u64) -> Mark {
+        Mark { name, iteration, op_index }
+    }
+
+    #[test]
+    fn markers_of_earlier_iterations_are_kept_beside_the_newest() {
+        let series = run(u64::MAX, 1000, |_| 0);
+        let marks: Vec<Mark> =
+            (0..10).flat_map(|i| [mark("fw_start", i, 100 * i), mark("end", i, 100 * i + 50)]).collect();
+        let stats = series.stats(&[("fw_start", 900), ("end", 950)], &marks);
+        assert_eq!(stats.markers, [("fw_start".to_owned(), 900), ("end".to_owned(), 950)]);
+        let earlier: Vec<u64> = stats.earlier_markers.iter().map(|marker| marker.1).collect();
+        assert_eq!(earlier, (0..18).map(|at| 50 * at).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_peak_lies_in_the_operator_that_was_running_or_before_the_next_one_to_end() {
+        let series = run(u64::MAX, 100, |_| 0);
+        let reached = |ticks, operators: &[_]| {
+            let mut peak = ReachedPeak::at(3.0 * MIB as f64, 4.0 * MIB as f64, ticks);
+            peak.operators = operators.to_vec();
+            series.placed(&peak)
+        };
+        let id = node("series").id;
+        assert_eq!(reached(75, &[id]), AllocatedPeak::new(3.0, 4.0, Some(8), true));
+        assert_eq!(reached(75, &[]), AllocatedPeak::new(3.0, 4.0, Some(8), false));
+        assert_eq!(reached(5000, &[id]).op_index, Some(100));
+        let folded = run(1, 60_000, |_| 0);
+        assert_eq!(folded.placed(&ReachedPeak::at(1.0, 1.0, 10)).op_index, None);
     }
 }

@@ -1,6 +1,7 @@
 //! Scopes and `#[track_memory]`, in a program whose heap is tracked.
 
 mod bounds;
+mod figures;
 mod follows;
 mod leaks;
 mod limits;

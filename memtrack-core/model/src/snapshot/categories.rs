@@ -1,4 +1,4 @@
-//! What events' memory was for.
+//! What memory was for, as a recording's operators say it or as it was inferred.
 
 /// The category of each event of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,4 +15,16 @@ impl EventCategories {
         let number = usize::from(*self.of_event.get(row)?);
         self.names.get(number.checked_sub(1)?).map(String::as_str)
     }
+}
+
+/// What blocks were for as far as it can be inferred, where a file does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferredCategories {
+    /// Names of categories, in lower case: `parameter`.
+    pub names: Vec<String>,
+    /// By row of the events that allocate a block or, if that is not in the trace, request or complete its free: 1 + the
+    /// place in [`Self::names`]; 0 where nothing was inferred.
+    pub of_event: Vec<u8>,
+    /// The same by row of the blocks that are live at the end, for those that are in no event.
+    pub of_block: Vec<u8>,
 }

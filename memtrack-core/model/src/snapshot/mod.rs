@@ -21,7 +21,7 @@ mod taken_back;
 mod value;
 mod weighed;
 
-pub use categories::EventCategories;
+pub use categories::{EventCategories, InferredCategories};
 pub use clock::Since;
 pub use devices::Ordinals;
 pub use driver_reading::*;

@@ -4,7 +4,7 @@ import type {Hit, Show} from './types.ts';
 import type {Page} from './app.ts';
 import {bands_of} from './categories/names.ts';
 import {hex} from './format.ts';
-import {painted} from './timeline/plot.ts';
+import {Plot, painted} from './timeline/plot.ts';
 
 /** A block that is live. */
 export interface LiveBlock {
@@ -13,6 +13,15 @@ export interface LiveBlock {
   size: number;
   /** Its free was requested and is not completed. */
   pending: boolean;
+}
+
+/** A label over the picture: its text, and where it is in the window. */
+export interface LabelBox {
+  text: string;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
 }
 
 /** A device: its name, or its place in `devices()`. */
@@ -36,6 +45,8 @@ export interface Api {
   categoriesAt(device: DeviceName, event: number): Promise<{name: string; size: number}[]>;
   /** What is under a point of the window; null: nothing that is drawn. */
   hit(x: number, y: number): Hit | null;
+  /** The labels over the picture, in pixels of the window. */
+  labels(): LabelBox[];
   /** How many frames were drawn since the last call, and how long the slowest took to draw. */
   paint(): {count: number; worst_ms: number};
 }
@@ -69,6 +80,7 @@ export function api_of(page: Page, ready: Promise<void>): Api {
       return bands_of(device.head.categories).map(({name, values}) => ({name, size: values.reduce((sum, value) => sum + size_of[value]!, 0)})).filter(({size}) => size > 0);
     },
     hit: (x, y) => page.view?.hit(x, y) ?? null,
+    labels: () => (page.view instanceof Plot ? page.view.label_boxes() : []),
     paint() {
       const {count, worst_ms} = painted;
       painted.count = painted.worst_ms = 0;

@@ -140,7 +140,7 @@ export class Page implements App {
   }
 
   private default_color(device: number): State['color'] {
-    return this.devices[device]?.head.categories.length ? 'category' : 'stack';
+    return this.devices[device]?.head.color ?? 'stack';
   }
 
   private async apply(change: Show, device: number): Promise<void> {

@@ -57,10 +57,19 @@ export function share(part: number, whole: number): string {
   return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;
 }
 
+/** A long text without its middle: both ends tell names of functions apart. */
+export function without_middle(text: string, most: number): string {
+  const characters = [...text], head = Math.ceil((most - 1) / 3);
+  return characters.length <= most ? text : `${characters.slice(0, head).join('')}…${characters.slice(head + 1 - most).join('')}`;
+}
+
 /** Microseconds as seconds to the last one, for columns: `12.345678 s`. */
 export function exact_time(us: number): string {
   return `${(us / 1e6).toFixed(6).replace('-', '−')} s`;
 }
+
+/** What is said where categories are not in the file. */
+export const INFERRED = 'These categories are not in the file: they are inferred from stacks, scopes, sizes and the order of events, and may be wrong. memtrack categories says by which rules.';
 
 /** What is said where a device's sizes are estimates. */
 export const ESTIMATED = 'Estimates: small blocks were sampled, and each that is shown stands for others; memtrack summary and top say how far off they may be.';

@@ -31,7 +31,7 @@ function start(main: HTMLElement): void {
       'If that is a surprise: was the recording switched on before the program allocated, and was the file written before it ended?');
     if (!devices.length) {
       const none = async () => { throw new RangeError('this file has no device'); };
-      window.memtrack = {ready: Promise.resolve(), devices: () => [], events: () => 0, show: none, allocatedAt: none, blocksAt: none, categoriesAt: none, hit: () => null, paint: () => ({count: 0, worst_ms: 0})};
+      window.memtrack = {ready: Promise.resolve(), devices: () => [], events: () => 0, show: none, allocatedAt: none, blocksAt: none, categoriesAt: none, hit: () => null, labels: () => [], paint: () => ({count: 0, worst_ms: 0})};
       return;
     }
   }

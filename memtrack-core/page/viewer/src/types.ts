@@ -31,6 +31,10 @@ export interface DeviceHead {
   streams: string[];
   pools: string[];
   categories: string[];
+  /** Whether the categories are not in the file. */
+  inferred: boolean;
+  /** What colours stand for at first. */
+  color: 'category' | 'stack';
   capacity_bytes: number | null;
   first: {title: string; text: string; show: Show | null}[];
   ooms: number[];
@@ -152,6 +156,8 @@ export interface Texts {
   readonly frame_noise: Uint8Array;
   /** How many frames of a stack, from the innermost on, only carry the allocation out. */
   readonly stack_skip: Uint32Array;
+  /** The line of the user's own code in each stack, a string; 0: none. */
+  readonly stack_line: Uint32Array;
   /** Frames of stack s: `stack_frames[stack_from[s] .. stack_from[s + 1]]`, innermost first. */
   readonly stack_from: Uint32Array;
   readonly stack_frames: Uint32Array;

@@ -146,5 +146,5 @@ export function served(parts: Parts): {html: string; sections: Uint8Array[]} {
 
 /** A device's head with everything that a test does not care for. */
 export function device_head(some: Partial<DeviceHead> & Pick<DeviceHead, 'events' | 'blocks' | 'segments' | 'sections'>): DeviceHead {
-  return {name: 'device 0', ordinal: 0, kind: 'device', estimated: false, reserved: true, streams: ['0'], pools: ['default pool'], categories: [], capacity_bytes: null, first: [], ooms: [], markers: [], ...some};
+  return {name: 'device 0', ordinal: 0, kind: 'device', estimated: false, reserved: true, streams: ['0'], pools: ['default pool'], categories: [], inferred: false, color: some.categories?.length ? 'category' : 'stack', capacity_bytes: null, first: [], ooms: [], markers: [], ...some};
 }

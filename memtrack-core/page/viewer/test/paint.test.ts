@@ -7,6 +7,7 @@ import {colors_of} from '../src/timeline/palette.ts';
 import {plain_stack} from '../src/timeline/stack.ts';
 import {Checkpoints} from '../src/data/elements.ts';
 import {device_head} from './encode.ts';
+import type {Texts} from '../src/types.ts';
 import {elements, random_blocks} from './tables.ts';
 
 for (const [from, to, bottom, top] of [[0, 1, 0, 1.04], [0.2, 0.25, 0, 0.9], [0.5, 0.503, 0.3, 0.5], [0.9, 1, 0.05, 1.2]] as const) {
@@ -15,7 +16,8 @@ for (const [from, to, bottom, top] of [[0, 1, 0, 1.04], [0.2, 0.25, 0, 0.9], [0.
     const points = new Checkpoints(rows, events - 1), frame = new Frame(stack), width = 131, height = 97, pixels = new Uint32Array(width * height);
     const window = {from: axis.from + (axis.to - axis.from) * from, to: axis.from + (axis.to - axis.from) * to, bottom: stack.peak * bottom, top: stack.peak * top, width, height, coarse: 1};
     new Layouter().lay(frame, stack, axis, window, e => points.live_after(e));
-    const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {blocks: 1, events: 2, segments: 3, bands: 4}}), false);
+    const texts = {strings: 40, string: (id: number) => `line ${id}`, stack_line: Uint32Array.from({length: 1 + Math.max(...rows.stack)}, (_, stack) => stack % 40)} as unknown as Texts;
+    const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {blocks: 1, events: 2, segments: 3, bands: 4}}), false, points.live_after(0), texts);
     const passing = Uint8Array.from(blocks, (_, i) => Number(i % 5 > 0));
     paint(frame, pixels, {of, palette, passing, layer: null, start: frame.stack.elements.start});
     let patterns = 0, blank = 0;

@@ -65,7 +65,7 @@ export function texts(stacks: string[][], scopes: [number, string][] = [], more:
   const stack_from = new Uint32Array(lists.length + 1);
   lists.forEach((l, i) => { stack_from[i + 1] = stack_from[i]! + l.length; });
   return {string: id => strings[id] ?? '', strings: strings.length, frame_name, frame_file, frame_line: Float64Array.from(frames, f => Number(part(f)[3])),
-    frame_noise: new Uint8Array(frames.length), stack_from, stack_skip: new Uint32Array(lists.length), stack_frames: Uint32Array.from(lists.flat()), scope_parent: Uint32Array.from([0, ...scopes.map(s => s[0])]), scope_name: Uint32Array.from(names),
+    frame_noise: new Uint8Array(frames.length), stack_from, stack_skip: new Uint32Array(lists.length), stack_line: new Uint32Array(lists.length), stack_frames: Uint32Array.from(lists.flat()), scope_parent: Uint32Array.from([0, ...scopes.map(s => s[0])]), scope_name: Uint32Array.from(names),
     scope_kind: new Uint8Array(names.length)};
 }
 

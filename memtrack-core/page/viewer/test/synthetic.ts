@@ -20,11 +20,12 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
   const action: number[] = [], time: number[] = [], event_stack: number[] = [], blocks: Block[] = [], open = new Map<number, Block>();
   const bands = {from: [] as number[], to: [] as number[], depth: [] as number[], name: [] as number[], kind: [] as number[]};
   const strings = ['', 'forward', 'backward', 'optimizer', 'Adam.step', ...Array.from({length: 40}, (_, i) => `layers.${i}`), ...Array.from({length: 300}, (_, i) => `op_${i}`),
-    ...Array.from({length: 9}, (_, i) => `/opt/app/model_${i}.py`), '<script>alert(1)</script>', '_PyEval_EvalFrameDefault', 'ceval.c'];
+    ...Array.from({length: 9}, (_, i) => `/opt/app/model_${i}.py`), ...Array.from({length: 60}, (_, i) => `model_${i % 9}.py:${10 + i} op_${i}`), '<script>alert(1)</script>', '_PyEval_EvalFrameDefault', 'ceval.c'];
   const at = (text: string) => strings.indexOf(text);
   const frames = Array.from({length: 300}, (_, i) => ({name: at(`op_${i}`), file: at(`/opt/app/model_${i % 9}.py`), line: 10 + i}));
   frames.push({name: at('_PyEval_EvalFrameDefault'), file: at('ceval.c'), line: 0}, {name: at('<script>alert(1)</script>'), file: at('ceval.c'), line: 1});
   const stacks: number[][] = [[], ...Array.from({length: 500}, () => [...Array.from({length: 7}, () => Math.floor(rng() * 300)), 300, 300, 300, 301, Math.floor(rng() * 300)])];
+  const lines = Array.from({length: 60}, (_, i) => at(`model_${i % 9}.py:${10 + i} op_${i}`));
   let now = 0, address = 0x7f0000000000n;
   const free = new Map<number, bigint[]>();
   const event = (kind: number, stack: number) => {
@@ -78,7 +79,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
   let state: number[] | null = null, steps = 0;
   while (action.length < events_wanted) {
     const acts: number[] = [], grads: number[] = [];
-    if (steps < 4) markers.push({event: action.length, name: 'fw_start'});
+    markers.push({event: action.length, name: 'fw_start'});
     band(0, 'forward', 2, () => {
       for (let l = 0; l < 10; l++) band(1, `layers.${l}`, 1, () => {
         for (let i = (l * params) / 10; i < ((l + 1) * params) / 10; i++) {
@@ -87,7 +88,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
         }
       });
     });
-    if (steps < 4) markers.push({event: action.length, name: 'fw_bw_boundary'});
+    markers.push({event: action.length, name: 'fw_bw_boundary'});
     band(0, 'backward', 3, () => {
       for (const s of [...sizes].reverse()) {
         grads.push(alloc(s, rng() < 0.2 ? 2 : 1));
@@ -141,7 +142,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
         {name: 'strings', code: 'text', values: strings},
         column('frame_name', 'varint', frames.map(f => f.name)), column('frame_file', 'varint', frames.map(f => f.file)), column('frame_line', 'varint', frames.map(f => f.line)),
         column('frame_noise', 'u8', frames.map(() => 0)),
-        column('stack_length', 'varint', stacks.map(s => s.length)), column('stack_skip', 'varint', stacks.map(() => 0)), column('stack_frames', 'varint', stacks.flat()),
+        column('stack_length', 'varint', stacks.map(s => s.length)), column('stack_skip', 'varint', stacks.map(() => 0)), column('stack_line', 'varint', stacks.map((s, i) => (i ? lines[s[0]! % lines.length]! : 0))), column('stack_frames', 'varint', stacks.flat()),
         column('scope_parent', 'varint', [0, 0, 0, 0, 3]), column('scope_name', 'varint', [0, 1, 2, 3, 4]), column('scope_kind', 'varint', [0, 2, 3, 4, 0]),
       ],
       [...element_columns(blocks, events, 'blocks'), column('note_block', 'delta', [3]), column('note_text', 'varint', [at('<script>alert(1)</script>')]), column('final_block', 'delta', []), column('final_bytes', 'varint', [])],

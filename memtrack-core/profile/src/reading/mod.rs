@@ -3,11 +3,12 @@
 //! a word for how far it can be trusted, and what no rule tells is counted as such.
 //!
 //! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the rules,
-//! `report` adds up.
+//! `report` adds up, `inferred` is the same beside the tables of a snapshot.
 
 mod decide;
 mod follow;
 mod frames;
+mod inferred;
 mod order;
 mod report;
 mod rule;
@@ -15,6 +16,7 @@ mod rule;
 mod tests;
 mod text;
 
+pub use inferred::inferred;
 pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals};
 pub use rule::{Confidence, Rule};
 

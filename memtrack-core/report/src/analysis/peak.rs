@@ -23,6 +23,8 @@ pub struct Peak {
     pub bytes: u64,
     /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
     pub row: Option<usize>,
+    /// When it was, in ticks of the recorder's clock; none when [`Self::row`] is.
+    pub ticks: Option<u64>,
     /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is.
     pub seconds: Option<f64>,
     /// What the seconds are counted from.
@@ -57,6 +59,7 @@ impl Peak {
         Self {
             bytes: reached.bytes as u64,
             row: reached.row,
+            ticks,
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
             estimated: !error.is_exact(),

@@ -17,6 +17,7 @@
 
 #[cfg(feature = "plot")]
 pub mod figures;
+mod peak;
 mod pickle_file;
 mod stats;
 mod stats_error;
@@ -24,6 +25,7 @@ mod stats_input;
 mod summary;
 
 pub use memtrack_formats::pickle::PickleError;
-pub use stats::{Folded, Sample, TrackerStats};
+pub use peak::ReachedPeak;
+pub use stats::{AllocatedPeak, Folded, Sample, TrackerStats};
 pub use stats_error::StatsError;
 pub use summary::{Growth, Summary};

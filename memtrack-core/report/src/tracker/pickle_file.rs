@@ -2,7 +2,7 @@
 //! directions go through [`memtrack_formats::pickle`], which executes nothing.
 
 use super::stats_input;
-use super::{Folded, Sample, StatsError, TrackerStats};
+use super::{AllocatedPeak, Folded, Sample, StatsError, TrackerStats};
 use memtrack_file::ReplacingFile;
 use memtrack_formats::Compression;
 use memtrack_formats::pickle::{DictId, Document, Limits, Span, Value, Writer};
@@ -14,6 +14,10 @@ use std::sync::Arc;
 
 /// The key of our own: how many operators ran before those of the file.
 const FOLDED: &str = "memtrack_folded_operators";
+/// Another: where markers were before they moved.
+const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
+/// Another: the peak, as MiB that were reached, MiB that were not exceeded, the operator and whether it was inside.
+const PEAK: &str = "memtrack_peak";
 
 impl TrackerStats {
     /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, compressed with
@@ -59,16 +63,18 @@ impl TrackerStats {
     pub fn save_to<W: Write>(&self, out: W) -> io::Result<W> {
         let mut writer = Writer::new(out)?;
         let keys = [
-            "memories_allocated",
-            "memories_active",
-            "memories_reserved",
-            "markers",
-            "num_alloc_retries",
-            "op_index",
-            FOLDED,
+            ("memories_allocated", true),
+            ("memories_active", true),
+            ("memories_reserved", true),
+            ("markers", true),
+            ("num_alloc_retries", true),
+            ("op_index", true),
+            // PyTorch does not read these, so they are omitted where they are empty.
+            (FOLDED, self.folded.operators > 0),
+            (EARLIER_MARKERS, !self.earlier_markers.is_empty()),
+            (PEAK, self.peak.is_some()),
         ];
-        // What PyTorch does not look for is there only where it says something.
-        let keys = &keys[..keys.len() - usize::from(self.folded.operators == 0)];
+        let keys: Vec<&str> = keys.into_iter().filter(|key| key.1).map(|key| key.0).collect();
         writer.dict(keys.iter().copied(), |writer, key| {
             writer.text(key)?;
             match key {
@@ -81,6 +87,13 @@ impl TrackerStats {
                 }),
                 "num_alloc_retries" => writer.int(signed(self.num_alloc_retries)),
                 FOLDED => writer.int(signed(self.folded.operators)),
+                EARLIER_MARKERS => writer.list(&self.earlier_markers, |writer, (name, index)| {
+                    writer.tuple::<2>(|writer| {
+                        writer.text(name)?;
+                        writer.int(signed(*index))
+                    })
+                }),
+                PEAK => save_peak(writer, self.peak.as_ref()),
                 _ => writer.int(signed(self.op_index)),
             }
         })?;
@@ -99,6 +112,8 @@ impl TrackerStats {
             memories_active: reading.series("memories_active")?,
             memories_reserved: reading.series("memories_reserved")?,
             markers: reading.markers()?,
+            earlier_markers: reading.earlier_markers()?,
+            peak: reading.peak()?,
             num_alloc_retries: reading.count("num_alloc_retries")?,
             op_index: 0,
             folded: Folded::default(),
@@ -122,6 +137,20 @@ fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Resul
             writer.text(&sample.operator)?;
             writer.float(sample.mib)
         })
+    })
+}
+
+/// Writes the peak: a tuple of two numbers of MiB, the operator's index or None, and a bool.
+fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> io::Result<()> {
+    let Some(peak) = peak else { return writer.none() };
+    writer.tuple::<4>(|writer| {
+        writer.float(peak.least_mib)?;
+        writer.float(peak.most_mib)?;
+        match peak.op_index {
+            Some(index) => writer.int(signed(index))?,
+            None => writer.none()?,
+        }
+        writer.bool(peak.is_inside)
     })
 }
 
@@ -212,6 +241,50 @@ impl Reading<'_> {
         }
         let gap = |index| StatsError::Shape(format!("{key} has gaps: record {index} is missing"));
         series.into_iter().enumerate().map(|(index, sample)| sample.ok_or_else(|| gap(index))).collect()
+    }
+
+    /// Where markers were before they moved; none in PyTorch's files.
+    fn earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
+        let entries = match self.document.get(self.root, EARLIER_MARKERS) {
+            None => return Ok(Vec::new()),
+            Some(Value::List(id)) => self.document.list(id),
+            Some(other) => return Err(self.wrong(EARLIER_MARKERS, "a list", other)),
+        };
+        let mut names: HashMap<Span, Arc<str>> = HashMap::new();
+        let mut earlier = Vec::with_capacity(entries.len());
+        for &entry in entries {
+            let pair = match entry {
+                Value::Tuple(id) => self.document.tuple(id),
+                _ => &[],
+            };
+            let wrong = || self.wrong(EARLIER_MARKERS, "pairs of a name and an index", entry);
+            let &[Value::Str(name), index] = pair else { return Err(wrong()) };
+            let index = self.as_count(index).ok_or_else(wrong)?;
+            let shared = names.entry(name).or_insert_with(|| self.document.text(name).into());
+            earlier.push((Arc::clone(shared), index));
+        }
+        Ok(earlier)
+    }
+
+    /// The peak; none in PyTorch's files.
+    fn peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
+        let Some(value) = self.document.get(self.root, PEAK) else { return Ok(None) };
+        let fields = match value {
+            Value::Tuple(id) => self.document.tuple(id),
+            _ => &[],
+        };
+        let read = || match *fields {
+            [least, most, index, Value::Bool(is_inside)] => {
+                let index = match index {
+                    Value::None => None,
+                    index => Some(self.as_count(index)?),
+                };
+                let (least, most) = (self.document.as_f64(least)?, self.document.as_f64(most)?);
+                Some(AllocatedPeak::new(least, most, index, is_inside))
+            }
+            _ => None,
+        };
+        read().map(Some).ok_or_else(|| self.wrong(PEAK, "two numbers, an index and a bool", value))
     }
 
     /// The markers, each at its first place with its last value, as in a Python dictionary.

@@ -36,12 +36,47 @@ pub struct TrackerStats {
     /// Markers in the order they were first set: a name, and the index of the operator that came next. PyTorch sets
     /// `fw_start` and `fw_bw_boundary`.
     pub markers: Vec<(String, u64)>,
+    /// Where markers were before they moved, in order: a name, and the index of the operator that came next. A training run
+    /// has two for each step but the last. Files that PyTorch wrote have none.
+    pub earlier_markers: Vec<(Arc<str>, u64)>,
+    /// The highest level of allocated memory, which may lie between two samples; `None` where it is not known, as in files
+    /// that PyTorch wrote.
+    pub peak: Option<AllocatedPeak>,
     /// How often the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
     /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
     pub op_index: u64,
     /// What is known about operators that came before those of the series; empty if the series has them all.
     pub folded: Folded,
+}
+
+/// The highest level of allocated memory in a run. The series are sampled when operators end, so that what an operator allocates
+/// and frees again is in no sample.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AllocatedPeak {
+    /// MiB that were allocated for certain.
+    pub least_mib: f64,
+    /// MiB that were not exceeded: the same if the peak is exact, infinite if nothing bounds it.
+    pub most_mib: f64,
+    /// The operator in which it was reached, or the next one to end; the number of samples if none did. `None` where that
+    /// operator was folded.
+    pub op_index: Option<u64>,
+    /// Whether it was reached inside that operator.
+    pub is_inside: bool,
+}
+
+impl AllocatedPeak {
+    /// A peak between these bounds, in MiB, at an operator of the series.
+    #[must_use]
+    pub fn new(least_mib: f64, most_mib: f64, op_index: Option<u64>, is_inside: bool) -> Self {
+        Self { least_mib, most_mib, op_index, is_inside }
+    }
+
+    /// Whether the number is exact.
+    pub fn is_exact(&self) -> bool {
+        self.least_mib >= self.most_mib
+    }
 }
 
 /// Operators that a long run has folded: a tracker keeps the newest
@@ -73,10 +108,16 @@ impl TrackerStats {
         self.op_index += 1;
     }
 
-    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves.
+    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves; where it was is kept in
+    /// [`Self::earlier_markers`].
     pub fn mark(&mut self, name: &str) {
         match self.markers.iter_mut().find(|marker| marker.0 == name) {
-            Some(marker) => marker.1 = self.op_index,
+            Some(marker) => {
+                let known = self.earlier_markers.iter().find(|earlier| &*earlier.0 == name);
+                let shared = known.map_or_else(|| Arc::from(name), |earlier| Arc::clone(&earlier.0));
+                self.earlier_markers.push((shared, marker.1));
+                marker.1 = self.op_index;
+            }
             None => self.markers.push((name.to_owned(), self.op_index)),
         }
     }

@@ -1,7 +1,8 @@
 // What is drawn over the bands: their names where there is room, the peak, and what is under the pointer.
 
 import {bytes, exact_bytes, visible} from '../format.ts';
-import {label, type Inks, type Place} from '../timeline/marks.ts';
+import {LABEL_HEIGHT, Rank, type Labels} from '../timeline/labels.ts';
+import {paint_label, type Inks, type Place} from '../timeline/marks.ts';
 import {css_of, luminance, type Rgb} from '../timeline/rgb.ts';
 import type {BandPicture} from './picture.ts';
 
@@ -39,8 +40,15 @@ export function place_of_name(picture: BandPicture, band: number, width: number,
   return best;
 }
 
-/** The name of a band inside of it. */
-export function draw_name({context}: Place, name: string, at: {x: number; y: number}, color: Rgb): void {
+/** The name of a band inside of it, unless another label is there. */
+export function draw_name(place: Place, labels: Labels, name: string, at: {x: number; y: number}, color: Rgb): void {
+  labels.later(Rank.BandName, () => {
+    const width = labels.width_of(visible(name));
+    labels.put(visible(name), [{x: at.x - width / 2, y: at.y - LABEL_HEIGHT / 2}], () => paint_name(place, name, at, color), width);
+  });
+}
+
+function paint_name({context}: Place, name: string, at: {x: number; y: number}, color: Rgb): void {
   context.textBaseline = 'middle';
   context.textAlign = 'center';
   context.lineJoin = 'round';
@@ -54,7 +62,7 @@ export function draw_name({context}: Place, name: string, at: {x: number; y: num
 }
 
 /** The highest point, and its exact bytes. */
-export function draw_peak(place: Place, inks: Inks, x: number, total: number, mark: string): void {
+export function draw_peak(place: Place, inks: Inks, labels: Labels, x: number, total: number, mark: string): void {
   const {context, width, height} = place, y = place.y(total);
   if (x < -1 || x > width + 1 || y > height) return;
   const tip = Math.max(y, 8);
@@ -68,9 +76,8 @@ export function draw_peak(place: Place, inks: Inks, x: number, total: number, ma
   context.closePath();
   context.stroke();
   context.fill();
-  context.font = inks.font;
-  const text = `peak ${mark}${exact_bytes(total)}${y < 0 ? ', above the picture' : ''}`, right = x + context.measureText(text).width + 20 < width;
-  label(place, inks, text, right ? x + 6 : x - 6, Math.max(1, tip - 17), inks.ink, right);
+  const text = `peak ${mark}${exact_bytes(total)}${y < 0 ? ', above the picture' : ''}`;
+  labels.later(Rank.Peak, () => void labels.put(text, labels.beside(text, x, [Math.max(1, tip - 17), tip + 3], 8), paint_label(place, inks, inks.ink)));
 }
 
 /** The band that is chosen or pointed at, as its two edges. */
@@ -102,7 +109,7 @@ export function outline_band(place: Place, picture: BandPicture, band: number, r
 }
 
 /** The moment that is pointed at, and what of it. */
-export function draw_pointer(place: Place, inks: Inks, at: {x: number; y: number}, text: string): void {
+export function draw_pointer(place: Place, inks: Inks, labels: Labels, at: {x: number; y: number}, text: string): void {
   const {context, height} = place, x = Math.round(at.x) + 0.5;
   context.strokeStyle = inks.muted;
   context.lineWidth = 1;
@@ -112,8 +119,8 @@ export function draw_pointer(place: Place, inks: Inks, at: {x: number; y: number
   context.lineTo(x, height);
   context.stroke();
   context.setLineDash([]);
-  context.font = inks.font;
-  label(place, inks, text, at.x + 8, Math.max(1, Math.min(height - 18, at.y - 20)), inks.ink);
+  const above = Math.max(1, Math.min(height - 18, at.y - 20));
+  labels.later(Rank.Pointer, () => void labels.put(text, labels.beside(text, at.x, [above, Math.min(height - 18, at.y + 12)], 8), paint_label(place, inks, inks.ink)));
 }
 
 /** A band's bytes in few words. */

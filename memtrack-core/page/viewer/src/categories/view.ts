@@ -4,8 +4,9 @@ import './categories.css';
 import type {Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
-import {ESTIMATED, bytes, count, exact_bytes, share, time, visible} from '../format.ts';
+import {ESTIMATED, INFERRED, bytes, count, exact_bytes, share, time, visible} from '../format.ts';
 import type {Window} from '../timeline/frame.ts';
+import type {Labels} from '../timeline/labels.ts';
 import type {Inks, Place} from '../timeline/marks.ts';
 import {paint} from '../timeline/paint.ts';
 import {background, band_palette, type Palette} from '../timeline/palette.ts';
@@ -135,7 +136,8 @@ export class CategoryView extends Plot {
       for (const value of total) if (value > peak) peak = value;
       parts.push(h('span', {}, `What is shown: at most ${this.mark}${exact_bytes(this.stack!.peak)}`));
     }
-    fill(this.title, h('span', {}, `Peak allocated: ${this.mark}${exact_bytes(peak)}`), ...parts, this.reserved && h('span', {class: 'note'}, `Peak reserved: ${exact_bytes(this.segments!.total[this.reserved.top(0, this.segments!.total.length - 1)]!)}`));
+    const inferred = device.head.inferred && h('span', {class: 'note inferred', title: INFERRED}, 'Categories are inferred: the file has none');
+    fill(this.title, h('span', {}, `Peak allocated: ${this.mark}${exact_bytes(peak)}`), ...parts, this.reserved && h('span', {class: 'note'}, `Peak reserved: ${exact_bytes(this.segments!.total[this.reserved.top(0, this.segments!.total.length - 1)]!)}`), inferred);
     this.table.shown(this.on);
     this.table.fill(0, {title: all ? 'At the peak' : 'Peak of these', when: this.when(this.peak_event), bytes: this.bytes_after(this.peak_event)}, this.mark);
     this.tell_moment();
@@ -182,29 +184,29 @@ export class CategoryView extends Plot {
       ? place_of_name(picture, i, context.measureText(visible(band.name)).width, s => picture.frame.sample_x[s]! / this.ratio, place.y, this.height) : null));
   }
 
-  protected override draw_names(place: Place, inks: Inks): void {
+  protected override draw_names(place: Place, inks: Inks, labels: Labels): void {
     const {dark} = this.page;
     place.context.font = inks.font;
     this.known!.forEach((band, i) => {
       const at = this.names_at[i];
       // In a band that is partly pale its colour is no background to rely on.
-      if (at) draw_name(place, band.name, at, this.paled ? background(dark) : dark ? band.dark : band.light);
+      if (at) draw_name(place, labels, band.name, at, this.paled ? background(dark) : dark ? band.dark : band.light);
     });
   }
 
-  protected draw_marks(place: Place, inks: Inks): void {
+  protected draw_marks(place: Place, inks: Inks, labels: Labels): void {
     const picture = this.bands_shown!, bands = this.known!;
     if (this.stack!.peak > 0) {
       const event = this.peak_event, {axis} = this;
       // The state after an event lasts until the next one.
-      draw_peak(place, inks, place.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
+      draw_peak(place, inks, labels, place.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
     }
     const band = this.pointed?.band ?? this.chosen;
     if (band !== null) outline_band(place, picture, band, this.ratio, inks);
     const {pointed} = this;
     if (pointed && pointed.x >= 0) {
       const now = this.bytes_after(pointed.event), sum = now.reduce((a: number, b) => a + (b ?? 0), 0);
-      draw_pointer(place, inks, pointed, pointed.band === null ? in_few_words('in all', sum, this.mark) : `${in_few_words(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
+      draw_pointer(place, inks, labels, pointed, pointed.band === null ? in_few_words('in all', sum, this.mark) : `${in_few_words(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
     }
   }
 

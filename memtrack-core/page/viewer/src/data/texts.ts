@@ -15,8 +15,9 @@ export function decode_texts(bytes: Uint8Array, columns: Map<string, number>): T
   const stack_from = new Uint32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) stack_from[i + 1] = stack_from[i]! + lengths[i]!;
   const stack_skip = reader.varint32(n('stack_skip'));
+  const stack_line = reader.varint32(n('stack_line'));
   return {
-    string: id => strings.get(id), strings: strings.count, frame_name, frame_file, frame_line, frame_noise, stack_from, stack_skip,
+    string: id => strings.get(id), strings: strings.count, frame_name, frame_file, frame_line, frame_noise, stack_from, stack_skip, stack_line,
     stack_frames: reader.varint32(n('stack_frames')),
     scope_parent: reader.varint32(n('scope_parent')),
     scope_name: reader.varint32(n('scope_name')),

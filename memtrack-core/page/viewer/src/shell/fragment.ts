@@ -23,7 +23,7 @@ export function fragment_of(page: Page): string {
   if (state.block !== null) out.set('block', String(state.block));
   if (state.query) out.set('query', state.query);
   if (Object.keys(state.filter).length || head.kept) out.set('filter', JSON.stringify(state.filter));
-  if (state.color !== (page.device.head.categories.length ? 'category' : 'stack')) out.set('color', state.color);
+  if (state.color !== page.device.head.color) out.set('color', state.color);
   if (state.hide) out.set('hide', '1');
   return out.toString();
 }

@@ -55,9 +55,9 @@ export class Header {
     if (changed.has('view')) this.color.parentElement!.hidden = state.view === 'categories' || state.view === 'settings';
     if (changed.has('device')) {
       this.device.value = String(state.device);
-      const {categories, streams, pools} = this.page.device.head;
+      const {categories, inferred, streams, pools} = this.page.device.head;
       const use: Partial<Record<ColorBy, boolean>> = {category: categories.length > 0, stream: streams.length > 1, pool: pools.length > 1};
-      fill(this.color, ...COLORS.filter(([name]) => use[name] ?? true).map(([name, title]) => h('option', {value: name}, title)));
+      fill(this.color, ...COLORS.filter(([name]) => use[name] ?? true).map(([name, title]) => h('option', {value: name}, name === 'category' && inferred ? 'category (inferred)' : name === 'stack' ? 'line of code' : title)));
     }
     if (changed.has('color') || changed.has('device')) this.color.value = state.color;
     if (changed.has('axis')) this.axis.textContent = state.axis === 'time' ? 'Axis: time' : 'Axis: events';

@@ -129,7 +129,7 @@ export class Panel {
     if (final !== undefined) facts.push(['set aside', `${exact_bytes(final)}, with rounding`]);
     facts.push(['stream', visible(head.streams[rows.stream[row]!] ?? '?')]);
     facts.push(['pool', rows.pool[row] ? visible(head.pools[rows.pool[row]! - 1] ?? '?') : 'not known']);
-    if (rows.category[row]) facts.push(['category', visible(head.categories[rows.category[row]! - 1] ?? '?')]);
+    if (rows.category[row]) facts.push(['category', visible(head.categories[rows.category[row]! - 1] ?? '?') + (head.inferred ? ' (inferred)' : '')]);
     facts.push([kind === 'block' ? 'allocated' : 'reserved', this.when(start)]);
     if (pending < end) facts.push(['free pending', this.when(pending)]);
     facts.push(['freed', this.when(end)]);

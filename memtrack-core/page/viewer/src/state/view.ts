@@ -89,7 +89,7 @@ class StateView implements View {
     this.totals(layout.totals, model.classes, device);
     this.fill_list(state, event);
     this.list.select(event);
-    this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark), passing: this.app.passing,
+    this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark, this.loaded!.texts), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
     // A block that was just pinned is what is looked for; else what the event did.
     this.map.reveal(state.block !== this.pinned ? state.block : null);

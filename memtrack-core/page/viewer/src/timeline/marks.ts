@@ -5,6 +5,7 @@ import type {Axis} from './axis.ts';
 import type {Frame} from './frame.ts';
 import type {Peaks} from './pyramid.ts';
 import {bytes, visible} from '../format.ts';
+import {Rank, type Label, type Labels} from './labels.ts';
 
 /** Where things are drawn, in CSS pixels. */
 export interface Place {
@@ -26,18 +27,19 @@ export interface Inks {
   font: string;
 }
 
-/** A text on the page's background, right of a place or, at the edge, left of it. Gives where it ends. */
-export function label({context, width}: Place, inks: Inks, text: string, x: number, y: number, color: string, right?: boolean): number {
-  const w = context.measureText(text).width + 8;
-  const at = right ?? x + w + 2 <= width ? x + 2 : x - w - 2;
-  context.globalAlpha = 0.86;
-  context.fillStyle = inks.back;
-  context.fillRect(at, y, w, 15);
-  context.globalAlpha = 1;
-  context.fillStyle = color;
-  context.textBaseline = 'middle';
-  context.fillText(text, at + 4, y + 8);
-  return at + w;
+/** Paints a label's text on the page's background. */
+export function paint_label({context}: Place, inks: Inks, color: string): (at: Label) => void {
+  return at => {
+    context.globalAlpha = 0.86;
+    context.fillStyle = inks.back;
+    context.fillRect(at.x, at.y, at.width, at.height);
+    context.globalAlpha = 1;
+    context.fillStyle = color;
+    context.font = inks.font;
+    context.textAlign = 'start';
+    context.textBaseline = 'middle';
+    context.fillText(at.text, at.x + 4, at.y + 8);
+  };
 }
 
 function line({context, height}: Place, x: number, color: string, dash: number[]): void {
@@ -51,36 +53,88 @@ function line({context, height}: Place, x: number, color: string, dash: number[]
   context.setLineDash([]);
 }
 
-/** Markers and events that ran out of memory. Labels that would cover one another are left out; the lines stay. */
-export function draw_markers(place: Place, inks: Inks, device: DeviceHead, axis: Axis): void {
-  place.context.font = inks.font;
-  let free = -Infinity, before = -Infinity;
-  const at = device.markers.map(m => ({...m, x: place.x(axis.at(m.event))})).filter(({x}) => x >= -1 && x <= place.width + 1);
-  const many = at.length > place.width / 40;
-  for (const {x, name} of at) {
-    // Many lines would hide the picture: then they are ticks at its upper edge.
-    if (x - before >= 1) line({...place, height: many ? 18 : place.height}, x, inks.muted, many ? [] : [4, 3]);
-    before = x;
-    if (x >= free) free = label(place, inks, visible(name), x, 2, inks.ink) + 4;
+/** A marker or an event that ran out of memory. */
+export interface Mark {
+  readonly event: number;
+  /** Its name; where there are several of it, with its number. */
+  readonly name: string;
+  /** The same with how many there are. */
+  readonly whole: string;
+  readonly is_oom: boolean;
+}
+
+/** The marks of a device by event. */
+export function marks_of({markers, ooms}: Pick<DeviceHead, 'markers' | 'ooms'>): Mark[] {
+  const count = new Map<string, number>(), seen = new Map<string, number>();
+  const all = [...markers.map(m => ({...m, is_oom: false})), ...ooms.map(event => ({event, name: OUT_OF_MEMORY, is_oom: true}))].sort((a, b) => a.event - b.event);
+  for (const {name} of all) count.set(name, (count.get(name) ?? 0) + 1);
+  return all.map(({event, name, is_oom}) => {
+    const of = count.get(name)!, number = (seen.get(name) ?? 0) + 1, shown = visible(name);
+    seen.set(name, number);
+    return {event, is_oom, name: of > 1 ? `${shown} ${number.toLocaleString('en-US')}` : shown, whole: of > 1 ? `${shown} ${number.toLocaleString('en-US')} of ${of.toLocaleString('en-US')}` : shown};
+  });
+}
+
+const OUT_OF_MEMORY = 'out of memory';
+
+/** How near the upper edge a mark is pointed at, and how near in time. */
+export const MARK_HEIGHT = 20;
+const MARK_REACH = 5;
+
+/** The mark that is nearest to a place near the upper edge; null: none is near. */
+export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, at: {x: number; y: number}): Mark | null {
+  if (at.y > MARK_HEIGHT) return null;
+  let low = 0, high = marks.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (x(axis.at(marks[middle]!.event)) < at.x) low = middle + 1;
+    else high = middle;
   }
-  free = -Infinity;
-  for (const event of device.ooms) {
-    const x = place.x(axis.at(event));
-    if (x < -1 || x > place.width + 1) continue;
+  let best: Mark | null = null, least = MARK_REACH;
+  // An event that ran out of memory matters more than a marker beside it.
+  for (const mark of marks.slice(Math.max(0, low - 2), low + 2)) {
+    const distance = Math.abs(x(axis.at(mark.event)) - at.x) - (mark.is_oom ? 0.5 : 0);
+    if (distance < least) [best, least] = [mark, distance];
+  }
+  return best;
+}
+
+/** Markers and events that ran out of memory. Labels that would cover one another are left out; the lines stay. */
+export function draw_marks_of(place: Place, inks: Inks, labels: Labels, marks: readonly Mark[], axis: Axis): void {
+  const at = marks.map(mark => ({mark, x: place.x(axis.at(mark.event))})).filter(({x}) => x >= -1 && x <= place.width + 1);
+  const markers = at.filter(({mark}) => !mark.is_oom), ooms = at.filter(({mark}) => mark.is_oom);
+  const many = markers.length > place.width / 40;
+  let before = -Infinity;
+  for (const {x} of markers) {
+    // Many lines would hide the picture: then they are ticks at its upper edge.
+    if (x - before < 1) continue;
+    line({...place, height: many ? 18 : place.height}, x, inks.muted, many ? [] : [4, 3]);
+    before = x;
+  }
+  const {context} = place;
+  for (const {x} of ooms) {
     line(place, x, inks.alarm, []);
-    const {context} = place;
     context.fillStyle = inks.alarm;
     context.beginPath();
     context.moveTo(x - 5, 0);
     context.lineTo(x + 6, 0);
     context.lineTo(x + 0.5, 8);
     context.fill();
-    if (x >= free) free = label(place, inks, 'out of memory', x, device.markers.length ? 19 : 9, inks.alarm) + 4;
   }
+  const series = (some: typeof at, rows: number[], color: string) => () => {
+    let free = -Infinity;
+    for (const {mark, x} of some) {
+      // Its place would be covered by the one before.
+      if (x < free) continue;
+      if (labels.put(mark.name, labels.beside(mark.name, x, rows), paint_label(place, inks, color))) free = labels.placed.at(-1)!.x + labels.placed.at(-1)!.width;
+    }
+  };
+  labels.later(Rank.OutOfMemory, series(ooms, [9, 26, 43], inks.alarm));
+  labels.later(Rank.Marker, series(markers, many ? [19] : [2], inks.ink));
 }
 
 /** What was reserved, as a stepped line over the blocks. */
-export function draw_reserved(place: Place, inks: Inks, axis: Axis, from: number, to: number, total: Float64Array, peaks: Peaks): void {
+export function draw_reserved(place: Place, inks: Inks, labels: Labels, axis: Axis, from: number, to: number, total: Float64Array, peaks: Peaks): void {
   const {context, width} = place;
   context.strokeStyle = inks.reserved;
   context.lineWidth = 1;
@@ -102,14 +156,15 @@ export function draw_reserved(place: Place, inks: Inks, axis: Axis, from: number
   }
   context.lineTo(width, place.y(shown));
   context.stroke();
-  context.font = inks.font;
-  const y = place.y(last), text = `reserved ${bytes(last)}`;
-  if (y < 0) label(place, inks, `${text}, above the picture`, width, 2, inks.reserved);
-  else label(place, inks, text, width, Math.max(0, y - 16), inks.reserved);
+  const y = place.y(last), text = `reserved ${bytes(last)}${y < 0 ? ', above the picture' : ''}`;
+  labels.later(Rank.Reserved, () => {
+    const rows = y < 0 ? [2, 19, 36] : [Math.max(0, y - 16), y + 2];
+    labels.put(text, rows.map(row => ({x: width - labels.width_of(text) - 2, y: row})), paint_label(place, inks, inks.reserved));
+  });
 }
 
 /** A level that is one for the whole recording. */
-export function draw_level(place: Place, inks: Inks, value: number, name: string): void {
+export function draw_level(place: Place, inks: Inks, labels: Labels, value: number, name: string): void {
   const {context, width} = place, y = Math.round(place.y(value)) + 0.5;
   if (y < 0 || y > place.height) return;
   context.strokeStyle = inks.alarm;
@@ -120,12 +175,15 @@ export function draw_level(place: Place, inks: Inks, value: number, name: string
   context.lineTo(width, y);
   context.stroke();
   context.setLineDash([]);
-  context.font = inks.font;
-  label(place, inks, `${name} ${bytes(value)}`, width / 2, y + 1, inks.alarm);
+  const text = `${name} ${bytes(value)}`;
+  labels.later(Rank.Capacity, () => {
+    const corners = [0.5, 0.25, 0.75, 0].flatMap(part => [y + 1, y - 16].map(row => ({x: Math.round(width * part), y: row})));
+    labels.put(text, corners, paint_label(place, inks, inks.alarm));
+  });
 }
 
 /** The selected event: a line, and how much was live after it. */
-export function draw_cursor(place: Place, inks: Inks, axis: Axis, event: number, total: number): void {
+export function draw_cursor(place: Place, inks: Inks, labels: Labels, axis: Axis, event: number, total: number): void {
   const x = place.x(axis.at(event));
   if (x < -1 || x > place.width + 1) return;
   line(place, x, inks.accent, []);
@@ -134,8 +192,14 @@ export function draw_cursor(place: Place, inks: Inks, axis: Axis, event: number,
   context.beginPath();
   context.arc(x + 0.5, y, 3.5, 0, 7);
   context.fill();
-  context.font = inks.font;
-  label(place, inks, `${bytes(total)} after event ${event.toLocaleString('en-US')}`, x, place.height - 18, inks.accent);
+  const text = `${bytes(total)} after event ${event.toLocaleString('en-US')}`;
+  labels.later(Rank.Cursor, () => void labels.put(text, labels.beside(text, x, [place.height - 18, place.height - 35]), paint_label(place, inks, inks.accent)));
+}
+
+/** The mark that is pointed at, in full. */
+export function draw_mark_label(place: Place, inks: Inks, labels: Labels, axis: Axis, mark: Mark): void {
+  const x = place.x(axis.at(mark.event));
+  labels.later(Rank.Pointer, () => void labels.put(mark.whole, labels.beside(mark.whole, x, [MARK_HEIGHT, 2]), paint_label(place, inks, mark.is_oom ? inks.alarm : inks.ink)));
 }
 
 /** The outline of one row through the picture, as far as it is seen. */

@@ -1,9 +1,9 @@
 // Colours of blocks. A row's colour is a place in a palette of at most 256; patterns, edges and labels say the rest, so that
 // no fact is told by colour alone.
 
-import type {ColorBy, DeviceHead, Elements} from '../types.ts';
+import type {ColorBy, Device, DeviceHead, Elements, Texts} from '../types.ts';
 import {category_colors, no_category_color} from '../categories/names.ts';
-import {bytes, visible} from '../format.ts';
+import {bytes, plural, visible} from '../format.ts';
 import {FEW, luminance, mix, packed, type Rgb} from './rgb.ts';
 
 /** Colours as a little-endian canvas has them in 32 bits. */
@@ -16,8 +16,8 @@ export interface Palette {
   /** Blocks that search and filter do not let through. */
   readonly dim: Uint32Array;
   readonly css: string[];
-  /** What the colours mean, most telling first. */
-  readonly legend: {color: number; name: string}[];
+  /** What the colours mean: the largest groups first, or in their order. */
+  readonly legend: Key[];
 }
 
 /** Colour of what a private pool holds and no block uses: the last place of every palette. */
@@ -30,15 +30,6 @@ function oklch(l: number, c: number, hue: number): Rgb {
   return [4.0767416621 * x - 3.3077115913 * y + 0.2309699292 * z, -1.2684380046 * x + 2.6097574011 * y - 0.3413193965 * z,
     -0.0041960863 * x - 0.7034186147 * y + 1.707614701 * z]
     .map(v => Math.round(255 * Math.max(0, Math.min(1, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)))) as Rgb;
-}
-
-/** Many calm colours, for stacks: neighbours in hue differ in lightness, which every eye tells apart. */
-function many(dark: boolean): Rgb[] {
-  const out: Rgb[] = [];
-  for (let shade = 0; shade < 3; shade++)
-    for (let i = 0; i < 12; i++)
-      out.push(oklch((dark ? 0.56 : 0.64) + [0, 0.1, 0.05][shade]! + (i % 2 ? 0.07 : 0), shade === 1 ? 0.095 : 0.085, 252 + i * 30 + shade * 10));
-  return out;
 }
 
 /** What has no name. */
@@ -79,33 +70,84 @@ export function band_palette(colors: readonly Rgb[], dark: boolean): Palette {
   return out;
 }
 
-/** The colour of each row, and the palette. */
-export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean): {of: Uint8Array; palette: Palette} {
-  const of = new Uint8Array(rows.count), back = background(dark);
-  const made = (colors: Rgb[], legend: Palette['legend']) => ({of, palette: palette(colors, back, dark, legend)});
-  const named = (column: Uint16Array | Uint8Array, names: string[], none: string | null, own: readonly Rgb[] = FEW, blank = grey(dark)) => {
-    const bytes_of = new Float64Array(names.length + 1), shift = none === null ? 1 : 0;
-    for (let row = 0; row < of.length; row++) {
-      const place = column[row]! + shift;
-      of[row] = place === 0 ? 254 : (place - 1) % own.length;
-      bytes_of[place]! += rows.size[row]!;
-    }
-    const colors = Array.from({length: 256}, (_, i): Rgb => (i === 254 ? blank : own[i % own.length]!));
-    const legend = [...bytes_of.keys()].filter(i => bytes_of[i]! > 0).sort((a, b) => bytes_of[b]! - bytes_of[a]!)
-      .map(i => ({color: i === 0 ? 254 : (i - 1) % own.length, name: i === 0 ? none! : visible(names[i - 1]!)}));
-    return made(colors, legend);
+/** Of a row's flags: only its free was recorded. */
+const ONLY_FREED = 1;
+
+/** Groups that have a colour of their own and are named in the legend; a line of it is read at a glance. */
+const MOST_NAMED = 9;
+
+/** What the legend names: the largest groups at the peak. */
+export interface Key {
+  readonly color: number;
+  readonly name: string;
+  /** Bytes at the peak. */
+  readonly bytes: number;
+}
+
+/** Colours for groups with names: those of `FEW` but the grey one. */
+const DISTINCT = FEW.filter(([r, g, b]) => r !== g || g !== b).slice(0, MOST_NAMED);
+/** Pale colours for all other groups, which the legend counts together. */
+const PALE = 24;
+function pale(dark: boolean): Rgb[] {
+  return Array.from({length: PALE}, (_, i) => oklch((dark ? 0.36 : 0.83) + [0, 0.05, 0.025][i % 3]!, 0.022, i * 15));
+}
+/** The place of what has no name or is not known, in every palette. */
+const NAMELESS = 254;
+
+/** Gives the largest of several groups a colour each. `group` is a row's group, 0 for none; `live` are the rows at the peak. */
+function by_group(rows: Elements, live: Uint32Array, groups: number, group: (row: number) => number, name: (group: number) => string, none: string, others: (count: number) => string, dark: boolean):
+{of: Uint8Array; colors: Rgb[]; legend: Key[]} {
+  const at_peak = new Float64Array(groups + 1), all = new Float64Array(groups + 1);
+  for (let row = 0; row < rows.count; row++) all[group(row)]! += rows.size[row]!;
+  for (const row of live) at_peak[group(row)]! += rows.size[row]!;
+  const order: number[] = [];
+  for (let g = 1; g <= groups; g++) if (all[g]! > 0) order.push(g);
+  order.sort((a, b) => at_peak[b]! - at_peak[a]! || all[b]! - all[a]! || a - b);
+  const place = new Uint8Array(groups + 1).fill(NAMELESS, 0, 1), named = order.slice(0, MOST_NAMED), rest = order.slice(MOST_NAMED);
+  named.forEach((g, i) => { place[g] = i; });
+  for (const g of rest) place[g] = MOST_NAMED + ((Math.imul(g, 0x9e3779b1) >>> 8) % PALE);
+  const of = new Uint8Array(rows.count);
+  for (let row = 0; row < of.length; row++) of[row] = place[group(row)]!;
+  const own = [...DISTINCT, ...pale(dark)], colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS ? grey(dark) : own[i % own.length]!));
+  const legend: Key[] = named.map((g, i) => ({color: i, name: visible(name(g)), bytes: at_peak[g]!}));
+  if (rest.length) legend.push({color: MOST_NAMED + 1, name: others(rest.length), bytes: rest.reduce((sum, g) => sum + at_peak[g]!, 0)});
+  if (all[0]! > 0) legend.push({color: NAMELESS, name: none, bytes: at_peak[0]!});
+  return {of, colors, legend};
+}
+
+/** The rows of a device's blocks or segments that are live when most bytes are. */
+export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements): Uint32Array {
+  const {total} = rows;
+  let peak = 0;
+  for (let i = 1; i < total.length; i++) if (total[i]! > total[peak]!) peak = i;
+  return device.live_after(rows, peak - 1);
+}
+
+/** The colour of each row, and the palette. `live` are the rows that are live at the peak; `texts` may be missing unless `by` is `stack`. */
+export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean, live: Uint32Array, texts: Texts | null): {of: Uint8Array; palette: Palette} {
+  const back = background(dark);
+  const grouped = ({of, colors, legend}: ReturnType<typeof by_group>) => ({of, palette: palette(colors, back, dark, legend)});
+  const places = (column: Uint16Array, names: readonly string[], shift: 0 | 1, none: string, what: string) => grouped(by_group(rows, live, names.length, row => column[row]! + shift, g => names[g - 1]!, none, n => plural(n, `other ${what}`), dark));
+  /** Sums of what is live at the peak by the colour of a row. */
+  const sums = (of: Uint8Array) => {
+    const sum = new Float64Array(256);
+    for (const row of live) sum[of[row]!]! += rows.size[row]!;
+    return sum;
   };
   switch (by) {
     case 'stack': {
-      const hues = many(dark), n = hues.length;
-      let none = false;
-      for (let row = 0; row < of.length; row++) {
-        const stack = rows.stack[row]!;
-        of[row] = stack ? (Math.imul(stack, 0x9e3779b1) >>> 8) % n : 254;
-        none ||= !stack;
-      }
-      return made(Array.from({length: 256}, (_, i) => (i === 254 ? grey(dark) : hues[i % n]!)), none ? [{color: 254, name: 'no stack recorded'}] : []);
+      // A block of which only the free was recorded has the stack of that, which is no line that allocated it.
+      const strings = texts?.strings ?? 0, {stack, flags} = rows, lines = texts?.stack_line;
+      const group = (row: number) => {
+        const line = lines?.[stack[row]!] ?? 0;
+        return line && flags[row]! & ONLY_FREED ? strings + line : line;
+      };
+      return grouped(by_group(rows, live, 2 * strings, group, g => (g > strings ? `older, freed at ${texts!.string(g - strings)}` : texts!.string(g)), 'no stack recorded', n => plural(n, 'other line'), dark));
     }
+    case 'stream':
+      return places(rows.stream, device.streams.map(s => `stream ${s}`), 1, '', 'stream');
+    case 'pool':
+      return places(rows.pool, device.pools, 0, 'pool not known', 'pool');
     case 'size': {
       // Steps of doublings up to the largest; what is less than a four-thousandth of it is not seen beside it anyway.
       let least = Infinity, most = 1;
@@ -115,26 +157,35 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       }
       const high = Math.floor(Math.log2(most)), low = Math.max(Math.floor(Math.log2(Math.max(1, least))), high - 12);
       const color = (size: number) => Math.max(0, Math.min(15, Math.floor(((Math.log2(size + 1) - low) * 16) / (high - low + 1))));
+      const of = new Uint8Array(rows.count);
       for (let row = 0; row < of.length; row++) of[row] = color(rows.size[row]!);
       const step = Math.max(1, Math.ceil((high - low) / 6)), powers = Array.from({length: Math.floor((high - low) / step) + 1}, (_, i) => 2 ** (low + i * step));
-      return made(SCALE, rows.count ? powers.map(power => ({color: color(power), name: power === powers[0] ? `< ${bytes(power * 2 ** step)}` : `≥ ${bytes(power)}`})) : []);
+      const at_peak = powers.map(() => 0);
+      for (const row of live) at_peak[Math.max(0, powers.findLastIndex(power => rows.size[row]! >= power))]! += rows.size[row]!;
+      const legend = powers.map((power, i) => ({color: color(power), name: i === 0 ? `< ${bytes(power * 2 ** step)}` : `≥ ${bytes(power)}`, bytes: at_peak[i]!}));
+      return {of, palette: palette(SCALE, back, dark, rows.count ? legend : [])};
     }
     case 'age': {
-      const {start, end} = rows, events = rows.total.length - 1;
+      const {start, end} = rows, events = rows.total.length - 1, of = new Uint8Array(rows.count);
       for (let row = 0; row < of.length; row++) {
         const life = end[row]! - start[row]!;
         of[row] = end[row]! >= events || start[row]! < 0 ? 15 : AGES.findIndex(a => life <= a);
       }
-      return made(SCALE, [{color: 1, name: 'freed within 3 events'}, {color: 4, name: 'within 100'}, {color: 6, name: 'within 1,000'}, {color: 8, name: 'within 10,000'},
-        {color: 11, name: 'later'}, {color: 15, name: 'live at the end, or from before'}]);
+      const sum = sums(of), within = (from: number, to: number) => sum.slice(from, to + 1).reduce((a, b) => a + b, 0);
+      return {of, palette: palette(SCALE, back, dark, [{color: 1, name: 'freed within 3 events', bytes: within(0, 1)}, {color: 4, name: 'within 100', bytes: within(2, 4)}, {color: 6, name: 'within 1,000', bytes: within(5, 6)},
+        {color: 8, name: 'within 10,000', bytes: within(7, 8)}, {color: 11, name: 'later', bytes: within(9, 14)}, {color: 15, name: 'live at the end, or from before', bytes: within(15, 15)}])};
     }
-    case 'stream':
-      return named(rows.stream, device.streams.map(s => `stream ${s}`), null);
-    case 'pool':
-      return named(rows.pool, device.pools, 'pool not known');
     case 'category': {
-      const own = category_colors(device.categories, dark);
-      return named(rows.category, device.categories, 'no category', own.length ? own : undefined, no_category_color(dark));
+      // Their colours are those of their bands, also where these are many.
+      const own = category_colors(device.categories, dark), none = no_category_color(dark), of = new Uint8Array(rows.count);
+      for (let row = 0; row < of.length; row++) of[row] = rows.category[row] ? (rows.category[row]! - 1) % SLACK : NAMELESS;
+      const colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS || !own.length ? none : own[i % own.length]!)), sum = sums(of);
+      const used = new Set(of), order = device.categories.map((_, i) => i).filter(i => used.has(i)).sort((a, b) => sum[b]! - sum[a]! || a - b);
+      const named = order.slice(0, 2 * MOST_NAMED), rest = order.slice(2 * MOST_NAMED);
+      const legend: Key[] = named.map(i => ({color: i, name: visible(device.categories[i]!), bytes: sum[i]!}));
+      if (rest.length) legend.push({color: rest[0]!, name: plural(rest.length, 'other category', 'other categories'), bytes: rest.reduce((all, i) => all + sum[i]!, 0)});
+      if (used.has(NAMELESS)) legend.push({color: NAMELESS, name: 'no category', bytes: sum[NAMELESS]!});
+      return {of, palette: palette(colors, back, dark, legend)};
     }
   }
 }

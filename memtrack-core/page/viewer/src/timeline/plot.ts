@@ -4,12 +4,13 @@
 import type {Bands, Elements, Hit, State, Texts, View} from '../types.ts';
 import type {Page} from '../app.ts';
 import {css_color, h} from '../dom.ts';
-import {bytes, count, visible} from '../format.ts';
+import {bytes, count, time, visible} from '../format.ts';
 import type {Axis} from './axis.ts';
 import type {Window} from './frame.ts';
 import {listen, type Ranges} from './gestures.ts';
 import {extent, Lanes} from './lanes.ts';
-import {draw_cursor, draw_level, draw_markers, draw_reserved, type Inks, type Place} from './marks.ts';
+import {Labels} from './labels.ts';
+import {draw_cursor, draw_level, draw_mark_label, draw_marks_of, draw_reserved, mark_at, marks_of, type Inks, type Mark, type Place} from './marks.ts';
 import {Minimap} from './minimap.ts';
 import {Peaks} from './pyramid.ts';
 import {draw_along, draw_bytes} from './scales.ts';
@@ -55,6 +56,11 @@ export abstract class Plot implements View {
   private threads: string[] = [];
   protected texts: Texts | null = null;
   protected axis!: Axis;
+  private marks: Mark[] = [];
+  /** The mark that is pointed at. */
+  private pointed_mark: Mark | null = null;
+  /** The labels of the last picture. */
+  protected labels: Labels | null = null;
 
   protected ratio = 1;
   protected width = 0;
@@ -81,8 +87,13 @@ export abstract class Plot implements View {
       moved: to => this.move(to),
       busy: on => this.busy(on),
     });
-    this.stage.addEventListener('mousemove', event => this.hovered(event));
-    this.stage.addEventListener('mouseleave', () => this.left());
+    this.stage.addEventListener('mousemove', event => {
+      if (!this.mark_hovered(event)) this.hovered(event);
+    });
+    this.stage.addEventListener('mouseleave', () => {
+      this.forget_mark();
+      this.left();
+    });
     this.stage.addEventListener('click', event => this.clicked(event));
     this.lane_canvas.addEventListener('mousemove', event => this.band_hovered(event));
     this.lane_canvas.addEventListener('mouseleave', () => this.left());
@@ -105,9 +116,9 @@ export abstract class Plot implements View {
   /** Fills the pixels of a window. */
   protected abstract fill_pixels(window: Window): void;
   /** Draws over the picture, below the lines that all pictures share. */
-  protected draw_names(_place: Place, _inks: Inks): void { /* Blocks have no names. */ }
+  protected draw_names(_place: Place, _inks: Inks, _labels: Labels): void { /* Blocks have no names. */ }
   /** Draws over those lines. */
-  protected abstract draw_marks(place: Place, inks: Inks): void;
+  protected abstract draw_marks(place: Place, inks: Inks, labels: Labels): void;
   /** What stands in the line above the picture, and what the picture is called. */
   protected abstract describe(): void;
   protected abstract hovered(event: MouseEvent): void;
@@ -123,10 +134,15 @@ export abstract class Plot implements View {
     if (changed.has('device') || !this.stack) {
       this.stack = this.reserved = this.bands = this.lanes = this.segments = null;
       this.thread = -1;
+      this.pointed_mark = null;
+      this.marks = marks_of(device.head);
       this.forget();
       if (this.needs_segments || device.head.segments <= FEW_SEGMENTS) this.segments = await device.segments();
       void this.bring();
     }
+    // Lines of code are texts.
+    if (state.color === 'stack') this.texts ??= await this.page.texts();
+    if (device !== this.page.device) return;
     this.axis = this.page.axis;
     this.prepare(state, changed);
     if (!this.reserved && this.segments) this.know_reserved();
@@ -269,7 +285,7 @@ export abstract class Plot implements View {
     }
     this.along_axis.setAttribute('transform', `translate(0,${this.height})`);
     this.shared.setAttribute('x', '-8');
-    this.shared.setAttribute('y', String(this.height + 16));
+    this.shared.setAttribute('y', String(this.height + 18));
   }
 
   /** Draws before the next frame is shown. */
@@ -335,14 +351,25 @@ export abstract class Plot implements View {
 
   private draw_overlay(): void {
     const place = this.place(), {context} = place, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
+    const labels = this.labels = new Labels(context, this.width, this.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
-    this.draw_names(place, inks);
-    if (this.reserved) draw_reserved(place, inks, this.axis, from, to, this.segments!.total, this.reserved);
-    if (head.capacity_bytes) draw_level(place, inks, head.capacity_bytes, 'capacity');
-    draw_markers(place, inks, head, this.axis);
-    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, this.axis, state.event, this.stack!.total[state.event + 1]!);
-    this.draw_marks(place, inks);
+    context.font = inks.font;
+    this.draw_names(place, inks, labels);
+    if (this.reserved) draw_reserved(place, inks, labels, this.axis, from, to, this.segments!.total, this.reserved);
+    if (head.capacity_bytes) draw_level(place, inks, labels, head.capacity_bytes, 'capacity');
+    draw_marks_of(place, inks, labels, this.marks, this.axis);
+    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, labels, this.axis, state.event, this.stack!.total[state.event + 1]!);
+    this.draw_marks(place, inks, labels);
+    if (this.pointed_mark) draw_mark_label(place, inks, labels, this.axis, this.pointed_mark);
+    context.font = inks.font;
+    labels.settle();
+  }
+
+  /** The labels of the picture, in pixels of the window. */
+  label_boxes(): {text: string; x: number; y: number; width: number; height: number}[] {
+    const box = this.picture.getBoundingClientRect();
+    return (this.labels?.placed ?? []).map(label => ({...label, x: label.x + box.left, y: label.y + box.top}));
   }
 
   private draw_lanes(): void {
@@ -367,6 +394,30 @@ export abstract class Plot implements View {
     const box = this.picture.getBoundingClientRect();
     const at = {x: x - box.left, y: y - box.top};
     return at.x >= 0 && at.y >= 0 && at.x < box.width && at.y < box.height ? at : null;
+  }
+
+  /** Shows the marker that is pointed at, whether or not it has a label; false: there is none. */
+  private mark_hovered(event: MouseEvent): boolean {
+    const at = this.gesture && event.buttons ? null : this.inside(event.clientX, event.clientY);
+    const found = at && this.marks.length ? mark_at(this.marks, this.axis, this.place().x, at) : null;
+    if (!found) {
+      this.forget_mark();
+      return false;
+    }
+    if (found === this.pointed_mark) return true;
+    this.left();
+    this.pointed_mark = found;
+    const {clock} = this.page.device;
+    this.page.detail({kind: 'text', lines: [found.whole, `before event ${count(found.event)}${clock ? `, ${time(clock[found.event]!)}` : ''}`, `${bytes(this.stack!.total[found.event]!)} live then`]});
+    void this.request(false);
+    return true;
+  }
+
+  private forget_mark(): void {
+    if (!this.pointed_mark) return;
+    this.pointed_mark = null;
+    this.page.detail(null);
+    void this.request(false);
   }
 
   hit(x: number, y: number): Hit | null {

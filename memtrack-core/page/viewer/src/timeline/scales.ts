@@ -16,14 +16,33 @@ export function draw_bytes(g: SVGGElement, height: number, width: number, bottom
   select(g).call(axisLeft(scale).tickValues(ticks).tickFormat(v => `${format(Number(v))} ${name}`).tickSizeOuter(0).tickSizeInner(-width).tickPadding(6) as never);
 }
 
+/** How wide a character of an axis may be, in pixels, and how far labels are apart at least. */
+const CHARACTER = 6.6, BETWEEN = 8;
+/** How far a label may stand beyond the picture's right edge. */
+const BEYOND = 6;
+
+/** Which of these labels are shown, by their middles: as many as fit beside each other, at even distances, from `left` to the width. */
+export function labels_that_fit(ticks: readonly {x: number; text: string}[], left: number, width: number): boolean[] {
+  const half = ticks.map(({text}) => (text.length * CHARACTER) / 2);
+  let step = 1;
+  const crowded = () => ticks.some((tick, i) => i >= step && i % step === 0 && tick.x - half[i]! - BETWEEN < ticks[i - step]!.x + half[i - step]!);
+  while (step < ticks.length && crowded()) step++;
+  return ticks.map(({x}, i) => i % step === 0 && x - half[i]! >= left && x + half[i]! <= width + BEYOND);
+}
+
 /** Draws the horizontal axis. Far from the start a part that all ticks share stands once, at the left. */
 export function draw_along(g: SVGGElement, shared: SVGTextElement, width: number, from: number, to: number, in_time: boolean): void {
   const n = Math.max(2, Math.floor(width / 110));
+  const draw = (scale: ReturnType<typeof scaleLinear<number, number>>, ticks: number[], text: (value: number) => string) => {
+    const labels = ticks.map(value => ({x: scale(value), text: text(value)}));
+    // What all labels share stands left of them.
+    const fit = labels_that_fit(labels, shared.textContent ? 0 : -Infinity, width);
+    select(g).call(axisBottom(scale).tickValues(ticks).tickFormat((_, i) => (fit[i] ? labels[i]!.text : '')).tickSizeOuter(0).tickSizeInner(4).tickPadding(6) as never);
+  };
   if (!in_time) {
     const scale = scaleLinear().domain([from, to]).range([0, width]);
     shared.textContent = '';
-    const ticks = scale.ticks(n).filter(Number.isInteger);
-    select(g).call(axisBottom(scale).tickValues(ticks).tickFormat(v => `event ${count(Number(v))}`).tickSizeOuter(0).tickSizeInner(4) as never);
+    draw(scale, scale.ticks(n).filter(Number.isInteger), value => `event ${count(value)}`);
     return;
   }
   const span = to - from, [unit, name] = TIMES.find(([u]) => span >= 2 * u) ?? TIMES.at(-1)!;
@@ -32,5 +51,5 @@ export function draw_along(g: SVGGElement, shared: SVGTextElement, width: number
   const scale = scaleLinear().domain([(from - base) / unit, (to - base) / unit]).range([0, width]);
   const format = scale.tickFormat(n);
   shared.textContent = base ? `${time(base, 1e6)}` : '';
-  select(g).call(axisBottom(scale).ticks(n).tickFormat(v => `${base ? '+' : ''}${format(Number(v))} ${name}`).tickSizeOuter(0).tickSizeInner(4) as never);
+  draw(scale, scale.ticks(n), value => `${base ? '+' : ''}${format(value)} ${name}`);
 }

@@ -3,11 +3,11 @@
 import type {Detail, Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
-import {ESTIMATED, bytes, hex, visible} from '../format.ts';
+import {ESTIMATED, INFERRED, bytes, exact_bytes, hex, visible, without_middle} from '../format.ts';
 import {Frame, Layouter, type Window} from './frame.ts';
 import {outline, type Inks, type Place} from './marks.ts';
 import {paint, type Looks} from './paint.ts';
-import {colors_of} from './palette.ts';
+import {colors_of, live_at_peak} from './palette.ts';
 import {Plot} from './plot.ts';
 import {plain_stack, pool_stack} from './stack.ts';
 
@@ -18,6 +18,9 @@ const DESCRIBED: Record<Kind, string> = {
   pools: 'Active memory with the envelopes of private pools',
   segments: 'Reserved memory: segments stacked over time',
 };
+
+/** The most characters of a name in the legend. */
+const NAME_LENGTH = 42;
 
 /** A timeline. */
 export class Timeline extends Plot {
@@ -55,7 +58,8 @@ export class Timeline extends Plot {
     const rows = this.stack!.elements;
     // Segments have no category, and in many files no stack.
     const by = this.kind !== 'segments' || (state.color !== 'category' && state.color !== 'stack') ? state.color : rows.stack.some(s => s > 0) ? 'stack' : 'size';
-    this.looks = {...colors_of(rows, by, this.page.device.head, this.page.dark), layer: this.stack!.layer, start: rows.start};
+    const {device} = this.page;
+    this.looks = {...colors_of(rows, by, device.head, this.page.dark, live_at_peak(device, rows), this.texts), layer: this.stack!.layer, start: rows.start};
   }
 
   protected fill_pixels(window: Window): void {
@@ -76,11 +80,14 @@ export class Timeline extends Plot {
     const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
     if (device.head.estimated) parts.push(h('span', {class: 'note'}, ESTIMATED));
     if (palette.legend.length) {
-      parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean'}, ...palette.legend.slice(0, 14).map(({color, name}) => {
+      const about = device.head.estimated ? 'about ' : '', inferred = this.page.state.color === 'category' && device.head.inferred && this.kind !== 'segments';
+      const keys = palette.legend.map(({color, name, bytes: size}) => {
         const key = h('i');
         key.style.background = palette.css[color]!;
-        return h('li', {}, key, name);
-      })));
+        return h('li', {title: `${name}: ${about}${exact_bytes(size)} at the peak`}, key, h('span', {}, without_middle(name, NAME_LENGTH)), h('small', {}, about + bytes(size)));
+      });
+      parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean, with the bytes of each at the peak'},
+        inferred && h('li', {class: 'inferred', title: INFERRED}, 'inferred:'), ...keys));
     }
     if (this.kind === 'pools' && !this.stack!.envelopes.length) parts.push(h('span', {class: 'note'}, 'This device used no private pools: all blocks are in the default pool.'));
     if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments: it is shown in the timeline.'));

@@ -1,6 +1,8 @@
 //! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of how
 //! wide text is, generous enough that nothing is clipped whatever font draws it.
 
+use super::marks::{Mark, marks};
+use super::peak::ShownPeak;
 use super::steps::{is_drawable, lines};
 use super::{Figure, palette};
 use crate::figures::{AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of};
@@ -25,8 +27,15 @@ const LEGEND_LINE: i32 = 22;
 const LEGEND_LINES: i32 = 3;
 /// Room for the words that count what found no room, in pixels.
 const MORE: i32 = 130;
-/// The most characters of a marker's name.
-const NAME_CHARACTERS: usize = 40;
+/// Lines of markers over the whole height are at least so many pixels apart on average; more markers are ticks at the upper
+/// edge, because their lines would hide the series.
+const LINES_APART: usize = 12;
+/// Height of such a tick. Each name has a row of them.
+const TICK: i32 = 7;
+/// Rows of ticks; further names share the last.
+const TICK_ROWS: usize = 4;
+/// Space between ticks of one name, in pixels.
+const TICKS_APART: i32 = 2;
 
 /// Draws `figure` on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
 /// themselves need a font named `sans-serif`, in the styles normal and bold.
@@ -42,22 +51,38 @@ pub fn draw<DB: DrawingBackend>(
     let chart = Chart::new(stats, figure, Canvas::new(root, scale));
     chart.canvas.background(WIDTH, HEIGHT)?;
     chart.frame()?;
-    chart.series()?;
     chart.markers()?;
+    chart.series()?;
+    chart.peak()?;
     chart.legend()?;
     root.present()
 }
 
-/// How much room the sign before a name in the legend takes.
-const fn swatch(is_marker: bool) -> i32 {
-    if is_marker { 12 } else { 25 }
+/// The sign before a name in the legend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Line,
+    Peak,
+    Marker,
+    /// None: what it counts has no room.
+    More,
+}
+
+impl Sign {
+    /// How much room it takes.
+    const fn width(self) -> i32 {
+        match self {
+            Self::Line | Self::Peak => 25,
+            Self::Marker | Self::More => 12,
+        }
+    }
 }
 
 /// An entry of the legend.
 struct Entry {
     name: String,
     color: RGBColor,
-    is_marker: bool,
+    sign: Sign,
     /// Left end and middle, in pixels of scale 1.
     at: Point,
 }
@@ -69,6 +94,8 @@ struct Chart<'a, DB: DrawingBackend> {
     calls: Axis,
     memory: Axis,
     legend: Vec<Entry>,
+    marks: Vec<Mark>,
+    peak: Option<ShownPeak<'a>>,
     /// The plot's corners, in pixels of scale 1.
     left: i32,
     top: i32,
@@ -80,14 +107,19 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn new(stats: &'a TrackerStats, figure: Figure, canvas: Canvas<'a, DB>) -> Self {
         let shown = shown(stats, figure);
         let count = shown.iter().map(|series| series.samples.len()).max().unwrap_or(0);
+        // The peak is one of allocated bytes.
+        let has_peak = matches!(figure, Figure::All | Figure::Allocated);
+        let peak = ShownPeak::of(stats).filter(|_| has_peak && count > 0);
         let values = shown.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
+        let values = values.chain(peak.as_ref().map(ShownPeak::mib));
         let range = values.filter(|mib| is_drawable(*mib)).fold(None, |range: Option<(f64, f64)>, mib| {
             let (low, high) = range.unwrap_or((mib, mib));
             Some((low.min(mib), high.max(mib)))
         });
         let (low, high) = range.unwrap_or((0.0, 1.0));
         let (calls, memory) = (Axis::of_calls(count), Axis::of_memory(low, high));
-        let (legend, top) = lay_out_legend(stats, &shown);
+        let marks = marks(stats);
+        let (legend, top) = lay_out_legend(&shown, peak.as_ref(), &marks);
         let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
         let half_last = calls.ticks.last().map_or(0, |tick| width_of(&tick.1, LABEL.0) / 2);
         Self {
@@ -97,6 +129,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             calls,
             memory,
             legend,
+            marks,
+            peak,
             left: MARGIN + labels.max(24) + 8,
             top: top + 24,
             right: WIDTH as i32 - MARGIN - half_last,
@@ -147,32 +181,72 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// A dashed line over the whole height before the operator that each marker points to.
+    /// A dashed line over the whole height before the operator that each marker points to; many are ticks at the upper edge.
     fn markers(&self) -> Drawn<DB> {
-        for (index, (name, call)) in self.stats.markers.iter().enumerate() {
-            if *call as f64 > self.calls.to {
-                continue;
-            }
-            let x = self.at(self.calls.share(*call as f64), 0.0).0;
-            let scale = self.canvas.scale();
-            for from in (self.top..self.bottom).step_by(9) {
-                let to = (from + 5).min(self.bottom);
-                let dash = vec![(x, from * scale), (x, to * scale)];
-                self.canvas.path(dash, palette::marker(name, index), 3)?;
+        let seen = |mark: &Mark| mark.at.partition_point(|at| *at as f64 <= self.calls.to);
+        let count: usize = self.marks.iter().map(seen).sum();
+        let many = count * LINES_APART > (self.right - self.left).unsigned_abs() as usize;
+        let scale = self.canvas.scale();
+        for (row, mark) in self.marks.iter().enumerate() {
+            let top = self.top + if many { row.min(TICK_ROWS - 1) as i32 * (TICK + 1) } else { 0 };
+            let mut before = i32::MIN;
+            for call in &mark.at[..seen(mark)] {
+                let x = self.at(self.calls.share(*call as f64), 0.0).0;
+                if many && x < before.saturating_add(TICKS_APART * scale) {
+                    continue;
+                }
+                before = x;
+                if many {
+                    self.canvas.path(vec![(x, top * scale), (x, (top + TICK) * scale)], mark.color, 2)?;
+                    continue;
+                }
+                for from in (self.top..self.bottom).step_by(9) {
+                    let to = (from + 5).min(self.bottom);
+                    self.canvas.path(vec![(x, from * scale), (x, to * scale)], mark.color, 3)?;
+                }
             }
         }
         Ok(())
     }
 
+    /// A dotted line at the height of the peak, a triangle where it was, and the number.
+    fn peak(&self) -> Drawn<DB> {
+        let Some(peak) = &self.peak else { return Ok(()) };
+        let scale = self.canvas.scale();
+        let share = self.memory.share(peak.mib());
+        let call = peak.call().filter(|call| *call <= self.calls.to);
+        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.share(call)), share);
+        for from in (self.left..self.right).step_by(6) {
+            let to = (from + 2).min(self.right);
+            self.canvas.path(vec![(from * scale, y), (to * scale, y)], palette::PEAK, 3)?;
+        }
+        let (x, y) = (x / scale, y / scale);
+        if call.is_some() {
+            let corners = [(x, y), (x - 6, y - 10), (x + 6, y - 10)].map(|(x, y)| (x * scale, y * scale));
+            self.canvas.area(corners.to_vec(), palette::PEAK, 1.0)?;
+        }
+        let text = peak.short();
+        let is_right = x + 12 + width_of(&text, LABEL.0) <= self.right;
+        let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
+        self.canvas.text(&text, (at, y - 8), side, LABEL)
+    }
+
     fn legend(&self) -> Drawn<DB> {
-        for Entry { name, color, is_marker, at: (x, y) } in &self.legend {
-            if *is_marker {
-                self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
-                self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
-            } else {
-                self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?;
+        for Entry { name, color, sign, at: (x, y) } in &self.legend {
+            match sign {
+                Sign::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
+                Sign::Peak => {
+                    for dot in (0..18).step_by(6) {
+                        self.canvas.line((x + dot, *y), (x + dot + 2, *y), *color, 4)?;
+                    }
+                }
+                Sign::Marker => {
+                    self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
+                    self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
+                }
+                Sign::More => {}
             }
-            self.canvas.text(name, (x + swatch(*is_marker), *y), HPos::Left, LEGEND)?;
+            self.canvas.text(name, (x + sign.width(), *y), HPos::Left, LEGEND)?;
         }
         Ok(())
     }
@@ -206,29 +280,29 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
 
 /// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
 /// ends. What finds no room is counted.
-fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32) {
+fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Mark]) -> (Vec<Entry>, i32) {
     let right = WIDTH as i32 - MARGIN;
-    let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, false));
-    let markers = stats.markers.iter().enumerate().map(|(index, (name, call))| {
-        (format!("{} (at {call})", readable(name)), palette::marker(name, index), true)
-    });
-    let total = shown.len() + stats.markers.len();
+    let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, Sign::Line));
+    let peak = peak.map(|peak| (peak.long(), palette::PEAK, Sign::Peak));
+    let markers = marks.iter().map(|mark| (mark.legend(), mark.color, Sign::Marker));
+    let entries: Vec<(String, RGBColor, Sign)> = series.chain(peak).chain(markers).collect();
+    let total = entries.len();
     let (mut line, mut x) = (0, MARGIN);
     let mut legend: Vec<Entry> = Vec::new();
-    for (name, color, is_marker) in series.chain(markers) {
-        let width = swatch(is_marker) + width_of(&name, LEGEND.0);
+    for (name, color, sign) in entries {
+        let width = sign.width() + width_of(&name, LEGEND.0);
         // On the last line there must be room left to say that there are more.
         let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
         if x > MARGIN && x + width + reserve > right {
             if line + 1 == LEGEND_LINES {
                 let more = format!("and {} more", total - legend.len());
-                legend.push(Entry { name: more, color: MUTED, is_marker: true, at: (x, legend_y(line)) });
+                legend.push(Entry { name: more, color: MUTED, sign: Sign::More, at: (x, legend_y(line)) });
                 break;
             }
             line += 1;
             x = MARGIN;
         }
-        legend.push(Entry { name, color, is_marker, at: (x, legend_y(line)) });
+        legend.push(Entry { name, color, sign, at: (x, legend_y(line)) });
         x += width + 14;
     }
     (legend, legend_y(line) + LEGEND_LINE / 2)
@@ -237,15 +311,4 @@ fn lay_out_legend(stats: &TrackerStats, shown: &[Shown<'_>]) -> (Vec<Entry>, i32
 /// The middle of a line of the legend.
 const fn legend_y(line: i32) -> i32 {
     50 + line * LEGEND_LINE
-}
-
-/// A name from a file, of bounded length and without characters that XML does not allow.
-fn readable(name: &str) -> String {
-    let clean =
-        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
-    let mut shown: String = name.chars().take(NAME_CHARACTERS).map(clean).collect();
-    if name.chars().nth(NAME_CHARACTERS).is_some() {
-        shown.push('…');
-    }
-    shown
 }

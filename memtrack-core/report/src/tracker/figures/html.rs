@@ -1,6 +1,7 @@
 //! The figures as one HTML page: four inline SVG images and the operators that grew most. It loads nothing, runs no
 //! script, and follows the reader's choice of a light or a dark screen.
 
+use super::peak::ShownPeak;
 use super::{Figure, FigureError, palette, render_svg};
 use crate::tracker::TrackerStats;
 use std::fmt::Write;
@@ -26,9 +27,13 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     line(
         &mut page,
         format_args!(
-            "<p>{operators} operator calls; {retries} allocation retries. Memory is in MiB (1048576 bytes), read after each operator.</p>"
+            "<p>{operators} operator calls; {retries} allocation retries. Memory is in MiB (1048576 bytes), read after each operator: what an operator allocates and frees again is between two readings.</p>"
         ),
     );
+    if let Some(peak) = ShownPeak::of(stats) {
+        let peak = peak.long();
+        line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
+    }
     for figure in Figure::EACH {
         let svg = render_svg(stats, figure)?;
         line(

@@ -1,12 +1,14 @@
 //! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each on its own. Ours are
-//! step lines in MiB whose legend also names the markers. The library makes SVG and HTML; [`draw`] takes any plotters
+//! step lines in MiB whose legend also names the markers; the peak, which the series may lack, is a line of its own. The library makes SVG and HTML; [`draw`] takes any plotters
 //! backend, which is how the command line makes PNG.
 //!
 //! Nothing here measures text with a font: SVG is drawn without any, and the layout is the same for all backends.
 
 mod chart;
 mod html;
+mod marks;
 mod palette;
+mod peak;
 mod steps;
 
 pub use chart::{HEIGHT, WIDTH, draw};

@@ -1,6 +1,7 @@
 //! The figures as files: what they say, how large they are, and that they stand alone.
 
 use super::*;
+use crate::tracker::AllocatedPeak;
 
 fn run(count: usize) -> TrackerStats {
     let mut stats = TrackerStats::default();
@@ -31,6 +32,99 @@ fn a_figure_names_its_series_and_its_markers() {
     }
     let svg = render_svg(&run(10), Figure::Active).unwrap();
     assert!(svg.contains("Active memory") && !svg.contains("reserved"));
+}
+
+/// The places of lines of this colour, in pixels of the image.
+fn lines_of(svg: &str, color: &str) -> Vec<(i32, i32)> {
+    let stroke = format!("stroke=\"{color}\"");
+    let points = svg.lines().filter(|line| line.contains(&stroke)).filter_map(|line| {
+        let (_, points) = line.split_once("points=\"")?;
+        let mut numbers = points.split(['"', ' ']).next()?.split(',').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    });
+    points.collect()
+}
+
+const START: &str = "#101214";
+const BOUNDARY: &str = "#CF222E";
+
+/// A run of steps, each of which begins with both markers.
+fn steps(count: usize, operators: usize) -> TrackerStats {
+    let mut stats = TrackerStats::default();
+    for step in 0..count {
+        stats.mark("fw_start");
+        for operator in 0..operators {
+            if operator == operators / 2 {
+                stats.mark("fw_bw_boundary");
+            }
+            stats.push(&format!("layer.mm_{}", step * operators + operator), 14.0, 14.0, 128.0);
+        }
+    }
+    stats
+}
+
+#[test]
+fn each_step_has_its_markers() {
+    for count in [1, 3, 200] {
+        let stats = steps(count, 5);
+        let svg = render_svg(&stats, Figure::All).unwrap();
+        for (name, color, first) in [("fw_start", START, 0), ("fw_bw_boundary", BOUNDARY, 2)] {
+            let mut columns: Vec<i32> = lines_of(&svg, color).iter().map(|(x, _)| *x).collect();
+            columns.sort_unstable();
+            columns.dedup();
+            // One of them is that of the legend.
+            assert_eq!(columns.len(), count + 1, "{name} of {count} steps");
+            let at = match count {
+                1 => format!("{name} (at {first})"),
+                _ => format!("{name} ({count}, at {first} to {})", (count - 1) * 5 + first),
+            };
+            assert!(svg.contains(&at), "{at}");
+        }
+    }
+}
+
+#[test]
+fn markers_of_very_many_steps_are_thinned_and_hide_no_series() {
+    let svg = render_svg(&steps(50_000, 4), Figure::Allocated).unwrap();
+    assert!(svg.len() < 250_000, "{} bytes", svg.len());
+    assert!(svg.contains("fw_start (50000, at 0 to 199996)"));
+    for color in [START, BOUNDARY] {
+        let lines = lines_of(&svg, color);
+        assert!(lines.len() > 300, "{}", lines.len());
+        let lowest = lines.iter().map(|(_, y)| *y).max().unwrap();
+        let top = lines.iter().map(|(_, y)| *y).min().unwrap();
+        assert!(lowest - top < 150, "ticks at the upper edge, from {top} to {lowest}");
+    }
+}
+
+#[test]
+fn a_peak_inside_an_operator_is_marked_with_what_the_series_lack() {
+    let mut stats = steps(10, 5);
+    stats.peak = Some(AllocatedPeak::new(77.7, 77.7, Some(31), true));
+    for figure in [Figure::All, Figure::Allocated] {
+        let svg = render_svg(&stats, figure).unwrap();
+        assert!(svg.contains("peak 77.7 MiB inside layer.mm_31: 63.7 MiB above the highest value after an operator"));
+        assert!(svg.contains(">\npeak 77.7 MiB\n<"), "its number stands in the plot: {svg}");
+    }
+    assert!(!render_svg(&stats, Figure::Reserved).unwrap().contains("peak"));
+    assert!(render_html(&stats).unwrap().contains("<strong>Peak 77.7 MiB inside"));
+    // The axis reaches it.
+    let svg = render_svg(&stats, Figure::Allocated).unwrap();
+    assert!(svg.contains("\n80\n") && !render_svg(&steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n"));
+}
+
+#[test]
+fn a_peak_that_may_have_been_higher_is_a_bound() {
+    let mut stats = steps(2, 5);
+    stats.peak = Some(AllocatedPeak::new(20.0, f64::INFINITY, Some(10), false));
+    let svg = render_svg(&stats, Figure::Allocated).unwrap();
+    assert!(svg.contains("peak at least 20.0 MiB after the last operator: at least 6.0 MiB above"), "{svg}");
+    // No peak is below a sample.
+    stats.peak = Some(AllocatedPeak::new(13.0, 15.0, None, false));
+    let svg = render_svg(&stats, Figure::Allocated).unwrap();
+    assert!(svg.contains("peak at least 14.0 MiB, before the operators that were kept\n"), "{svg}");
+    stats.peak = Some(AllocatedPeak::new(f64::NAN, 1.0, None, false));
+    assert!(!render_svg(&stats, Figure::Allocated).unwrap().contains("peak"));
 }
 
 #[test]

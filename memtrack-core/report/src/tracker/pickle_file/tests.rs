@@ -25,6 +25,22 @@ fn saving_replaces_a_file() {
 }
 
 #[test]
+fn the_peak_and_the_markers_of_all_steps_are_saved_and_loaded() {
+    let mut stats = TrackerStats::default();
+    for step in 0..3 {
+        stats.mark("fw_start");
+        stats.push(&format!(".mm_{step}"), 1.0, 1.0, 2.0);
+    }
+    for index in [Some(2), None] {
+        stats.peak = Some(AllocatedPeak::new(77.5, f64::INFINITY, index, true));
+        let read = loaded(&stats);
+        assert_eq!(read, stats);
+        assert_eq!(read.markers, [("fw_start".to_owned(), 2)]);
+        assert_eq!(read.earlier_markers, [("fw_start".into(), 0), ("fw_start".into(), 1)]);
+    }
+}
+
+#[test]
 fn integers_count_as_mib_and_records_come_in_any_order() {
     // {'memories_allocated': {1: ('b', 2), 0: ('a', True)}, … without op_index}
     let bytes = b"}(X\x12\x00\x00\x00memories_allocated}(K\x01U\x01bL2L\n\x86K\x00U\x01aI01\n\x86uX\x0f\x00\x00\x00memories_active}X\x11\x00\x00\x00memories_reserved}X\x07\x00\x00\x00markers}X\x11\x00\x00\x00num_alloc_retriesK\x03u.";

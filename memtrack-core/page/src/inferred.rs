@@ -1,0 +1,97 @@
+//! Categories that are not in the file: which of a device's blocks have one, and what they come to at its peak.
+
+use crate::blocks::{ESTIMATE, Life};
+use crate::first::BY_CATEGORY;
+use crate::head::{Sentence, Show};
+use memtrack_model::event::Action;
+use memtrack_model::snapshot::{InferredCategories, Snapshot};
+use memtrack_model::units::{human_bytes, human_share};
+
+/// A device's categories as its columns have them.
+#[derive(Default)]
+pub(crate) struct OfDevice {
+    /// Names of those that occur.
+    pub(crate) names: Vec<String>,
+    /// By block: 0 or 1 + the place in [`Self::names`].
+    pub(crate) of_life: Vec<u32>,
+}
+
+impl OfDevice {
+    /// The categories of `lives`, whose events are `rows` of the snapshot.
+    pub(crate) fn of(
+        found: &InferredCategories,
+        snapshot: &Snapshot,
+        lives: &[Life],
+        rows: &[u32],
+    ) -> Self {
+        let mut places: Vec<u32> = vec![0; found.names.len() + 1];
+        let mut device = Self::default();
+        let of_row = |event: Option<u32>| {
+            let row = event.and_then(|event| rows.get(event as usize));
+            row.and_then(|&row| found.of_event.get(row as usize)).copied().unwrap_or(0)
+        };
+        let begins = |event: &u32| snapshot.events.action[rows[*event as usize] as usize] == Action::Alloc;
+        for life in lives {
+            let held = || life.held.and_then(|row| found.of_block.get(row as usize)).copied().unwrap_or(0);
+            let events = [life.start.filter(begins), life.request, life.end];
+            let number = events.into_iter().map(of_row).find(|number| *number != 0).unwrap_or_else(held);
+            let Some(name) = usize::from(number).checked_sub(1).and_then(|place| found.names.get(place))
+            else {
+                device.of_life.push(0);
+                continue;
+            };
+            let place = &mut places[usize::from(number)];
+            if *place == 0 {
+                device.names.push(name.clone());
+                *place = device.names.len() as u32;
+            }
+            device.of_life.push(*place);
+        }
+        device
+    }
+
+    /// Whether they cover more than half of what is live at the peak and, if so, what it is made of. `events` is how many the
+    /// device has.
+    pub(crate) fn at_peak(&self, lives: &[Life], events: usize) -> Option<Sentence> {
+        let mut changes = vec![0i128; events + 1];
+        for life in lives {
+            changes[life.start.map_or(0, |event| event as usize + 1)] += i128::from(life.bytes);
+            if let Some(end) = life.end {
+                changes[end as usize + 1] -= i128::from(life.bytes);
+            }
+        }
+        let (mut live, mut most, mut peak) = (0, 0, -1);
+        for (place, change) in changes.into_iter().enumerate() {
+            live += change;
+            if live > most {
+                (most, peak) = (live, place as i64 - 1);
+            }
+        }
+        let is_live = |life: &&Life| {
+            life.start.map_or(-1, i64::from) <= peak && life.end.is_none_or(|end| peak < i64::from(end))
+        };
+        let mut bytes = vec![0u64; self.names.len() + 1];
+        for (life, place) in lives.iter().zip(&self.of_life).filter(|(life, _)| is_live(life)) {
+            bytes[*place as usize] = bytes[*place as usize].saturating_add(life.bytes);
+        }
+        let all = bytes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        if bytes[0] >= all.div_ceil(2) {
+            return None;
+        }
+        let mut order: Vec<usize> = (1..bytes.len()).filter(|place| bytes[*place] > 0).collect();
+        order.sort_by_key(|place| std::cmp::Reverse(bytes[*place]));
+        let part = |name: &str, bytes: u64| {
+            format!("{name} {} ({})", human_bytes(bytes), human_share(bytes as f64 / all as f64))
+        };
+        let mut parts: Vec<String> = order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
+        parts.extend((bytes[0] > 0).then(|| part("no category", bytes[0])));
+        let show = Some(Show { view: Some("categories"), event: Some(peak), query: None });
+        // Sums of estimates would need their error.
+        let text = if lives.iter().any(|life| life.flags & ESTIMATE != 0) {
+            "inferred from stacks, scopes and the order of events; the file has no categories".to_owned()
+        } else {
+            format!("{}; inferred, the file has no categories", parts.join(", "))
+        };
+        Some(Sentence { title: BY_CATEGORY.to_owned(), text, show })
+    }
+}

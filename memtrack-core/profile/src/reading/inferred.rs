@@ -1,0 +1,35 @@
+//! The reading as columns beside a snapshot's tables, for what shows every block: the page.
+
+use super::BlockCategories;
+use super::rule::Rule;
+use crate::Category;
+use memtrack_model::NameFrames;
+use memtrack_model::snapshot::{InferredCategories, Snapshot};
+
+/// What the blocks of all devices are for, as far as it can be read, except on devices of which the file says it. `names` names
+/// the frames of stacks, as `Symbolizer::of(snapshot)` does.
+pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
+    let mut found = InferredCategories {
+        names: Category::ALL.iter().map(|category| category.label().to_owned()).collect(),
+        of_event: vec![0; snapshot.events.len()],
+        of_block: vec![0; snapshot.blocks.len()],
+    };
+    for device in snapshot.device_ids() {
+        let blocks = BlockCategories::read(snapshot, names, device);
+        if blocks.read.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
+            continue;
+        }
+        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {
+            let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else { continue };
+            let block = lifetime.block.and_then(|row| found.of_block.get_mut(row as usize));
+            let place = match lifetime.from.or(lifetime.to) {
+                Some(row) => found.of_event.get_mut(row),
+                None => block,
+            };
+            if let Some(place) = place {
+                *place = 1 + category as u8;
+            }
+        }
+    }
+    found
+}

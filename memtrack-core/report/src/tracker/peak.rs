@@ -1,0 +1,114 @@
+//! How high a recording's allocated bytes rose, counted as a tracker counts them: from the moment at which monitoring began.
+
+use crate::analysis::lifetimes::{Lifetime, lifetimes};
+use crate::analysis::peak::Peak;
+use memtrack_model::event::{DeviceId, ScopeId};
+use memtrack_model::snapshot::{ScopeKind, Snapshot};
+
+/// The highest level of a device in a recording, and where it was reached.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ReachedPeak {
+    /// Bytes that were allocated for certain; negative if more of older memory had been freed.
+    pub least_bytes: f64,
+    /// Bytes that were not exceeded: the same if the peak is exact, infinite if nothing bounds it.
+    pub most_bytes: f64,
+    /// When it was, in ticks of the recorder's clock.
+    pub ticks: u64,
+    /// The operators, backward passes and optimizer steps in which it was, the innermost first.
+    pub operators: Vec<ScopeId>,
+}
+
+impl ReachedPeak {
+    /// A peak between these bounds, in bytes, outside of operators.
+    #[must_use]
+    pub fn at(least_bytes: f64, most_bytes: f64, ticks: u64) -> Self {
+        Self { least_bytes, most_bytes, ticks, operators: Vec::new() }
+    }
+
+    /// The peak of `device`; `None` if it was before the first event, or if the recording has no counts to compare with.
+    pub fn of(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
+        let counts = snapshot.exact_counts(device)?;
+        let lifetimes = lifetimes(snapshot, device);
+        let peak = Peak::of(snapshot, device, &lifetimes);
+        let (row, ticks) = (peak.row?, peak.ticks?);
+        let older = |of: &dyn Fn(&Lifetime) -> bool| -> f64 {
+            lifetimes.iter().filter(|one| of(one)).map(|one| one.bytes as f64).sum()
+        };
+        // A report counts older memory as live until it is freed; a tracker counts its free as below zero.
+        let shift = match (peak.estimated, counts.dropped) {
+            (false, _) => {
+                let net = counts.allocated_bytes.wrapping_sub(counts.freed_bytes) as i64;
+                net as f64 - older(&|one| one.to.is_none())
+            }
+            (true, 0) => -older(&|one| one.from.is_none() && one.to.is_some() && !one.known),
+            (true, _) => 0.0,
+        };
+        // Events that are gone may have been higher.
+        let most = if counts.dropped > 0 { f64::INFINITY } else { peak.error.high };
+        let mut operators = Vec::new();
+        let (scopes, mut at) = (&snapshot.scopes.rows, snapshot.events.scope[row]);
+        while !at.is_none() && at.index() < scopes.len() && operators.len() < scopes.len() {
+            let scope = &scopes[at.index()];
+            if matches!(scope.kind, ScopeKind::Operator | ScopeKind::Backward | ScopeKind::Optimizer) {
+                operators.push(at);
+            }
+            at = scope.parent;
+        }
+        Some(Self { least_bytes: peak.error.low + shift, most_bytes: most + shift, ticks, operators })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Action, Event};
+    use memtrack_model::snapshot::{DeviceStatistics, Scope};
+
+    /// One block inside an operator inside a module, and one that is older and freed first.
+    fn recording() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for (parent, kind, name) in
+            [(0, ScopeKind::Root, "net"), (1, ScopeKind::Operator, "loss"), (2, ScopeKind::Operator, "mm")]
+        {
+            snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
+        }
+        let event = |ticks, address, size_bytes, action, scope| Event {
+            ticks,
+            address,
+            size_bytes,
+            action,
+            scope: ScopeId(scope),
+            device: DeviceId::HOST,
+            ..Event::BLANK
+        };
+        for event in [
+            event(1, 8, 100, Action::Free, 0),
+            event(2, 16, 4000, Action::Alloc, 3),
+            event(3, 16, 4000, Action::Free, 3),
+            event(4, 24, 10, Action::Alloc, 2),
+        ] {
+            snapshot.events.push(&event);
+        }
+        let mut counts = DeviceStatistics::of(DeviceId::HOST);
+        (counts.allocated_bytes, counts.freed_bytes) = (4010, 4100);
+        (counts.allocations, counts.frees) = (2, 2);
+        snapshot.devices = vec![counts];
+        snapshot
+    }
+
+    #[test]
+    fn a_peak_counts_from_the_beginning_and_names_the_operators_around_it() {
+        let peak = ReachedPeak::of(&recording(), DeviceId::HOST).unwrap();
+        assert_eq!((peak.least_bytes, peak.most_bytes, peak.ticks), (3900.0, 3900.0, 2));
+        assert_eq!(peak.operators, [ScopeId(3), ScopeId(2)]);
+    }
+
+    #[test]
+    fn a_recording_whose_oldest_events_are_gone_bounds_the_peak_from_below() {
+        let mut snapshot = recording();
+        snapshot.devices[0].dropped = 7;
+        let peak = ReachedPeak::of(&snapshot, DeviceId::HOST).unwrap();
+        assert_eq!((peak.least_bytes, peak.most_bytes), (3900.0, f64::INFINITY));
+    }
+}
