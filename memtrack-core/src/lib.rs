@@ -282,6 +282,8 @@ pub use recording::Recording;
 pub use analysis::top::By;
 #[doc(inline)]
 pub use memtrack_macros::{References, track_memory};
+#[doc(no_inline)]
+pub use memtrack_model::options::Options;
 
 #[cfg(all(feature = "record", feature = "plot"))]
 pub use dump::{save_memory_usage, save_segment_usage};

@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::{Error, Expr, Lit, LitStr, Path, Result, ReturnType, Token, parenthesized};
 
 const SUPPORTED: &str = "supported are `peak = \"64 MiB\"`, `leaks = 0`, `count = 1000`, these inside of `host(…)` or \
-     `devices(…)`, `ignore_leaks = \"my_crate::cache::*\"` and `crate = path`";
+     `devices(…)`, `ignore_leaks = \"my_crate::cache::*\"`, `run_once` and `crate = path`";
 
 /// What sets a limit.
 enum Call {
@@ -98,6 +98,7 @@ impl Limits {
                 let glob: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
                 self.calls.push(Call::Plain(quote!(.ignore_leaks(#glob))));
             }
+            "run_once" if is_outer => self.calls.push(Call::Plain(quote!(.run_once()))),
             "crate" if is_outer => self.krate = Some(take_krate(&word, input)?),
             _ => return Err(Error::new(word.span(), format!("unknown argument `{name}`: {SUPPORTED}"))),
         }
@@ -194,6 +195,12 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
     };
     let failed = (!panics).then_some(failed);
     let body = &function.body;
+    // What takes arguments may use them up, and can run only once.
+    let kind = if signature.inputs.is_empty() {
+        quote!(#krate::__private::Repeatable)
+    } else {
+        quote!(#krate::__private::Once::new)
+    };
     if signature.asyncness.is_some() {
         let hint = output_type(signature)
             .map(|output| quote!(if false { return #krate::__private::output::<#output>(); }));
@@ -201,12 +208,14 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
         block.set_span(function.braces);
         let run =
             Ident::new(if panics { "run_test_async_panicking" } else { "run_test_async" }, Span::call_site());
-        return quote!(
-            #krate::__private::limited!(#krate::__private::#run(#limits, #name, async move #block, #failed).await)
-        );
+        return quote!(#krate::__private::limited!(
+            #krate::__private::#run(#limits, #name, #kind(move || async move #block), #failed).await
+        ));
     }
     let mut block = Group::new(Delimiter::Brace, body.clone());
     block.set_span(function.braces);
     let run = Ident::new(if panics { "run_test_panicking" } else { "run_test" }, Span::call_site());
-    quote!(#krate::__private::limited!(#krate::__private::#run(#limits, #name, move || -> #output #block, #failed)))
+    quote!(#krate::__private::limited!(
+        #krate::__private::#run(#limits, #name, #kind(move || -> #output #block), #failed)
+    ))
 }

@@ -1,7 +1,7 @@
 //! A running test: its account, from its beginning to the verdict.
 
-use super::verdict::{Judge, Over};
-use memtrack_recorder::accounts::{self, Account, Books};
+use super::verdict::{Judge, Leaks, Over};
+use memtrack_recorder::accounts::{self, Account, Books, Others};
 use memtrack_recorder::reentry;
 use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
@@ -60,8 +60,8 @@ impl Tested {
         (books, sees_the_heap)
     }
 
-    /// Ends it; returns which limits it exceeded.
-    pub(super) fn judge(self, judge: &Judge<'_>) -> Option<Over> {
+    /// Ends it: from here on its account is only read, and what it frees late is taken off.
+    pub(super) fn finish(self, judge: &Judge<'_>) -> Finished {
         let Self { name, account } = self;
         account.end();
         // Its parts are compared with what they may be at once: nothing is said of what is in order.
@@ -74,10 +74,58 @@ impl Tested {
         while leaks() && ended.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
         }
-        let books = account.close();
-        let over = reentry::hand_over(|| judge.judge(&name, &books, &others));
+        let books = account.books();
+        Finished { name, account, books, others }
+    }
+}
+
+/// A test whose body has run. Its account stays open, so that what a second run frees of its memory is known.
+pub(super) struct Finished {
+    name: String,
+    account: Account,
+    books: Books,
+    others: Vec<Others>,
+}
+
+impl Finished {
+    /// Whether it left more than allowed that its stacks do not excuse, so that only a second run can distinguish what is made
+    /// once from leaks.
+    pub(super) fn leaks(&self, judge: &Judge<'_>) -> bool {
+        reentry::hand_over(|| judge.leaks(&self.books))
+    }
+
+    /// Begins the second run of the same test; `None` when it cannot be watched.
+    pub(super) fn again(&self) -> Option<Tested> {
+        let account = Account::open().ok()?;
         let _inside = reentry::enter();
-        drop((name, books, others));
+        Some(Tested { name: self.name.clone(), account })
+    }
+
+    /// Which limits it exceeded. `second` is the second run, if there was one.
+    pub(super) fn judge(self, judge: &Judge<'_>, second: Option<SecondRun>) -> Option<Over> {
+        let Self { name, account, books, others } = self;
+        let later = account.close();
+        let over = reentry::hand_over(|| {
+            let leaks = match &second {
+                None => Leaks::Once,
+                Some(SecondRun::EndedDifferently(how)) => Leaks::NotComparable(how),
+                Some(SecondRun::Ended(second)) => Leaks::Twice { later: &later, second: &second.books },
+            };
+            judge.judge(&name, &books, leaks, &others)
+        });
+        let _inside = reentry::enter();
+        drop((name, books, later, others));
+        if let Some(SecondRun::Ended(second)) = second {
+            drop(second);
+        }
         over
     }
+}
+
+/// How the second run of a test went.
+pub(super) enum SecondRun {
+    /// As the first one did.
+    Ended(Finished),
+    /// Otherwise: what it leaves cannot be compared.
+    EndedDifferently(&'static str),
 }

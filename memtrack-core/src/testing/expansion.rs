@@ -2,36 +2,38 @@
 
 use super::Limits;
 
+pub use super::body::{AsyncBody, Body, Once, Repeatable};
+
 /// Runs a test function's body.
 #[track_caller]
-pub fn run_test<R>(
+pub fn run_test<B: Body>(
     limits: Limits,
     name: &str,
-    test: impl FnOnce() -> R,
-    failed: impl FnOnce(&R) -> bool,
-) -> R {
-    limits.run_as(without_crate(name), test, failed)
+    body: B,
+    failed: impl Fn(&B::Output) -> bool,
+) -> B::Output {
+    limits.run_as(without_crate(name), body, failed)
 }
 
 /// Runs the body of a test that should panic.
 #[track_caller]
-pub fn run_test_panicking(limits: Limits, name: &str, test: impl FnOnce()) {
-    limits.run_panicking(without_crate(name), test);
+pub fn run_test_panicking(limits: Limits, name: &str, body: impl Body<Output = ()>) {
+    limits.run_panicking(without_crate(name), body);
 }
 
 /// Runs the body of an async test.
-pub async fn run_test_async<R>(
+pub async fn run_test_async<B: AsyncBody>(
     limits: Limits,
     name: &str,
-    test: impl Future<Output = R>,
-    failed: impl FnOnce(&R) -> bool,
-) -> R {
-    limits.run_async_as(without_crate(name), test, failed).await
+    body: B,
+    failed: impl Fn(&B::Output) -> bool,
+) -> B::Output {
+    limits.run_async_as(without_crate(name), body, failed).await
 }
 
 /// Runs the body of an async test that should panic.
-pub async fn run_test_async_panicking(limits: Limits, name: &str, test: impl Future<Output = ()>) {
-    limits.run_async_panicking(without_crate(name), test).await;
+pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl AsyncBody<Output = ()>) {
+    limits.run_async_panicking(without_crate(name), body).await;
 }
 
 /// The path of a test as libtest writes it.

@@ -1,6 +1,7 @@
 //! The limits of a test, and running a test under them.
 
-use super::account::Tested;
+use super::account::{Finished, SecondRun, Tested};
+use super::body::{AsyncBody, Body};
 use super::verdict::{Judge, Over};
 use memtrack_model::event::DeviceId;
 use std::any::Any;
@@ -52,6 +53,7 @@ pub struct Limits {
     host: OfDevice,
     devices: OfDevice,
     pub(super) ignored: Vec<String>,
+    runs_once: bool,
 }
 
 impl Limits {
@@ -70,7 +72,10 @@ impl Limits {
     /// returns is still live, and counts.
     ///
     /// Memory that lives until the program or the thread ends is not counted: what a [`LazyLock`](std::sync::LazyLock), a
-    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local allocates when it is first used.
+    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local allocates when it is first used. A test
+    /// with [`#[limits]`](crate::testing::limits) that has left more than that runs a second time, and what only its first run
+    /// left counts as made once too ([`run_once`](Self::run_once) omits the second run). The closure of [`run`](Self::run) and the
+    /// future of [`run_async`](Self::run_async) run once.
     pub fn leaks(mut self, bytes: u64) -> Self {
         self.all.leaked_bytes = Some(bytes);
         self
@@ -102,6 +107,13 @@ impl Limits {
     /// affected. It needs the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());
+        self
+    }
+
+    /// A test with these limits never runs a second time to distinguish what is made once from leaks: for tests that cannot, because
+    /// they change something outside of the process.
+    pub fn run_once(mut self) -> Self {
+        self.runs_once = true;
         self
     }
 
@@ -147,16 +159,18 @@ impl Limits {
     pub(crate) fn run_as<R>(
         self,
         name: &str,
-        test: impl FnOnce() -> R,
-        failed: impl FnOnce(&R) -> bool,
+        mut body: impl Body<Output = R>,
+        failed: impl Fn(&R) -> bool,
     ) -> R {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
         let value = {
             let _inside = tested.scope().enter();
-            test()
+            body.run()
         };
         if !failed(&value) {
-            self.judge(tested).fail();
+            let finished = tested.finish(&Judge { limits: &self });
+            let second = self.second_run(&finished, body, false, failed);
+            self.verdict(finished, second).fail();
         }
         value
     }
@@ -165,48 +179,96 @@ impl Limits {
     pub(crate) async fn run_async_as<R>(
         self,
         name: &str,
-        test: impl Future<Output = R>,
-        failed: impl FnOnce(&R) -> bool,
+        mut body: impl AsyncBody<Output = R>,
+        failed: impl Fn(&R) -> bool,
     ) -> R {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
-        let value = tested.scope().future(test).await;
+        let value = tested.scope().future(body.run()).await;
         if !failed(&value) {
-            self.judge(tested).fail();
+            let finished = tested.finish(&Judge { limits: &self });
+            let second = self.second_run_async(&finished, body, false, failed).await;
+            self.verdict(finished, second).fail();
         }
         value
     }
 
     /// Runs a test that should panic. If it panics and has exceeded a limit, it is made to fail by not panicking.
     #[track_caller]
-    pub(crate) fn run_panicking(self, name: &str, test: impl FnOnce()) {
+    pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
         let result = {
             let _inside = tested.scope().enter();
-            catch_unwind(AssertUnwindSafe(test))
+            catch_unwind(AssertUnwindSafe(|| body.run()))
         };
-        let failure = self.judge(tested);
-        failure.fail_or_panic(result.err());
+        let finished = tested.finish(&Judge { limits: &self });
+        let second = self.second_run(&finished, body, true, |()| false);
+        self.verdict(finished, second).fail_or_panic(result.err());
     }
 
     /// The same for an async test.
-    pub(crate) async fn run_async_panicking(self, name: &str, test: impl Future<Output = ()>) {
+    pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
-        let mut test = Box::pin(tested.scope().future(test));
-        let result = std::future::poll_fn(|context| {
-            match catch_unwind(AssertUnwindSafe(|| test.as_mut().poll(context))) {
-                Ok(poll) => poll.map(Ok),
-                Err(panic) => std::task::Poll::Ready(Err(panic)),
-            }
-        })
-        .await;
-        // What the future holds is the test's.
-        drop(test);
-        let failure = self.judge(tested);
-        failure.fail_or_panic(result.err());
+        let result = caught(tested.scope().future(body.run())).await;
+        let finished = tested.finish(&Judge { limits: &self });
+        let second = self.second_run_async(&finished, body, true, |()| false).await;
+        self.verdict(finished, second).fail_or_panic(result.err());
     }
 
     fn judge(&self, tested: Tested) -> Failure {
-        Failure(tested.judge(&Judge { limits: self }))
+        let finished = tested.finish(&Judge { limits: self });
+        self.verdict(finished, None)
+    }
+
+    fn verdict(&self, finished: Finished, second: Option<SecondRun>) -> Failure {
+        Failure(finished.judge(&Judge { limits: self }, second))
+    }
+
+    /// Begins a second run if the first left something that only a second one can explain.
+    fn begin_second_run(&self, finished: &Finished, is_repeatable: bool) -> Option<Tested> {
+        let wanted = is_repeatable && !self.runs_once && finished.leaks(&Judge { limits: self });
+        if wanted { finished.again() } else { None }
+    }
+
+    fn second_run<B: Body>(
+        &self,
+        finished: &Finished,
+        mut body: B,
+        should_panic: bool,
+        failed: impl FnOnce(&B::Output) -> bool,
+    ) -> Option<SecondRun> {
+        let tested = self.begin_second_run(finished, B::IS_REPEATABLE)?;
+        let result = {
+            let _inside = tested.scope().enter();
+            catch_unwind(AssertUnwindSafe(|| body.run()))
+        };
+        Some(self.end_second_run(tested, &result, should_panic, failed))
+    }
+
+    async fn second_run_async<B: AsyncBody>(
+        &self,
+        finished: &Finished,
+        mut body: B,
+        should_panic: bool,
+        failed: impl FnOnce(&B::Output) -> bool,
+    ) -> Option<SecondRun> {
+        let tested = self.begin_second_run(finished, B::IS_REPEATABLE)?;
+        let result = caught(tested.scope().future(body.run())).await;
+        Some(self.end_second_run(tested, &result, should_panic, failed))
+    }
+
+    fn end_second_run<R>(
+        &self,
+        tested: Tested,
+        result: &thread::Result<R>,
+        should_panic: bool,
+        failed: impl FnOnce(&R) -> bool,
+    ) -> SecondRun {
+        match result {
+            Err(_) if !should_panic => SecondRun::EndedDifferently("panicked"),
+            Ok(_) if should_panic => SecondRun::EndedDifferently("did not panic"),
+            Ok(value) if failed(value) => SecondRun::EndedDifferently("returned an error"),
+            _ => SecondRun::Ended(tested.finish(&Judge { limits: self })),
+        }
     }
 
     /// The limits that apply to a device.
@@ -217,6 +279,18 @@ impl Limits {
     fn limits_the_host(&self) -> bool {
         !self.of(DeviceId::HOST).is_none()
     }
+}
+
+/// Runs a future to its end, and drops it, whether it panics or not.
+async fn caught<R>(future: impl Future<Output = R>) -> thread::Result<R> {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => std::task::Poll::Ready(Err(panic)),
+        }
+    })
+    .await
 }
 
 /// The message of a test that has exceeded its limits, if it has.

@@ -52,6 +52,8 @@
 #[cfg(feature = "record")]
 mod account;
 #[cfg(feature = "record")]
+mod body;
+#[cfg(feature = "record")]
 #[doc(hidden)]
 pub mod expansion;
 #[cfg(feature = "record")]

@@ -5,6 +5,7 @@ use super::lines::{self, Line, Names};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Others};
+use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
 
@@ -15,6 +16,22 @@ const MOST_STACKS: usize = 3;
 /// Holds a test to its limits.
 pub(super) struct Judge<'a> {
     pub(super) limits: &'a Limits,
+}
+
+/// What is known of what a test left.
+#[derive(Clone, Copy)]
+pub(super) enum Leaks<'a> {
+    /// It ran once.
+    Once,
+    /// It ran twice, and ended differently: how it ended the second time.
+    NotComparable(&'a str),
+    /// It ran twice: the first run's books after the second, and the second's.
+    Twice {
+        /// The first run's, less what the second has freed.
+        later: &'a Books,
+        /// The second run's.
+        second: &'a Books,
+    },
 }
 
 /// What a test has exceeded, in words.
@@ -35,8 +52,32 @@ impl Judge<'_> {
         left.iter().any(too_much)
     }
 
+    /// Whether more is left than allowed, without what stacks show to be made once.
+    pub(super) fn leaks(&self, books: &Books) -> bool {
+        let mut names = None;
+        books.devices().into_iter().any(|(device, books)| {
+            let limit = self.limits.of(device).leaked_bytes;
+            exceeds(books.left().bytes, limit) && {
+                let names = names.get_or_insert_with(Names::new);
+                exceeds(sum(&self.left(books, names).1).bytes, limit)
+            }
+        })
+    }
+
+    /// What is left by stack: what stacks show to be made once or ignored, and all else.
+    fn left(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
+        let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
+        left.partition(|(stack, left)| names.is_no_leak(*stack, left.blocks, &self.limits.ignored))
+    }
+
     /// What the test has exceeded; its accounts are closed.
-    pub(super) fn judge(&self, name: &str, books: &Books, others: &[Others]) -> Option<Over> {
+    pub(super) fn judge(
+        &self,
+        name: &str,
+        books: &Books,
+        leaks: Leaks<'_>,
+        others: &[Others],
+    ) -> Option<Over> {
         let all = books.devices();
         let any = all.iter().any(|(device, books)| {
             let limits = self.limits.of(*device);
@@ -50,7 +91,7 @@ impl Judge<'_> {
         let mut names = Names::new();
         let mut text = String::new();
         for (device, books) in all {
-            self.judge_device(device, books, &mut names, &mut text);
+            self.judge_device(device, books, leaks, &mut names, &mut text);
         }
         if text.is_empty() {
             return None;
@@ -58,9 +99,16 @@ impl Judge<'_> {
         Some(Over(format!("{name} exceeded its memory limits\n{text}{}", of_others(others))))
     }
 
-    fn judge_device(&self, device: DeviceId, books: &DeviceBooks, names: &mut Names, text: &mut String) {
+    fn judge_device(
+        &self,
+        device: DeviceId,
+        books: &DeviceBooks,
+        leaks: Leaks<'_>,
+        names: &mut Names,
+        text: &mut String,
+    ) {
         let limits = self.limits.of(device);
-        let place = if device.is_host() { "host heap".to_owned() } else { device.to_string() };
+        let place = place(device);
         let by = |amount: fn(&memtrack_recorder::accounts::StackAmounts) -> Amount| {
             let amounts: Vec<(StackId, Amount)> =
                 books.stacks().map(|row| (row.stack, amount(&row))).filter(|(_, of)| of.blocks > 0).collect();
@@ -73,31 +121,7 @@ impl Judge<'_> {
             say(text, &lines::of(&by(|row| row.at_peak), false, names), false);
         }
         if let Some(most) = limits.leaked_bytes.filter(|&most| books.left().bytes > most) {
-            let (no_leak, leaked): (Vec<_>, Vec<_>) = by(|row| row.left)
-                .into_iter()
-                .partition(|(stack, of)| names.is_no_leak(*stack, of.blocks, &self.limits.ignored));
-            let (kept, leaked_amount) = (sum(&no_leak), sum(&leaked));
-            if leaked_amount.bytes > most {
-                line(text, format_args!("\n{place}: leaks of {}", over_bytes(leaked_amount.bytes, most)));
-                line(text, format_args!("  not given back, {}:", counted(leaked_amount.blocks, "block")));
-                say(text, &lines::of(&leaked, false, names), false);
-                line(
-                    text,
-                    format_args!(
-                        "  what stays on purpose, such as a cache: ignore_leaks = \"GLOB\" of a function or file"
-                    ),
-                );
-                if kept.blocks > 0 {
-                    let in_blocks =
-                        format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
-                    line(
-                        text,
-                        format_args!(
-                            "  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"
-                        ),
-                    );
-                }
-            }
+            self.judge_leaks(device, books, most, leaks, names, text);
         }
         if let Some(most) = limits.count.filter(|&most| books.allocated().blocks > most) {
             let Amount { blocks, bytes } = books.allocated();
@@ -114,6 +138,72 @@ impl Judge<'_> {
             say(text, &lines::of(&by(|row| row.allocated), true, names), true);
         }
     }
+
+    /// Reports what leaks. Of a test that ran twice this is what the second run added to what the first had left.
+    fn judge_leaks(
+        &self,
+        device: DeviceId,
+        books: &DeviceBooks,
+        most: u64,
+        leaks: Leaks<'_>,
+        names: &mut Names,
+        text: &mut String,
+    ) {
+        let (mut no_leak, mut leaked) = self.left(books, names);
+        let mut leaked_bytes = sum(&leaked).bytes;
+        let mut how = None;
+        match leaks {
+            Leaks::Once => {}
+            Leaks::NotComparable(ended) => {
+                how = Some(format!(
+                    "left by one run: a second one, which would show what is made only once, {ended}"
+                ));
+            }
+            Leaks::Twice { later, second } => {
+                let empty = DeviceBooks::default();
+                let (later, second) =
+                    (later.device(device).unwrap_or(&empty), second.device(device).unwrap_or(&empty));
+                let freed = books.left().bytes.saturating_sub(later.left().bytes);
+                leaked = self.left(second, names).1;
+                leaked_bytes = sum(&leaked).bytes.saturating_sub(freed);
+                // What the first run left and the second did not is allowed, whoever made it.
+                let leaking: HashSet<StackId> = leaked.iter().map(|&(stack, _)| stack).collect();
+                let left = later.stacks().map(|row| (row.stack, row.left));
+                no_leak = left.filter(|(stack, of)| of.blocks > 0 && !leaking.contains(stack)).collect();
+                how = Some("left by the second of two runs: what is made only once is not among it".to_owned());
+            }
+        }
+        if leaked_bytes <= most {
+            return;
+        }
+        line(text, format_args!("\n{}: leaks of {}", place(device), over_bytes(leaked_bytes, most)));
+        line(text, format_args!("  not given back, {}:", counted(sum(&leaked).blocks, "block")));
+        say(text, &lines::of(&leaked, false, names), false);
+        if let Some(how) = how {
+            line(text, format_args!("  {how}"));
+        }
+        line(
+            text,
+            format_args!(
+                "  what stays on purpose, such as a cache: ignore_leaks = \"GLOB\" of a function or file"
+            ),
+        );
+        let kept = sum(&no_leak);
+        if kept.blocks > 0 {
+            let in_blocks = format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
+            line(
+                text,
+                format_args!("  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"),
+            );
+        }
+    }
+}
+
+/// Bytes and blocks of one stack.
+type Stack = (StackId, Amount);
+
+fn place(device: DeviceId) -> String {
+    if device.is_host() { "host heap".to_owned() } else { device.to_string() }
 }
 
 fn exceeds(number: u64, most: Option<u64>) -> bool {
@@ -129,8 +219,8 @@ fn over_bytes(bytes: u64, most: u64) -> String {
     )
 }
 
-fn sum(amounts: &[(StackId, Amount)]) -> Amount {
-    let add = |sum: Amount, (_, amount): &(StackId, Amount)| Amount {
+fn sum(amounts: &[Stack]) -> Amount {
+    let add = |sum: Amount, (_, amount): &Stack| Amount {
         bytes: sum.bytes + amount.bytes,
         blocks: sum.blocks + amount.blocks,
     };

@@ -167,6 +167,12 @@ impl Account {
         state.books.devices().into_iter().map(|(device, books)| (device, books.left())).collect()
     }
 
+    /// A copy of the books as they are now.
+    pub fn books(&self) -> Books {
+        let _inside = reentry::enter();
+        self.state().books.clone()
+    }
+
     /// What threads have allocated since the account was opened that is in none; the most first.
     pub fn others(&self) -> Vec<Others> {
         let _inside = reentry::enter();

@@ -1,0 +1,84 @@
+//! The body of a test with limits: what runs once, and what can run a second time.
+
+/// A body.
+pub trait Body {
+    /// What it returns.
+    type Output;
+    /// Whether it can run more than once.
+    const IS_REPEATABLE: bool;
+
+    /// Runs it.
+    fn run(&mut self) -> Self::Output;
+}
+
+/// The body of an async test.
+pub trait AsyncBody {
+    /// What it returns.
+    type Output;
+    /// Its future.
+    type Future: Future<Output = Self::Output>;
+    /// Whether it can run more than once.
+    const IS_REPEATABLE: bool;
+
+    /// Begins it.
+    fn run(&mut self) -> Self::Future;
+}
+
+/// A body without arguments, which can run again.
+#[derive(Debug)]
+pub struct Repeatable<F>(pub F);
+
+impl<R, F: Fn() -> R> Body for Repeatable<F> {
+    type Output = R;
+    const IS_REPEATABLE: bool = true;
+
+    #[track_caller]
+    fn run(&mut self) -> R {
+        (self.0)()
+    }
+}
+
+impl<R: Future, F: Fn() -> R> AsyncBody for Repeatable<F> {
+    type Output = R::Output;
+    type Future = R;
+    const IS_REPEATABLE: bool = true;
+
+    fn run(&mut self) -> R {
+        (self.0)()
+    }
+}
+
+/// A body that takes its arguments with it, and can run only once.
+#[derive(Debug)]
+pub struct Once<F>(Option<F>);
+
+impl<F> Once<F> {
+    /// Of a closure.
+    pub fn new(body: F) -> Self {
+        Self(Some(body))
+    }
+
+    fn take(&mut self) -> F {
+        self.0.take().expect("a body that is not repeatable runs once")
+    }
+}
+
+impl<R, F: FnOnce() -> R> Body for Once<F> {
+    type Output = R;
+    const IS_REPEATABLE: bool = false;
+
+    #[track_caller]
+    fn run(&mut self) -> R {
+        self.take()()
+    }
+}
+
+impl<R: Future, F: FnOnce() -> R> AsyncBody for Once<F> {
+    type Output = R::Output;
+    type Future = R;
+    const IS_REPEATABLE: bool = false;
+
+    fn run(&mut self) -> R {
+        self.take()()
+    }
+}
