@@ -109,8 +109,7 @@ impl Recording {
             let name = program.file_name().or(path.file_stem()).unwrap_or(path.as_os_str()).to_string_lossy();
             #[cfg(feature = "profile")]
             let page = {
-                let inferred =
-                    memtrack_profile::reading::inferred(&snapshot, &mut Symbolizer::of(&snapshot));
+                let inferred = memtrack_profile::reading::inferred(&snapshot, &mut Symbolizer::of(&snapshot));
                 memtrack_page::Page::with_inferred(&snapshot, &name, &inferred)
             };
             #[cfg(not(feature = "profile"))]

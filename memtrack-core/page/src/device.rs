@@ -27,11 +27,7 @@ const MOST_CATEGORIES: usize = 250;
 const MOST_PLACES: usize = 60_000;
 
 /// A page of a whole snapshot.
-pub(crate) fn page_of(
-    snapshot: &PytorchSnapshot,
-    name: &str,
-    inferred: Option<&InferredCategories>,
-) -> Page {
+pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);

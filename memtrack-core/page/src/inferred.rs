@@ -18,12 +18,7 @@ pub(crate) struct OfDevice {
 
 impl OfDevice {
     /// The categories of `lives`, whose events are `rows` of the snapshot.
-    pub(crate) fn of(
-        found: &InferredCategories,
-        snapshot: &Snapshot,
-        lives: &[Life],
-        rows: &[u32],
-    ) -> Self {
+    pub(crate) fn of(found: &InferredCategories, snapshot: &Snapshot, lives: &[Life], rows: &[u32]) -> Self {
         let mut places: Vec<u32> = vec![0; found.names.len() + 1];
         let mut device = Self::default();
         let of_row = |event: Option<u32>| {
@@ -83,7 +78,8 @@ impl OfDevice {
         let part = |name: &str, bytes: u64| {
             format!("{name} {} ({})", human_bytes(bytes), human_share(bytes as f64 / all as f64))
         };
-        let mut parts: Vec<String> = order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
+        let mut parts: Vec<String> =
+            order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
         parts.extend((bytes[0] > 0).then(|| part("no category", bytes[0])));
         let show = Some(Show { view: Some("categories"), event: Some(peak), query: None });
         // Sums of estimates would need their error.
@@ -93,5 +89,87 @@ impl OfDevice {
             format!("{}; inferred, the file has no categories", parts.join(", "))
         };
         Some(Sentence { title: BY_CATEGORY.to_owned(), text, show })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::lives;
+    use memtrack_model::event::{DeviceId, Event};
+    use memtrack_model::snapshot::LiveBlock;
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    /// One block from before the trace that is freed in it, one that is allocated in it, one that is in no event.
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let event = |address, size_bytes, action| Event {
+            address,
+            size_bytes,
+            action,
+            device: DEVICE,
+            ..Event::BLANK
+        };
+        for event in [
+            event(8, 100, Action::FreeRequested),
+            event(8, 100, Action::FreeCompleted),
+            event(16, 1000, Action::Alloc),
+        ] {
+            snapshot.events.push(&event);
+        }
+        for (address, size_bytes) in [(16, 1000), (32, 10)] {
+            snapshot.blocks.push(LiveBlock {
+                device: DEVICE,
+                address,
+                size_bytes,
+                stream: Event::BLANK.stream,
+                stack: Event::BLANK.stack,
+                scope: Event::BLANK.scope,
+                ticks: 0,
+                flags: Event::BLANK.flags,
+                pending_free: false,
+            });
+        }
+        snapshot
+    }
+
+    fn found() -> InferredCategories {
+        InferredCategories {
+            names: ["parameter", "activation", "gradient"].map(str::to_owned).to_vec(),
+            of_event: vec![1, 0, 2],
+            of_block: vec![0, 3],
+        }
+    }
+
+    #[test]
+    fn blocks_have_the_categories_of_their_events_or_of_their_rows_at_the_end() {
+        let (snapshot, rows) = (snapshot(), [0, 1, 2]);
+        let lives = lives(&snapshot, DEVICE, &rows).lives;
+        let device = OfDevice::of(&found(), &snapshot, &lives, &rows);
+        let mut named: Vec<(u64, &str)> = lives
+            .iter()
+            .zip(&device.of_life)
+            .map(|(life, place)| {
+                (life.address, place.checked_sub(1).map_or("", |place| &device.names[place as usize]))
+            })
+            .collect();
+        named.sort_unstable();
+        assert_eq!(named, [(8, "parameter"), (16, "activation"), (32, "gradient")]);
+        let sentence = device.at_peak(&lives, rows.len()).unwrap();
+        assert_eq!(
+            sentence.text,
+            "activation 1000 B (99.0 %), gradient 10 B (1.0 %); inferred, the file has no categories"
+        );
+    }
+
+    #[test]
+    fn categories_of_less_than_half_of_the_peak_are_not_what_colours_stand_for() {
+        let (snapshot, rows) = (snapshot(), [0, 1, 2]);
+        let lives = lives(&snapshot, DEVICE, &rows).lives;
+        let few = InferredCategories { of_event: vec![1, 0, 0], ..found() };
+        let device = OfDevice::of(&few, &snapshot, &lives, &rows);
+        assert_eq!(device.names.len(), 2);
+        assert_eq!(device.at_peak(&lives, rows.len()), None);
     }
 }

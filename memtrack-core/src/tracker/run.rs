@@ -72,7 +72,7 @@ impl Run {
         let mut state = self.state();
         if let Some(device) = self.asked.or_else(|| state.first_accelerator()) {
             state.device = Some(device);
-            state.first_bytes = state.levels(device).allocated;
+            state.first_bytes = state.levels(device).0.allocated;
             let first = state.first_bytes;
             state.series.set_before(first);
         }
@@ -93,7 +93,7 @@ impl Run {
                 *state.device.insert(device)
             }
         };
-        let levels = state.levels(device);
+        let (levels, ticks) = state.levels(device);
         if state.counts.len() <= name {
             let known = state.counts.len();
             room.counts[..known].copy_from_slice(&state.counts);
@@ -101,7 +101,7 @@ impl Run {
         }
         let count = state.counts[name];
         state.counts[name] += 1;
-        state.series.push(node, count, levels, ticks(), &mut room.series);
+        state.series.push(node, count, levels, ticks, &mut room.series);
         Ok(())
     }
 
@@ -244,18 +244,21 @@ impl State {
             .map(device_of)
     }
 
-    /// Allocated, active and reserved bytes of a device since the session began.
-    fn levels(&self, device: DeviceId) -> Levels {
-        let Some(slot) = slot_of(device) else { return Levels { allocated: 0, active: 0, reserved: 0 } };
+    /// Allocated, active and reserved bytes of a device since the session began, and the ticks at which they are.
+    fn levels(&self, device: DeviceId) -> (Levels, u64) {
+        let Some(slot) = slot_of(device) else {
+            return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
+        };
         let sums = sums_seen(slot).since(&self.zero[slot]);
         let (allocated, active) = (sums.allocated(), sums.active());
-        let reserved = if device.is_host() {
-            host::resident_bytes_lately() as i64
+        let (reserved, ticks) = if device.is_host() {
+            let (resident, ticks) = host::resident_bytes_lately();
+            (resident as i64, ticks)
         } else {
             // A pool that does not report its segments holds at least what is in use.
-            sums.reserved().max(active)
+            (sums.reserved().max(active), ticks())
         };
-        Levels { allocated, active, reserved }
+        (Levels { allocated, active, reserved }, ticks)
     }
 }
 

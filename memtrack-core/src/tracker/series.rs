@@ -2,10 +2,10 @@
 //! needs. Names are assembled when they are read, not when an operator ends. Memory stays within the records that
 //! are kept plus one chunk, however long the program runs.
 
+use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::own;
 use memtrack_recorder::scope::ScopeNode;
-use super::Mark;
 use memtrack_report::tracker::{AllocatedPeak, Folded, Growth, ReachedPeak, Sample, TrackerStats};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};

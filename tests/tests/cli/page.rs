@@ -96,6 +96,73 @@ fn a_profile_is_shown_by_category_and_its_span_of_addresses_is_not_called_reserv
     assert_eq!((&shown["devices"][0]["reserved"], speaks_of_reserved(&shown)), (&json!(true), true));
 }
 
+/// A snapshot in which a forward pass allocates one block, and a function of which nothing is known another.
+fn plain(forward_mib: u64, other_mib: u64) -> Value {
+    let frame = |name: &str, file: &str| json!({"name": name, "filename": file, "line": 39});
+    let library = "/usr/lib/python3/site-packages/torch/functional.py";
+    let forward = json!([
+        frame("einsum", library),
+        frame("forward", "/app/model.py"),
+        frame("_call_impl", "/usr/lib/python3/site-packages/torch/nn/modules/module.py")
+    ]);
+    let other = json!([frame("load", "/app/data.py")]);
+    let (first, second) = (forward_mib << 20, other_mib << 20);
+    let block = |size: u64, frames: &Value| json!({"size": size, "requested_size": size, "state": "active_allocated", "frames": frames});
+    let alloc = |address: u64, size: u64, frames: &Value, time: u64| json!({"action": "alloc", "addr": address, "size": size, "stream": 0, "time_us": time, "frames": frames});
+    json!({
+        "segments": [{"device": 0, "address": 4096, "total_size": first + second, "stream": 0, "segment_type": "large",
+            "blocks": [block(first, &forward), block(second, &other)]}],
+        "device_traces": [[alloc(4096, first, &forward, 1000), alloc(4096 + first, second, &other, 2000)]],
+    })
+}
+
+#[test]
+fn a_plain_snapshot_is_coloured_by_what_categories_infers_where_that_is_most_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plain.json");
+    let file = path.to_str().unwrap();
+    let device_of = |verb: &str| {
+        let output = run(folder.path(), &[verb, file, "-o", "-"]);
+        head(&String::from_utf8(output.stdout).unwrap())["devices"][0].clone()
+    };
+    let sentence = |device: &Value| {
+        let first = device["first"].as_array().unwrap().iter();
+        first
+            .filter(|sentence| sentence["title"] == "Peak by category")
+            .map(|sentence| sentence["text"].clone())
+            .next()
+    };
+    for (forward_mib, other_mib, color) in [(16, 4, "category"), (4, 16, "stack")] {
+        fs::write(&path, plain(forward_mib, other_mib).to_string()).unwrap();
+        // What the other verb prints of the same file.
+        let read = run(folder.path(), &["categories", file, "--json"]);
+        let read: Value = serde_json::from_slice(&read.stdout).unwrap();
+        let peak = &read["devices"][0]["moments"][0];
+        assert_eq!(peak["moment"], "peak");
+        let rows = peak["categories"].as_array().unwrap();
+        let activation =
+            rows.iter().find(|row| row["category"] == "ACTIVATION").expect("a forward pass was seen");
+        assert_eq!(activation["requested_bytes"], forward_mib << 20);
+        for verb in ["view", "trace-plot", "profile-plot"] {
+            let device = device_of(verb);
+            assert_eq!(
+                (device["inferred"].as_bool(), device["color"].as_str()),
+                (Some(true), Some(color)),
+                "{verb}"
+            );
+            assert_eq!(device["categories"], json!(["activation"]));
+            let text = (color == "category").then(|| {
+                json!("activation 16.0 MiB (80.0 %), no category 4.0 MiB (20.0 %); inferred, the file has no categories")
+            });
+            assert_eq!(sentence(&device), text);
+        }
+    }
+    // Categories that the file has are not inferred.
+    fs::write(&path, profile(&json!({})).to_string()).unwrap();
+    let device = device_of("view");
+    assert_eq!((device["inferred"].as_bool(), device["color"].as_str()), (Some(false), Some("category")));
+}
+
 #[test]
 fn a_page_names_no_other_address() {
     let folder = tempfile::tempdir().unwrap();

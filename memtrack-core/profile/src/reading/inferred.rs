@@ -20,7 +20,9 @@ pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCate
             continue;
         }
         for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {
-            let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else { continue };
+            let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else {
+                continue;
+            };
             let block = lifetime.block.and_then(|row| found.of_block.get_mut(row as usize));
             let place = match lifetime.from.or(lifetime.to) {
                 Some(row) => found.of_event.get_mut(row),

@@ -29,7 +29,8 @@ const ASKING_SHARE: u64 = 1600;
 /// The resident set in bytes as it was lately: so long ago that asking takes a sixteenth of a percent of the time at most,
 /// which is some 2.4 ms. For readers that ask after every operator: with small ones the asking would cost more than all else
 /// of default mode. In 2.4 ms a thread touches some eight thousand new pages at most.
-pub fn resident_bytes_lately() -> u64 {
+/// Also returns the ticks at the call, which it reads anyway.
+pub fn resident_bytes_lately() -> (u64, u64) {
     /// The answer, from when on it is too old, and what asking took, in ticks of the recorder's clock. Another thread's
     /// answer beside one's own time does no harm: both are as new.
     static ANSWER: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +40,7 @@ pub fn resident_bytes_lately() -> u64 {
     let until = UNTIL.load(Ordering::Acquire);
     // A clock that was put back (a restored machine) must not keep an old answer for long.
     if before < until && until - before <= ASKING_SHARE.saturating_mul(TAKES.load(Ordering::Relaxed)) {
-        return ANSWER.load(Ordering::Relaxed);
+        return (ANSWER.load(Ordering::Relaxed), before);
     }
     let answer = resident_bytes();
     let after = ticks();
@@ -48,7 +49,7 @@ pub fn resident_bytes_lately() -> u64 {
     TAKES.store(takes, Ordering::Relaxed);
     ANSWER.store(answer, Ordering::Relaxed);
     UNTIL.store(after.saturating_add(ASKING_SHARE.saturating_mul(takes)), Ordering::Release);
-    answer
+    (answer, before)
 }
 
 /// The resident set in bytes; 0 when the system does not say. About 1.5 µs.

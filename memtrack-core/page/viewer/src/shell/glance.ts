@@ -38,7 +38,7 @@ export class Glance {
     });
     this.sentences = [...head.first.map(text => h('p', {class: 'note'}, visible(text))), ...facts];
     this.whole = false;
-    fill(this.element, ...this.sentences, this.more);
+    fill(this.element, ...this.sentences);
     this.element.hidden = !this.sentences.length;
     this.fold();
   }
@@ -51,11 +51,11 @@ export class Glance {
   /** Hides what does not fit, unless all was asked for. */
   private fold(): void {
     for (const sentence of this.sentences) sentence.hidden = false;
-    this.more.hidden = true;
+    this.more.remove();
     const {top} = this.element.getBoundingClientRect(), bottoms = this.sentences.map(sentence => sentence.getBoundingClientRect().bottom - top);
     const shown = that_fit(bottoms, innerHeight * MOST_OF_WINDOW, 22), hidden = this.sentences.length - shown;
     if (!this.whole) this.sentences.forEach((sentence, i) => { sentence.hidden = i >= shown; });
-    this.more.hidden = hidden === 0;
+    if (hidden) this.element.append(this.more);
     this.more.textContent = this.whole ? 'less' : `${hidden} more`;
     this.more.setAttribute('aria-expanded', String(this.whole));
   }

@@ -81,15 +81,21 @@ const OUT_OF_MEMORY = 'out of memory';
 export const MARK_HEIGHT = 20;
 const MARK_REACH = 5;
 
-/** The mark that is nearest to a place near the upper edge; null: none is near. */
-export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, at: {x: number; y: number}): Mark | null {
-  if (at.y > MARK_HEIGHT) return null;
+/** The first mark that is not left of a place of the picture. */
+function first_from(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, least: number): number {
   let low = 0, high = marks.length;
   while (low < high) {
     const middle = (low + high) >>> 1;
-    if (x(axis.at(marks[middle]!.event)) < at.x) low = middle + 1;
+    if (x(axis.at(marks[middle]!.event)) < least) low = middle + 1;
     else high = middle;
   }
+  return low;
+}
+
+/** The mark that is nearest to a place near the upper edge; null: none is near. */
+export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, at: {x: number; y: number}): Mark | null {
+  if (at.y > MARK_HEIGHT) return null;
+  const low = first_from(marks, axis, x, at.x);
   let best: Mark | null = null, least = MARK_REACH;
   // An event that ran out of memory matters more than a marker beside it.
   for (const mark of marks.slice(Math.max(0, low - 2), low + 2)) {
@@ -101,7 +107,12 @@ export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) =>
 
 /** Markers and events that ran out of memory. Labels that would cover one another are left out; the lines stay. */
 export function draw_marks_of(place: Place, inks: Inks, labels: Labels, marks: readonly Mark[], axis: Axis): void {
-  const at = marks.map(mark => ({mark, x: place.x(axis.at(mark.event))})).filter(({x}) => x >= -1 && x <= place.width + 1);
+  const at: {mark: Mark; x: number}[] = [];
+  for (let i = first_from(marks, axis, place.x, -1); i < marks.length; i++) {
+    const x = place.x(axis.at(marks[i]!.event));
+    if (x > place.width + 1) break;
+    at.push({mark: marks[i]!, x});
+  }
   const markers = at.filter(({mark}) => !mark.is_oom), ooms = at.filter(({mark}) => mark.is_oom);
   const many = markers.length > place.width / 40;
   let before = -Infinity;

@@ -110,7 +110,7 @@ test('the answer is read without scrolling, however many sentences there are', a
       const glance = document.querySelector('.glance'), box = glance.getBoundingClientRect();
       const shown = [...glance.children].filter(child => !child.hidden).map(child => child.getBoundingClientRect());
       return {inner: glance.scrollHeight > glance.clientHeight || /auto|scroll|hidden/.test(getComputedStyle(glance).overflowY), height: box.height, bottom: box.bottom,
-        lowest: Math.max(...shown.map(rect => rect.bottom)), shown: shown.length, more: glance.querySelector('.more').hidden ? '' : glance.querySelector('.more').textContent,
+        lowest: Math.max(...shown.map(rect => rect.bottom)), shown: shown.length, more: glance.querySelector('.more')?.textContent ?? '',
         stage: document.querySelector('.views > section:not([hidden]) .stage').getBoundingClientRect().height};
     });
     const folded = await look();

@@ -5,7 +5,9 @@ use super::marks::{Mark, marks};
 use super::peak::ShownPeak;
 use super::steps::{is_drawable, lines};
 use super::{Figure, palette};
-use crate::figures::{AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of};
+use crate::figures::{
+    AXIS, Axis, BACKGROUND, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+};
 use crate::tracker::Sample;
 use crate::tracker::TrackerStats;
 use plotters::coord::Shift;
@@ -27,8 +29,8 @@ const LEGEND_LINE: i32 = 22;
 const LEGEND_LINES: i32 = 3;
 /// Room for the words that count what found no room, in pixels.
 const MORE: i32 = 130;
-/// Lines of markers over the whole height are at least so many pixels apart on average; more markers are ticks at the upper
-/// edge, because their lines would hide the series.
+/// Lines of markers over the whole height are at least so many pixels apart on average; more markers are ticks above the
+/// plot, because their lines would hide the series.
 const LINES_APART: usize = 12;
 /// Height of such a tick. Each name has a row of them.
 const TICK: i32 = 7;
@@ -95,6 +97,8 @@ struct Chart<'a, DB: DrawingBackend> {
     memory: Axis,
     legend: Vec<Entry>,
     marks: Vec<Mark>,
+    /// Rows of ticks above the plot; 0: markers are lines.
+    tick_rows: i32,
     peak: Option<ShownPeak<'a>>,
     /// The plot's corners, in pixels of scale 1.
     left: i32,
@@ -120,6 +124,9 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (calls, memory) = (Axis::of_calls(count), Axis::of_memory(low, high));
         let marks = marks(stats);
         let (legend, top) = lay_out_legend(&shown, peak.as_ref(), &marks);
+        let seen: usize = marks.iter().map(|mark| seen(mark, &calls)).sum();
+        let is_many = seen * LINES_APART > WIDTH as usize - 100;
+        let tick_rows = if is_many { marks.len().min(TICK_ROWS) as i32 } else { 0 };
         let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
         let half_last = calls.ticks.last().map_or(0, |tick| width_of(&tick.1, LABEL.0) / 2);
         Self {
@@ -130,9 +137,10 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             memory,
             legend,
             marks,
+            tick_rows,
             peak,
             left: MARGIN + labels.max(24) + 8,
-            top: top + 24,
+            top: top + 24 + tick_rows * (TICK + 1),
             right: WIDTH as i32 - MARGIN - half_last,
             bottom: HEIGHT as i32 - 56,
         }
@@ -181,16 +189,15 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// A dashed line over the whole height before the operator that each marker points to; many are ticks at the upper edge.
+    /// A dashed line over the whole height before the operator that each marker points to; many are ticks above the plot.
     fn markers(&self) -> Drawn<DB> {
-        let seen = |mark: &Mark| mark.at.partition_point(|at| *at as f64 <= self.calls.to);
-        let count: usize = self.marks.iter().map(seen).sum();
-        let many = count * LINES_APART > (self.right - self.left).unsigned_abs() as usize;
+        let many = self.tick_rows > 0;
         let scale = self.canvas.scale();
         for (row, mark) in self.marks.iter().enumerate() {
-            let top = self.top + if many { row.min(TICK_ROWS - 1) as i32 * (TICK + 1) } else { 0 };
+            let row = (row as i32).min(self.tick_rows - 1);
+            let top = self.top - (self.tick_rows - row) * (TICK + 1);
             let mut before = i32::MIN;
-            for call in &mark.at[..seen(mark)] {
+            for call in &mark.at[..seen(mark, &self.calls)] {
                 let x = self.at(self.calls.share(*call as f64), 0.0).0;
                 if many && x < before.saturating_add(TICKS_APART * scale) {
                     continue;
@@ -228,6 +235,9 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let text = peak.short();
         let is_right = x + 12 + width_of(&text, LABEL.0) <= self.right;
         let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
+        let (from, to) =
+            if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
+        self.canvas.filled((from - 2, y - 17), (to, y - 1), BACKGROUND, 0.85)?;
         self.canvas.text(&text, (at, y - 8), side, LABEL)
     }
 
@@ -250,6 +260,11 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
         Ok(())
     }
+}
+
+/// How many places of a marker are on the axis.
+fn seen(mark: &Mark, calls: &Axis) -> usize {
+    mark.at.partition_point(|at| *at as f64 <= calls.to)
 }
 
 /// One line of a figure.

@@ -103,14 +103,18 @@ fn a_peak_inside_an_operator_is_marked_with_what_the_series_lack() {
     stats.peak = Some(AllocatedPeak::new(77.7, 77.7, Some(31), true));
     for figure in [Figure::All, Figure::Allocated] {
         let svg = render_svg(&stats, figure).unwrap();
-        assert!(svg.contains("peak 77.7 MiB inside layer.mm_31: 63.7 MiB above the highest value after an operator"));
+        assert!(svg.contains(
+            "peak 77.7 MiB inside layer.mm_31: 63.7 MiB above the highest value after an operator"
+        ));
         assert!(svg.contains(">\npeak 77.7 MiB\n<"), "its number stands in the plot: {svg}");
     }
     assert!(!render_svg(&stats, Figure::Reserved).unwrap().contains("peak"));
     assert!(render_html(&stats).unwrap().contains("<strong>Peak 77.7 MiB inside"));
     // The axis reaches it.
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
-    assert!(svg.contains("\n80\n") && !render_svg(&steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n"));
+    assert!(
+        svg.contains("\n80\n") && !render_svg(&steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n")
+    );
 }
 
 #[test]
