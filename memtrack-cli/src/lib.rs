@@ -69,6 +69,12 @@ pub fn run(
     }
 }
 
+/// Why [`run`] would refuse a command line (the program's name first), without running it; `None` if it would not.
+pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
+    let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);
+    refusal.map(|refusal| refusal.to_string())
+}
+
 /// Prints clap's help, version or complaint where it belongs.
 fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
     let text = refusal.render();

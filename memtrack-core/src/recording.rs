@@ -31,7 +31,7 @@ use crate::tracker::MemoryTracker as Monitor;
 ///
 /// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as a bound
 /// (`< 40.0 MiB`). Printing a recording shows who held the most at its peak, and the top operators and the phases of each
-/// device. It is as wide as `COLUMNS` says, else as the terminal of standard output, else 120 characters, and long names are
+/// device; where neither scopes nor a framework name operators, the top lines of the program's own code. It is as wide as `COLUMNS` says, else as the terminal of standard output, else 120 characters, and long names are
 /// shortened; [`Self::top`] has them in full. Without the feature `report`, it shows what was allocated on each device.
 #[derive(Default)]
 pub struct Recording {
@@ -209,10 +209,17 @@ impl Recording {
     }
 
     fn ranked(&self, device: DeviceId, at: Option<Moment>, by: By, rows: usize) -> TopReport {
+        self.ranked_as(device, at, Some(by), rows)
+    }
+
+    /// By what suits the recording, where `by` is `None`.
+    fn ranked_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
             let options = TopOptions::new().limit(rows).patterns(self.patterns.clone()).at(at);
-            top_with(&self.snapshot, &mut Symbolizer::of(&self.snapshot), by, device, &options)
+            let mut symbols = Symbolizer::of(&self.snapshot);
+            let by = by.unwrap_or_else(|| By::suited_to(&self.snapshot, &mut symbols, &options));
+            top_with(&self.snapshot, &mut symbols, by, device, &options)
         };
         #[cfg(feature = "record")]
         let top = || reentry::hand_over(top);
@@ -290,7 +297,7 @@ impl fmt::Display for Recording {
 impl Recording {
     #[cfg(feature = "report")]
     fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.top_of(device, By::suited_to(&self.snapshot), 20).to_text(width()))?;
+        writeln!(f, "{}", self.ranked_as(device, None, None, 20).to_text(width()))?;
         writeln!(f, "{}", phases(&self.snapshot, device))
     }
 

@@ -9,12 +9,13 @@ use std::process::{Command, Stdio};
 
 /// What there is: the name of the `cfg` that the build script sets for it, and the file that shows that it is there (an empty
 /// path where no file does).
-pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 8] {
+pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
     // The list of its files, not its folder: cargo would look at all thousand of them before every build.
     let data = workspace.join("../shared/oracle/MANIFEST.tsv");
     [
         ("shared_oracle", data.is_file().then_some(data)),
         ("python3", tool("python3")),
+        ("node", tool("node")),
         ("bash", tool("bash")),
         ("git", tool("git")),
         ("perl", tool("perl")),

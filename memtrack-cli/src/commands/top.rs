@@ -26,13 +26,13 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let complete = report.is_none_or(|report| report.complete);
     let mut devices = chosen(&snapshot, args.device.device)?;
     keep_those_with(&snapshot, &mut devices, args.at);
-    let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot));
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
     // Who wants to see every frame wants them told apart.
     let mut options = options.fold_hidden(args.text.frames > 0);
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot, &mut symbols, &options));
     let mut reports: Vec<TopReport> = Vec::new();
     for device in devices {
         options.at = args.at.map(|at| moment(&snapshot, device, at)).transpose()?;

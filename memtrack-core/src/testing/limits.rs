@@ -284,11 +284,9 @@ impl Limits {
 /// Runs a future to its end, and drops it, whether it panics or not.
 async fn caught<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     let mut future = Box::pin(future);
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => std::task::Poll::Ready(Err(panic)),
-        }
+    std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => std::task::Poll::Ready(Err(panic)),
     })
     .await
 }

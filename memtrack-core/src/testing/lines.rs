@@ -105,7 +105,8 @@ mod named {
             }
             let frames = self.frames(stack);
             let owned = self.rules.owner(frames.iter());
-            (owned.line(), owned.to_string())
+            let shown = |text: String| text.trim_end().to_owned();
+            (shown(owned.line()), shown(owned.to_string()))
         }
 
         /// The user's own functions between it and the test, innermost first; if there are none, all informative
@@ -116,7 +117,9 @@ mod named {
             let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
             let inside = frames[entry.map_or(0, |entry| entry + 1)..].iter();
             let inside = inside.take_while(|frame| !plain(frame).starts_with("memtrack_core::testing::"));
-            let judged: Vec<_> = inside.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
+            // Of a closure that was inlined, there may be no name.
+            let named = inside.filter(|frame| !plain(frame).is_empty());
+            let judged: Vec<_> = named.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
             let any_mine = judged.iter().any(|(_, owner)| *owner == Owner::Mine);
             let is_shown = |owner| if any_mine { owner == Owner::Mine } else { owner != Owner::Noise };
             let shown: Vec<String> =

@@ -170,7 +170,8 @@ impl Judge<'_> {
                 let leaking: HashSet<StackId> = leaked.iter().map(|&(stack, _)| stack).collect();
                 let left = later.stacks().map(|row| (row.stack, row.left));
                 no_leak = left.filter(|(stack, of)| of.blocks > 0 && !leaking.contains(stack)).collect();
-                how = Some("left by the second of two runs: what is made only once is not among it".to_owned());
+                how =
+                    Some("left by the second of two runs: what is made only once is not among it".to_owned());
             }
         }
         if leaked_bytes <= most {
@@ -193,7 +194,9 @@ impl Judge<'_> {
             let in_blocks = format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
             line(
                 text,
-                format_args!("  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"),
+                format_args!(
+                    "  no leaks: {in_blocks}, made once for the whole program or thread, or ignored"
+                ),
             );
         }
     }

@@ -7,6 +7,7 @@ mod client;
 mod convert;
 mod cycles;
 mod diff;
+mod docs;
 mod export;
 mod export_cycles;
 mod export_script;

@@ -6,6 +6,7 @@ use memtrack_core::analysis::phases::phases;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, TopRow, top};
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
 use memtrack_core::snapshot::{Clock, DeviceStatistics, LiveBlock, Snapshot};
+use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::snapshots::{empty, event, live, scoped};
 
 const HOST: DeviceId = DeviceId::HOST;
@@ -251,6 +252,7 @@ fn wild_numbers_neither_panic_nor_overflow() {
 fn an_empty_recording_has_an_answer() {
     let report = rank(&empty(), By::Operator);
     assert!(report.to_string().contains("Nothing was allocated"));
-    assert_eq!(By::suited_to(&empty()), By::Stack);
-    assert_eq!(By::suited_to(&scoped()), By::Operator);
+    let suited = |snapshot| By::suited_to(snapshot, &mut Symbolizer::of(snapshot), &TopOptions::new());
+    assert_eq!(suited(&empty()), By::Stack);
+    assert_eq!(suited(&scoped()), By::Operator);
 }

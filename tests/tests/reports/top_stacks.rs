@@ -63,6 +63,35 @@ fn stacks_are_rows_from_the_first_frame_that_says_something() {
     assert_eq!((&stack[0]["address"], &stack[0]["line"]), (&"0x20".into(), &3.into()));
 }
 
+/// `stacked` without scopes, and with 400 bytes of the program's own beside 100 + 200 + 300 of a framework.
+fn unannotated() -> (Snapshot, Symbolizer) {
+    let (mut snapshot, symbols) = stacked();
+    snapshot.scopes.rows.truncate(1);
+    snapshot.events.scope.fill(ScopeId::NONE);
+    snapshot.events.size_bytes[4] = 0;
+    (snapshot, symbols)
+}
+
+#[test]
+fn an_unannotated_program_is_ranked_by_the_operators_of_its_framework_or_else_by_its_own_lines() {
+    let (mut snapshot, mut symbols) = unannotated();
+    let options = TopOptions::new();
+    assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Operator, "600 of 1000 bytes");
+    snapshot.events.size_bytes[3] = 601;
+    assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Line, "600 of 1201 bytes");
+    let own = options.clone().patterns(Patterns::default().with("app::load"));
+    assert_eq!(By::suited_to(&snapshot, &mut symbols, &own), By::Operator, "a pattern names the rest");
+
+    // Each row is a line, however deep the stacks are.
+    let report = top_with(&snapshot, &mut symbols, By::Line, HOST, &options);
+    let text = report.to_string();
+    let table = text.lines().skip_while(|line| !line.starts_with('─')).skip(1);
+    assert_eq!(table.take_while(|line| !line.is_empty()).count(), report.rows.len(), "{text}");
+
+    let mut nameless = Symbolizer::new(&[]);
+    assert_eq!(By::suited_to(&snapshot, &mut nameless, &options), By::Stack);
+}
+
 #[test]
 fn what_no_scope_names_is_named_from_its_stack() {
     let (snapshot, mut symbols) = stacked();

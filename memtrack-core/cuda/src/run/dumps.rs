@@ -139,8 +139,9 @@ fn print_largest(oom: &OutOfMemory) {
     // The event is the newest, unless the ring was told to keep none.
     let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
     let options = TopOptions::new().limit(ROWS).at(at);
-    let by = By::suited_to(&snapshot);
-    let report = top_with(&snapshot, &mut Symbolizer::of(&snapshot), by, oom.device, &options);
+    let mut symbols = Symbolizer::of(&snapshot);
+    let by = By::suited_to(&snapshot, &mut symbols, &options);
+    let report = top_with(&snapshot, &mut symbols, by, oom.device, &options);
     let reading = snapshot
         .driver
         .iter()

@@ -132,10 +132,9 @@ impl<'a> Attributor<'a> {
         self.by_stack.entry(stack).or_insert_with(|| {
             let frames = symbols.stack(&snapshot.frame_keys(stack));
             let torch = TorchStack::of(&frames);
-            let functions = || frames.iter().map(|frame| frame.function.as_str());
             // What PyTorch calls an operator says more than the layer below it.
-            let operator = above_layers.name(functions()).or_else(|| torch.operator.clone());
-            let operator = operator.or_else(|| patterns.name(functions()));
+            let operator = above_layers.name_of(&frames).or_else(|| torch.operator.clone());
+            let operator = operator.or_else(|| patterns.name_of(&frames));
             FromStack { operator, torch }
         })
     }

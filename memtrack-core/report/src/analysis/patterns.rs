@@ -1,108 +1,346 @@
-//! Which functions name an operator where no scope does: the user's own patterns, then a table for well-known
-//! frameworks. `attribution` calls [`Patterns::name`] once per distinct stack.
+//! Which functions name an operator where no scope does: the user's own patterns, then tables for well-known
+//! frameworks. `attribution` calls [`Patterns::name_of`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
-//! patterns form groups: the user's, then those of the tensor libraries, then those of the layers below. The first
-//! group that matches any frame of the stack decides, and in it the innermost matching frame names the operator:
+//! patterns form groups: the user's, then the tensor libraries, then the layers below. The first group that matches any
+//! frame of the stack decides.
 //!
-//! `{library}.{function}`, as `candle.matmul` for `candle_core::tensor::Tensor::matmul`. A method of a type other than
-//! `Tensor` keeps the type: `candle.Linear.forward`. For the user's own patterns the library is the function's crate.
+//! A library's operator is what its user calls: of the functions that are operators of tensors ([`Library::operators`])
+//! the innermost, and of those that call one another the outermost. So `Tensor::sqrt`, a backend's `float_sqrt` and a
+//! closure of either are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`. What a module's `forward` or a
+//! `backward` calls has its own name. Where none is an operator, the innermost function of the library names the memory, with the
+//! type that it is a method of: `candle.Linear.forward`. A closure of which only the file is known names nothing.
+//!
+//! The user's own patterns name the innermost function that matches; the library is its crate.
 //!
 //! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there
 //! the first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is
 //! none.
 
 use super::trim::is_plumbing;
+use memtrack_model::Frame;
 use memtrack_symbols::names::plain_path;
 
-/// Tensor libraries: what a user calls an operator is a function of theirs.
-const LIBRARIES: [(&str, &str); 11] = [
-    ("candle_core::tensor::Tensor::*", "candle"),
-    ("candle_core::variable::Var::*", "candle"),
-    ("candle_core::backprop::*", "candle"),
-    ("candle_core::quantized::*", "candle"),
-    ("candle_core::safetensors::*", "candle"),
-    ("candle_nn::*", "candle"),
-    ("candle_transformers::*", "candle"),
-    ("burn::*", "burn"),
-    ("burn_*::*", "burn"),
-    ("tch::*", "tch"),
-    ("ort::*", "ort"),
+/// A tensor library: what a user calls an operator is a function of it.
+#[derive(Debug)]
+struct Library {
+    name: &'static str,
+    /// All its functions.
+    functions: &'static [&'static str],
+    /// Those that are operators of tensors.
+    operators: &'static [&'static str],
+    /// Beginnings of functions that are operators too, for one kind of tensor: they are left out of the name.
+    prefixes: &'static [&'static str],
+    /// Those that may lie between an operator and what it calls; others, such as modules and optimizers, call operators.
+    internal: &'static [&'static str],
+}
+
+const LIBRARIES: [Library; 4] = [
+    Library {
+        name: "candle",
+        functions: &[
+            "candle_core::Tensor::*",
+            "candle_core::tensor::*",
+            "candle_core::tensor_cat::*",
+            "candle_core::custom_op::*",
+            "candle_core::conv::*",
+            "candle_core::indexer::*",
+            "candle_core::sort::*",
+            "candle_core::variable::*",
+            "candle_core::backprop::*",
+            "candle_core::quantized::*",
+            "candle_core::safetensors::*",
+            "candle_nn::*",
+            "candle_transformers::*",
+        ],
+        operators: &[
+            "candle_core::Tensor::*",
+            "candle_core::tensor::*",
+            "candle_core::tensor_cat::*",
+            "candle_core::custom_op::*",
+            "candle_core::conv::*",
+            "candle_core::indexer::*",
+            "candle_core::sort::*",
+            "candle_nn::ops::*",
+            "candle_nn::loss::*",
+        ],
+        prefixes: &[],
+        internal: &["candle_core::*"],
+    },
+    Library {
+        name: "burn",
+        functions: &["burn::*", "burn_*::*"],
+        operators: &[
+            "burn_tensor::Tensor::*",
+            "burn_tensor::tensor::api::*",
+            "burn_tensor::tensor::activation::*",
+            "burn_tensor::tensor::linalg::*",
+            "burn_tensor::tensor::loss::*",
+            "burn_tensor::tensor::module::*",
+        ],
+        // The methods of `FloatTensorOps`, `IntTensorOps`, `BoolTensorOps` and `QTensorOps`, whatever backend has them.
+        prefixes: &["float_", "int_", "bool_", "q_"],
+        internal: &[
+            "burn_tensor::*",
+            "burn_backend*::*",
+            "burn_dispatch::*",
+            "burn_autodiff::*",
+            "burn_fusion::*",
+            "burn_router::*",
+            "burn_ir::*",
+            "burn_common::*",
+            "burn_std::*",
+            "burn_ndarray::*",
+            "burn_flex::*",
+            "burn_candle::*",
+            "burn_tch::*",
+            "burn_cubecl*::*",
+            "burn_jit::*",
+            "burn_wgpu::*",
+            "burn_cuda::*",
+            "burn_rocm::*",
+            "burn_hip::*",
+            "burn_cpu::*",
+            "burn_remote::*",
+        ],
+    },
+    Library {
+        name: "tch",
+        functions: &["tch::*"],
+        operators: &["tch::Tensor::*", "tch::tensor::*", "tch::wrappers::*"],
+        // What returns a `Result` instead of panicking.
+        prefixes: &["f_", "g_"],
+        internal: &["tch::*"],
+    },
+    Library {
+        name: "ort",
+        functions: &["ort::*"],
+        operators: &["ort::*"],
+        prefixes: &[],
+        internal: &["ort::*"],
+    },
 ];
+
+/// Functions that call operators and are none, wherever they stand.
+const CALLERS: [&str; 7] =
+    ["forward", "forward_t", "backward", "backward_step", "run_backward", "step", "backward_impl"];
+
+/// Functions of tensors that only pass an operator on.
+const PASSING_ON: [&str; 9] = [
+    "apply_op1",
+    "apply_op1_arc",
+    "apply_op1_no_bwd",
+    "apply_op2",
+    "apply_op2_arc",
+    "apply_op2_no_bwd",
+    "apply_op3",
+    "apply_op3_arc",
+    "apply_op3_no_bwd",
+];
+
+/// Endings of helpers that are left out of an operator's name.
+const HELPER_ENDINGS: [&str; 2] = ["_impl", "_inner"];
 
 /// What those stand on; says something of a stack only when no library does, and names its caller.
 const LAYERS_BELOW: [(&str, &str); 4] =
     [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
-#[derive(Clone, Debug)]
-struct Pattern {
-    glob: String,
-    /// None: the crate of the function.
-    library: Option<&'static str>,
-}
-
 /// The patterns, in the order in which they are tried.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    own: Vec<Pattern>,
-    libraries: Vec<Pattern>,
-    layers_below: Vec<Pattern>,
+    own: Vec<String>,
+    with_layers: bool,
 }
 
 impl Default for Patterns {
     fn default() -> Self {
-        let table = |rows: &[(&str, &'static str)]| {
-            let row = |&(glob, library): &(&str, &'static str)| Pattern {
-                glob: glob.into(),
-                library: Some(library),
-            };
-            rows.iter().map(row).collect()
-        };
-        Self { own: Vec::new(), libraries: table(&LIBRARIES), layers_below: table(&LAYERS_BELOW) }
+        Self { own: Vec::new(), with_layers: true }
     }
 }
 
 impl Patterns {
     /// The same without the layers below the libraries.
     pub(super) fn without_layers(&self) -> Self {
-        Self { layers_below: Vec::new(), ..self.clone() }
+        Self { with_layers: false, ..self.clone() }
     }
 
     /// Adds a pattern, such as `my_crate::ops::*`, which is tried before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
-        self.own.push(Pattern { glob: glob.into(), library: None });
+        self.own.push(glob.into());
         self
     }
 
     /// The operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
     pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
-        let functions: Vec<&str> = functions.into_iter().collect();
-        let paths: Vec<String> = functions.iter().map(|function| plain_path(function)).collect();
-        let innermost = |group: &[Pattern]| {
-            paths.iter().enumerate().find_map(|(place, path)| {
-                let pattern = group.iter().find(|pattern| matches(&pattern.glob, path))?;
-                Some((place, operator(path, pattern.library)))
-            })
-        };
-        if let Some((_, name)) = innermost(&self.own).or_else(|| innermost(&self.libraries)) {
-            return Some(name);
+        let functions = functions.into_iter().map(Function::new).collect();
+        self.name_functions(functions)
+    }
+
+    /// The operator that a stack (innermost frame first) belongs to; none when no pattern matches. Functions of which only the
+    /// file is known, such as closures that were inlined, name nothing.
+    pub fn name_of(&self, frames: &[Frame]) -> Option<String> {
+        let named = frames.iter().filter(|frame| !has_only_a_file(frame));
+        self.name_functions(named.map(|frame| Function::new(&frame.function)).collect())
+    }
+
+    fn name_functions(&self, functions: Vec<Function<'_>>) -> Option<String> {
+        let is_own = |function: &&Function<'_>| self.own.iter().any(|glob| matches(glob, &function.path));
+        if let Some(own) = functions.iter().find(is_own) {
+            return Some(operator(&own.path, None));
         }
-        let (place, layer) = innermost(&self.layers_below)?;
-        let is_below = |path: &str| self.layers_below.iter().any(|pattern| matches(&pattern.glob, path));
-        // A name without a crate is C's, or the program's beginning.
-        let says_something = |place: &usize| {
-            let path = &paths[*place];
-            path.contains("::") && !is_below(path) && !is_plumbing(functions[*place])
+        named_by_libraries(&functions).or_else(|| self.named_by_layers(&functions))
+    }
+
+    fn named_by_layers(&self, functions: &[Function<'_>]) -> Option<String> {
+        let layer = |function: &Function<'_>| {
+            let layer = LAYERS_BELOW.iter().find(|(glob, _)| matches(glob, &function.path));
+            layer.filter(|_| self.with_layers).map(|&(_, name)| name)
         };
-        let caller = (place..paths.len()).find(says_something);
-        Some(caller.map_or(layer, |caller| operator(&paths[caller], None)))
+        let (place, name) =
+            functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
+        // A name without a crate is C's, or the program's beginning.
+        let says_something = |function: &&Function<'_>| {
+            function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
+        };
+        let caller = functions[place..].iter().find(says_something);
+        Some(match caller {
+            Some(caller) => operator(&caller.path, None),
+            None => operator(&functions[place].path, Some(name)),
+        })
     }
 }
 
+/// A function of a stack.
+struct Function<'a> {
+    raw: &'a str,
+    /// Without generics.
+    path: String,
+}
+
+impl<'a> Function<'a> {
+    fn new(raw: &'a str) -> Self {
+        Self { raw, path: plain_path(raw) }
+    }
+
+    fn library(&self) -> Option<&'static Library> {
+        LIBRARIES.iter().find(|library| any_matches(library.functions, &self.path))
+    }
+
+    /// The last part of its path.
+    fn last(&self) -> &str {
+        self.path.rsplit("::").next().unwrap_or(&self.path)
+    }
+}
+
+/// Whether nothing is known of a function but the file that it is in, as of inlined closures, whose debug information has
+/// neither a path nor the function around them. What names them derives a path from the file: it ends in a module, or in the word
+/// `closure`.
+fn has_only_a_file(frame: &Frame) -> bool {
+    let path = plain_path(&frame.function);
+    let (modules, last) = path.rsplit_once("::").unwrap_or(("", &path));
+    if path.is_empty() || (last == "closure" && !modules.is_empty()) {
+        return true;
+    }
+    let is_closure = ["{closure", "{{closure", "{async_"].iter().any(|kind| frame.function.contains(kind));
+    let Some(file) = frame.file.as_deref().filter(|_| is_closure) else { return false };
+    let mut outwards = file.trim_end_matches(".rs").rsplit(['/', '\\']);
+    match outwards.next() {
+        // A path that is a crate alone.
+        Some("lib" | "main") => modules.is_empty(),
+        Some("mod") => outwards.next() == Some(last),
+        file => file == Some(last),
+    }
+}
+
+fn any_matches(globs: &[&str], path: &str) -> bool {
+    globs.iter().any(|glob| matches(glob, path))
+}
+
+/// The operator that the functions of libraries name.
+fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
+    let (mut place, mut library) =
+        functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
+    loop {
+        let (found, next) = operator_of(library, functions, place);
+        // A library that is another one's backend is not what the user calls.
+        let caller = functions[next..].iter().position(|function| !is_plumbing(function.raw));
+        let caller = caller.map(|caller| next + caller);
+        match caller.and_then(|caller| Some((caller, functions[caller].library()?))) {
+            Some((caller, of)) if of.name != library.name => (place, library) = (caller, of),
+            _ => {
+                return Some(match found {
+                    Some(found) => library.operator(&functions[found].path),
+                    None => operator(&functions[place].path, Some(library.name)),
+                });
+            }
+        }
+    }
+}
+
+/// The place of the operator of `library` that called its function at `place`, if one did, and the place after those of the
+/// library's functions that belong to it.
+fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
+    let mut found = None;
+    let mut end = place + 1;
+    for (at, function) in functions.iter().enumerate().skip(place) {
+        let path = &function.path;
+        if is_plumbing(function.raw) {
+            continue;
+        }
+        if !any_matches(library.functions, path) {
+            if function.library().is_none()
+                && found.is_none()
+                && any_matches(library.internal, &functions[place].path)
+            {
+                // What a backend uses to compute, which calls its closures.
+                continue;
+            }
+            break;
+        }
+        if CALLERS.contains(&function.last()) {
+            break;
+        }
+        if library.is_operator(function) {
+            found = Some(at);
+        } else if !any_matches(library.internal, path) && !PASSING_ON.contains(&function.last()) {
+            break;
+        }
+        end = at + 1;
+    }
+    (found, end)
+}
+
+impl Library {
+    fn is_operator(&self, function: &Function<'_>) -> bool {
+        let name = function.last();
+        // A method of another type is one of its own.
+        let type_name = type_of(&function.path).filter(|&of| of != "Tensor");
+        !PASSING_ON.contains(&name)
+            && (self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+                || (any_matches(self.operators, &function.path)
+                    && (type_name.is_none() || self.name == "ort")))
+    }
+
+    /// The name of an operator by the function's path.
+    fn operator(&self, path: &str) -> String {
+        let name = operator(path, Some(self.name));
+        let (owner, function) = name.rsplit_once('.').unwrap_or(("", &name));
+        let short = self.prefixes.iter().find_map(|prefix| function.strip_prefix(prefix));
+        let owner = if short.is_some() { self.name } else { owner };
+        let function = short.unwrap_or(function);
+        let without_ending = HELPER_ENDINGS.iter().find_map(|ending| function.strip_suffix(ending));
+        format!("{owner}.{}", without_ending.filter(|short| !short.is_empty()).unwrap_or(function))
+    }
+}
+
+/// The type that a method is of.
+fn type_of(path: &str) -> Option<&str> {
+    path.rsplit("::").nth(1).filter(|segment| segment.starts_with(char::is_uppercase))
+}
+
 fn operator(path: &str, library: Option<&str>) -> String {
-    let mut segments = path.rsplit("::");
-    let function = segments.next().unwrap_or(path);
-    let owner = segments.next().filter(|s| s.starts_with(char::is_uppercase) && *s != "Tensor");
+    let function = path.rsplit("::").next().unwrap_or(path);
+    let owner = type_of(path).filter(|&owner| owner != "Tensor");
     let library = library.or_else(|| path.split_once("::").map(|(first, _)| first));
     [library, owner, Some(function)].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
@@ -167,6 +405,167 @@ mod tests {
             Some("app.forward"),
             "the user's own patterns come first"
         );
+    }
+
+    #[test]
+    fn an_operator_of_burn_has_one_name_in_all_backends_and_forms() {
+        let dispatch = [
+            "burn_dispatch::ops::tensor::<impl burn_backend::backend::ops::tensor::FloatTensorOps<burn_dispatch::backend::Dispatch> for burn_dispatch::backend::Dispatch>::float_sqrt",
+            "burn_tensor::tensor::api::float::<impl burn_tensor::tensor::api::base::Tensor<_,K>>::sqrt",
+            "app::main",
+        ];
+        for inner in [
+            // Closures, traits' methods, what was inlined, in both manglings.
+            "<burn_ndarray::backend::NdArray as burn_backend::backend::ops::tensor::FloatTensorOps<burn_ndarray::backend::NdArray>>::float_sqrt::{closure#0}",
+            "burn_ndarray::ops::tensor::<impl burn_backend::FloatTensorOps<burn_ndarray::NdArray<E,I,Q>> for burn_ndarray::NdArray<E,I,Q>>::float_sqrt::{{closure}}",
+            "burn_ndarray::ops::base::NdArrayMathOps<E>::sqrt",
+            "burn_ndarray::ops::tensor::float_sqrt",
+            "<burn_cubecl::backend::CubeBackend<R> as burn_backend::FloatTensorOps<burn_cubecl::backend::CubeBackend<R>>>::float_sqrt",
+            "<burn_autodiff::backend::Autodiff<B, C> as burn_backend::FloatTensorOps<burn_autodiff::backend::Autodiff<B, C>>>::float_sqrt",
+            "<burn_fusion::backend::Fusion<B> as burn_backend::FloatTensorOps<burn_fusion::backend::Fusion<B>>>::float_sqrt",
+            "<tch::wrappers::tensor::Tensor>::f_sqrt",
+        ] {
+            let stack: Vec<&str> = std::iter::once(inner).chain(dispatch).collect();
+            assert_eq!(Patterns::default().name(stack).as_deref(), Some("burn.sqrt"), "{inner}");
+        }
+        for (stack, name) in [
+            // No frame of the public function is left.
+            (&["burn_ndarray::ops::tensor::float_sqrt", "app::main"][..], "burn.sqrt"),
+            (&["burn_ndarray::ops::int_tensor::int_add", "app::main"], "burn.add"),
+            (&["burn_ndarray::ops::qtensor::q_reshape", "app::main"], "burn.reshape"),
+            (&["burn_tensor::tensor::api::numeric::mul", "app::main"], "burn.mul"),
+            (
+                &[
+                    "burn_ndarray::ops::base::NdArrayOps<E>::reshape",
+                    "<burn_ndarray::NdArray as burn_backend::IntTensorOps>::int_reshape",
+                ],
+                "burn.reshape",
+            ),
+            (
+                &[
+                    "burn_ndarray::element::exp_elem",
+                    "<ndarray::ArrayBase<S, D>>::mapv::<f32>",
+                    "burn_ndarray::ops::tensor::float_exp",
+                ],
+                "burn.exp",
+            ),
+            (
+                &[
+                    "burn_ndarray::ops::tensor::float_exp",
+                    "<burn_tensor::tensor::api::base::Tensor<2>>::exp",
+                    "burn_tensor::tensor::activation::base::softmax",
+                    "<app::Model>::forward",
+                ],
+                "burn.softmax",
+            ),
+            // What the backward pass calls, and a module.
+            (
+                &[
+                    "burn_ndarray::ops::tensor::float_div",
+                    "<<burn_autodiff::Autodiff<B> as burn_backend::FloatTensorOps>::float_sqrt::Sqrt as burn_autodiff::ops::Backward<B, 1>>::backward",
+                    "<burn_tensor::tensor::api::base::Tensor<1>>::backward",
+                ],
+                "burn.div",
+            ),
+            (
+                &["burn_ndarray::ops::tensor::float_matmul", "burn_nn::modules::linear::Linear::forward"],
+                "burn.matmul",
+            ),
+            (&["burn_nn::modules::linear::LinearConfig::init", "app::main"], "burn.LinearConfig.init"),
+        ] {
+            assert_eq!(Patterns::default().name(stack.iter().copied()).as_deref(), Some(name), "{stack:?}");
+        }
+    }
+
+    #[test]
+    fn operators_of_other_libraries_are_what_their_user_calls() {
+        for (stack, name) in [
+            (
+                &["<candle_core::tensor::Tensor>::zeros_impl", "<candle_core::tensor::Tensor>::zeros"][..],
+                "candle.zeros",
+            ),
+            (&["<candle_core::tensor::Tensor>::zeros_impl"], "candle.zeros"),
+            (&["candle_core::tensor::matmul", "app::main"], "candle.matmul"),
+            (
+                &[
+                    "<&candle_core::tensor::Tensor as core::ops::arith::Add<&candle_core::tensor::Tensor>>::add",
+                    "app::main",
+                ],
+                "candle.add",
+            ),
+            (
+                &[
+                    "candle_core::custom_op::<impl candle_core::tensor::Tensor>::apply_op1_no_bwd",
+                    "candle_nn::ops::sigmoid",
+                ],
+                "candle.sigmoid",
+            ),
+            (
+                &[
+                    "<candle_core::tensor::Tensor>::zeros_like",
+                    "<candle_core::backprop::GradStore>::or_insert",
+                    "candle_core::backprop::<impl candle_core::tensor::Tensor>::backward",
+                ],
+                "candle.zeros_like",
+            ),
+            (
+                &[
+                    "<candle_core::backprop::GradStore>::or_insert",
+                    "candle_core::backprop::<impl candle_core::tensor::Tensor>::backward",
+                ],
+                "candle.GradStore.or_insert",
+            ),
+            (
+                &[
+                    "torch_sys::c_generated::atg_matmul",
+                    "tch::wrappers::tensor_fallible_generated::<impl tch::wrappers::tensor::Tensor>::f_matmul",
+                    "tch::wrappers::tensor_generated::<impl tch::wrappers::tensor::Tensor>::matmul",
+                    "app::main",
+                ],
+                "tch.matmul",
+            ),
+            (&["tch::wrappers::tensor_fallible_generated::f_matmul", "app::main"], "tch.matmul"),
+            (
+                &[
+                    "ort::value::impl_tensor::create::allocate",
+                    "ort::session::Session::run_inner",
+                    "ort::session::Session::run::<4>",
+                    "app::main",
+                ],
+                "ort.Session.run",
+            ),
+        ] {
+            assert_eq!(Patterns::default().name(stack.iter().copied()).as_deref(), Some(name), "{stack:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_has_a_file_names_nothing() {
+        let frame = |function: &str, file: &str| Frame {
+            function: function.into(),
+            file: Some(file.into()),
+            line: Some(7),
+        };
+        let inlined = frame(
+            "burn_ndarray::ops::tensor::{closure#0}<f32>",
+            "/root/.cargo/registry/src/index/burn-ndarray-0.22.1/src/ops/tensor.rs",
+        );
+        let sqrt = frame("burn_ndarray::ops::tensor::float_sqrt", "/x/burn-ndarray-0.22.1/src/ops/tensor.rs");
+        let name = |frames: &[Frame]| Patterns::default().name_of(frames);
+        assert_eq!(name(&[inlined.clone(), sqrt]).as_deref(), Some("burn.sqrt"));
+        assert_eq!(name(&[inlined]), None);
+        assert_eq!(name(&[frame("burn_ndarray::ops::tensor::closure", "/x/src/ops/tensor.rs")]), None);
+        let of_folder = frame("burn_tensor::tensor::{{closure}}", "/x/burn-tensor-0.16.0/src/tensor/mod.rs");
+        assert_eq!(name(&[of_folder]), None);
+        let in_a_function =
+            frame("burn_ndarray::ops::tensor::float_sqrt::{closure#0}", "/x/src/ops/tensor.rs");
+        assert_eq!(name(&[in_a_function]).as_deref(), Some("burn.sqrt"));
+        let closure = frame("my_app::{closure_env#1}", "/work/my-app/src/main.rs");
+        let cudarc = frame("cudarc::driver::sys::cuMemAllocAsync", "/x/cudarc-0.19.1/src/driver/sys.rs");
+        let caller = frame("my_app::load", "/work/my-app/src/main.rs");
+        assert_eq!(name(&[cudarc, closure.clone(), caller.clone()]).as_deref(), Some("my_app.load"));
+        let own = Patterns::default().with("*").name_of(&[closure, caller]);
+        assert_eq!(own.as_deref(), Some("my_app.load"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `#[limits]` on tests of all forms, above and below `#[test]`.
 
+use super::block_on;
 use memtrack_core::testing::limits;
 use std::hint::black_box;
 
@@ -46,11 +47,6 @@ fn a_panic_that_should_be_is_passed_on() {
 fn what_a_panic_leaves_behind_is_no_leak() {
     let held = block(100);
     assert!(held.capacity() < 5, "as it should, with {}", 5);
-}
-
-/// As an attribute for async tests leaves it: one that stands below sees the future.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 #[limits(peak = 2000, leaks = 0, count = 10)]

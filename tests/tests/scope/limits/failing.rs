@@ -7,10 +7,11 @@ use memtrack_core::testing::{Limits, limits};
 use memtrack_tests::child;
 use std::hint::black_box;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// What a failing test of this program says.
-fn failure<R>(test: impl Fn() -> R) -> String {
+pub(super) fn failure<R>(test: impl Fn() -> R) -> String {
     let output = child::this_program(test).env("RUST_BACKTRACE", "0").output().unwrap();
     assert!(!output.status.success());
     let text = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
@@ -20,7 +21,7 @@ fn failure<R>(test: impl Fn() -> R) -> String {
 
 /// Asserts that `text` has these, in this order.
 #[track_caller]
-fn assert_says(text: &str, all: &[&str]) {
+pub(super) fn assert_says(text: &str, all: &[&str]) {
     let mut rest = text;
     for expected in all {
         let at = rest.find(expected).unwrap_or_else(|| panic!("no {expected:?} in what is left of\n{text}"));
@@ -29,7 +30,7 @@ fn assert_says(text: &str, all: &[&str]) {
 }
 
 #[inline(never)]
-fn read_weights(bytes: usize) -> Vec<u8> {
+pub(super) fn read_weights(bytes: usize) -> Vec<u8> {
     let weights = Vec::with_capacity(bytes);
     black_box(weights)
 }
@@ -145,7 +146,10 @@ fn a_count_is_explained_by_the_lines_with_the_most_blocks() {
 #[test]
 #[ignore = "is run by the test below"]
 fn fills_a_gpu() {
-    record_alloc(DeviceId(1), StreamId(0), 0x7000_0000, 3 << 30);
+    // It runs twice, and a device hands out no address twice.
+    static NEXT: AtomicU64 = AtomicU64::new(0x7000_0000);
+    let address = NEXT.fetch_add(3 << 30, Ordering::Relaxed);
+    record_alloc(DeviceId(1), StreamId(0), address, 3 << 30);
 }
 
 #[test]

@@ -5,6 +5,12 @@ mod counted;
 mod devices;
 mod failing;
 mod many;
+mod second_run;
+
+/// As an attribute for async tests leaves it: one that stands below sees the future.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
 
 /// Waits until it is polled once more, and allocates nothing, as the runtime's own would.
 async fn pause() {

@@ -15,6 +15,7 @@ pub(super) mod groups;
 pub(super) mod json;
 pub(in crate::analysis) mod rows;
 pub(super) mod stacks;
+mod suited;
 mod text;
 mod texts;
 
@@ -31,7 +32,7 @@ use super::patterns::Patterns;
 use super::peak::Peak;
 use memtrack_model::Frame;
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, ScopeKind, Snapshot};
+use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, Snapshot};
 use memtrack_symbols::Symbolizer;
 
 /// What the rows of a ranking are.
@@ -101,17 +102,6 @@ impl By {
             Self::Metadata => "What the program said of itself (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
-    }
-
-    /// What suits a snapshot: operators if it has their scopes, else stacks.
-    pub fn suited_to(snapshot: &Snapshot) -> Self {
-        let has_operators = snapshot
-            .scopes
-            .rows
-            .iter()
-            .skip(1)
-            .any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty());
-        if has_operators { Self::Operator } else { Self::Stack }
     }
 
     /// Its name in lower case.

@@ -1,0 +1,64 @@
+//! Which ranking suits a snapshot when the caller names none: operators where they are known, else lines of the user's own
+//! code. The stacks of an unannotated program are mostly its frameworks' internals, at ten lines each.
+
+use super::{By, TopOptions};
+use crate::analysis::attribution::{Attributor, Source};
+use crate::analysis::ownership::Owners;
+use memtrack_model::event::{Action, ScopeId, StackId};
+use memtrack_model::snapshot::{ScopeKind, Snapshot};
+use memtrack_symbols::Symbolizer;
+use std::collections::HashMap;
+
+impl By {
+    /// What suits a snapshot: operators if it has their scopes, or if the stacks name them for at least half of the memory; else
+    /// lines of the user's own code; stacks if there are none, and in PyTorch's files, whose stacks are the program's own.
+    pub fn suited_to(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
+        if has_operators(snapshot) {
+            return Self::Operator;
+        }
+        if snapshot.pytorch.is_some() {
+            return Self::Stack;
+        }
+        let mut attributor = Attributor::new(snapshot, &options.patterns);
+        let mut owners = Owners::new(&options.rules);
+        let (mut all, mut named, mut has_lines) = (0u64, 0u64, false);
+        for (stack, bytes) in by_stack(snapshot) {
+            all = all.saturating_add(bytes);
+            let (_, source) = attributor.operator(ScopeId::NONE, stack, symbols);
+            if source == Source::NamedFromStack {
+                named = named.saturating_add(bytes);
+            }
+            has_lines = has_lines || owners.owner(&snapshot.frame_keys(stack), symbols).mine.is_some();
+        }
+        match (named, has_lines) {
+            (1.., _) if named >= all - named => Self::Operator,
+            (_, true) => Self::Line,
+            (1.., false) => Self::Operator,
+            (0, false) => Self::Stack,
+        }
+    }
+}
+
+fn has_operators(snapshot: &Snapshot) -> bool {
+    let mut scopes = snapshot.scopes.rows.iter().skip(1);
+    scopes.any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty())
+}
+
+/// The bytes that each stack stands for: what it allocated, and what was live of it before.
+fn by_stack(snapshot: &Snapshot) -> HashMap<StackId, u64, foldhash::fast::RandomState> {
+    let mut bytes: HashMap<StackId, u64, foldhash::fast::RandomState> = HashMap::default();
+    let mut add = |stack: StackId, more: u64| {
+        let sum = bytes.entry(stack).or_default();
+        *sum = sum.saturating_add(more);
+    };
+    let events = &snapshot.events;
+    for row in (0..events.len()).filter(|&row| events.action[row] == Action::Alloc) {
+        add(events.stack[row], snapshot.weighed_event(row).bytes);
+    }
+    if events.is_empty() {
+        for (row, block) in snapshot.blocks.iter().enumerate() {
+            add(block.stack, snapshot.weighed_block(row).bytes);
+        }
+    }
+    bytes
+}

@@ -1,0 +1,3 @@
+use crate::program::*;
+
+block!("#[global_allocator]");

@@ -1,0 +1,57 @@
+mod begin {
+    use crate::program::*;
+
+    block!("#[global_allocator]");
+}
+
+mod output {
+    use crate::program::*;
+
+    fn output() -> Result<()> {
+        block!("use memtrack_core::{Options, start_monitor_with};");
+        Ok(())
+    }
+}
+
+mod names {
+    use crate::program::*;
+    use memtrack_core::scope;
+
+    struct Model;
+    struct Attention;
+
+    block!("use memtrack_core::track_memory;");
+
+    fn guard(i: usize) {
+        block!("let _block = memtrack_core::scope::module(&format!(\"block.{i}\"));");
+    }
+}
+
+mod tensors {
+    use crate::program::*;
+
+    block!("use memtrack_core::event::DeviceId;");
+
+    fn state(weight: Tensor, bias: Tensor, mask: Tensor, gradient: Tensor, moment: Tensor) {
+        block!("use memtrack_core::operators;");
+    }
+
+    fn record() -> Result<()> {
+        block!("use memtrack_core::{By, Options, start_monitor_with, stop};");
+        Ok(())
+    }
+}
+
+mod cycles {
+    use crate::program::Result;
+    use memtrack_examples_autodiff::device::Buffer;
+    use memtrack_examples_autodiff::tensor::Backward;
+    use std::cell::OnceCell;
+    use std::rc::Rc;
+
+    fn find(memory: Buffer) -> Result<()> {
+        let inputs = Vec::new();
+        block!("use memtrack_core::{References, cycles};");
+        Ok(())
+    }
+}
