@@ -14,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 /// What forward passes hold must have been this part of the most that they ever hold before a fall counts as the end of a pass:
 /// the first layers of a pass come and go.
 const LEAST_HELD: f64 = 0.25;
+/// Several passes have ended when their allocations add up to this many times what they ever hold.
+const TURNOVER: i128 = 8;
 /// A pass has ended when what it holds has fallen to this part of the most so far.
 const FALLEN: f64 = 0.5;
 
@@ -75,7 +77,7 @@ pub(super) fn no_step_has_ended(
     if is_one_pass && ended_in_it {
         return true;
     }
-    !has_fallen(snapshot, symbols, &mut places, lifetimes)
+    !have_ended(snapshot, symbols, &mut places, lifetimes)
 }
 
 /// Allocations one after the other in one phase.
@@ -85,14 +87,16 @@ struct Run {
     last: StackId,
 }
 
-/// Whether what forward passes hold has fallen, and another allocation of a forward pass came after that.
-fn has_fallen(
+/// Returns whether what forward passes hold has fallen, and another allocation of a forward pass came after that; or whether they
+/// allocated so much more than they ever hold that it must have been freed many times.
+fn have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     places: &mut Places<'_>,
     lifetimes: &[Lifetime],
 ) -> bool {
     let mut changes = vec![0i128; snapshot.events.len()];
+    let mut allocated = 0i128;
     let mut begins = vec![false; snapshot.events.len()];
     for lifetime in lifetimes {
         let Some(from) = lifetime.from else { continue };
@@ -101,6 +105,7 @@ fn has_fallen(
             continue;
         }
         begins[from] = true;
+        allocated += i128::from(lifetime.bytes);
         changes[from] += i128::from(lifetime.bytes);
         if let Some(to) = lifetime.to {
             changes[to] -= i128::from(lifetime.bytes);
@@ -115,6 +120,9 @@ fn has_fallen(
         })
         .collect();
     let most = levels.iter().copied().max().unwrap_or(0);
+    if allocated >= TURNOVER * most {
+        return true;
+    }
     let (mut so_far, mut fallen) = (0, false);
     for (&level, &begins) in levels.iter().zip(&begins) {
         if fallen && begins {

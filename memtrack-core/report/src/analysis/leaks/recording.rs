@@ -10,7 +10,7 @@ use super::text::{duration, not_judged};
 use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
-use crate::analysis::not_recorded::{missing_stacks, recording_was_off};
+use crate::analysis::not_recorded::missing_stacks;
 use crate::analysis::top::TopOptions;
 use crate::analysis::top::rows::Sorter;
 use memtrack_model::event::{Action, DeviceId, StackId};
@@ -106,14 +106,10 @@ fn blind(
     if allocations == 0 {
         let has_blocks = snapshot.blocks.iter().any(|block| block.device == device);
         return Some(match has_blocks {
-            true => {
-                let not_recorded = recording_was_off(snapshot).map(|why| format!("; {why}"));
-                let not_recorded = not_recorded.unwrap_or_default();
-                format!(
-                    "it only says what is live, not what was allocated when: give several snapshots of the process, in the \
-                     order in which they were taken{not_recorded}"
-                )
-            }
+            true => "it only says what is live, not what was allocated when: give several snapshots of the \
+                     process, in the order in which they were taken"
+                .into(),
+            false if snapshot.events.is_empty() => "it has no events: recording was not on".into(),
             false => "nothing was allocated while it was recorded".into(),
         });
     }
@@ -252,6 +248,12 @@ fn of_device(
         }
     }
     let older = older.amount(&precision);
+    if let Some(why) = &mut blind
+        && !moments.are_times
+        && !why.contains("no times")
+    {
+        *why += "; its events have no times";
+    }
     if let Some(why) = &mut blind
         && older.blocks > 0
         && snapshot.events.rows_of(device).next().is_some()
