@@ -73,15 +73,28 @@ pub(super) struct Group {
 pub(super) struct Stays {
     stayed: Vec<Both>,
     left: Vec<Both>,
-    /// What left in the last moments, and the ticks at which that began.
-    late: Both,
-    late_from: u64,
+    /// What left in the last moments, in each of the windows of [`LateFrom`], and the ticks at which that began.
+    late: [(Both, u64); LateFrom::WINDOWS],
+}
+
+/// Where a program's end may begin: in the last period, or in the one before, because the end of a large program takes its time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LateFrom([u64; Self::WINDOWS]);
+
+impl LateFrom {
+    const WINDOWS: usize = 2;
+
+    /// Returns the windows of periods with these `ends`; the first is no longer than the ticks from `latest` on.
+    pub(super) fn of(ends: &[u64], latest: u64) -> Self {
+        let after = |periods: usize| ends.len().checked_sub(1 + periods).map_or(0, |period| ends[period] + 1);
+        Self([latest.max(after(1)), after(2)])
+    }
 }
 
 impl Stays {
     pub(super) fn new(periods: usize) -> Self {
         let none = vec![Both::default(); periods];
-        Self { stayed: none.clone(), left: none, late: Both::default(), late_from: u64::MAX }
+        Self { stayed: none.clone(), left: none, late: [(Both::default(), u64::MAX); LateFrom::WINDOWS] }
     }
 
     /// A block that stayed from one period on, and left in another if that is one of them.
@@ -92,28 +105,50 @@ impl Stays {
         }
     }
 
-    /// A block of those that was freed in the last moments.
-    pub(super) fn add_late(&mut self, ticks: u64, size_bytes: u64, weight: f64) {
-        self.late.add(size_bytes, weight);
-        self.late_from = self.late_from.min(ticks);
+    /// Adds one of those blocks that was allocated at the first of these ticks, if that was recorded, and freed at the second.
+    pub(super) fn add_freed(
+        &mut self,
+        from: LateFrom,
+        [born, freed]: [u64; 2],
+        size_bytes: u64,
+        weight: f64,
+    ) {
+        for ((late, late_from), window) in self.late.iter_mut().zip(from.0) {
+            if born < window && freed >= window {
+                late.add(size_bytes, weight);
+                *late_from = freed.min(*late_from);
+            }
+        }
     }
 
     /// What grew like a leak up to the last period, and was given back in the last moments.
     fn freed_late(&self, row: &TopRow, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
-        let all = self.stayed.len().checked_sub(1).filter(|_| self.late.blocks.value() > 0.0)?;
+        (1..).zip(&self.late).find_map(|(window, late)| self.freed_in(late, window, row, periods, precision))
+    }
+
+    /// The same, for what was freed in that many of the last periods.
+    fn freed_in(
+        &self,
+        (late, late_from): &(Both, u64),
+        window: usize,
+        row: &TopRow,
+        periods: &Measure,
+        precision: &Precision,
+    ) -> Option<FreedLate> {
+        let all = self.stayed.len().checked_sub(window).filter(|_| late.blocks.value() > 0.0)?;
         let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed[..all]), amounts(&self.left[..all]));
-        let steady = steady(&stayed, &left, periods.least - 1, false)?;
+        let steady = steady(&stayed, &left, periods.least - window, false)?;
         let grown: f64 = (steady.from..all).map(|period| stayed[period][0] - left[period][0]).sum();
-        (self.late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
+        (late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
             name: row.name.clone(),
             place: row.name.clone(),
-            freed: self.late.amount(precision),
+            freed: late.amount(precision),
             grew: steady.grew,
             periods: steady.periods,
             last_seconds: periods
                 .seconds_per_tick
-                .map(|per_tick| periods.end.saturating_sub(self.late_from) as f64 * per_tick),
+                .map(|per_tick| periods.end.saturating_sub(*late_from) as f64 * per_tick),
         })
     }
 

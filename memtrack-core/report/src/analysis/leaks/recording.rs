@@ -1,7 +1,7 @@
 //! The leaks of a recording: each block counts in the periods that it lived through.
 
 use super::ages::Ages;
-use super::alive::{Both, Group, Measure, Sorted, Stays};
+use super::alive::{Both, Group, LateFrom, Measure, Sorted, Stays};
 use super::generations::{Generations, Survivors};
 use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
@@ -188,7 +188,7 @@ fn of_device(
         false => snapshot.events.rows_of(device).next().map(|row| row as u64),
     };
     let late = end - end.saturating_sub(begin.unwrap_or(end)) / LATE;
-    let late = late.max(ends.iter().rev().nth(1).map_or(0, |&end| end + 1));
+    let late = LateFrom::of(ends, late);
     let mut groups: Vec<u32> = Vec::with_capacity(lifetimes.len());
     let mut stays: HashMap<u32, Stays, foldhash::fast::RandomState> = HashMap::default();
     let mut never_freed: Vec<Both> = Vec::new();
@@ -222,11 +222,11 @@ fn of_device(
             let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
             stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
         }
-        let was_there = lifetime.from.is_none_or(|from| ticks[from] < late);
-        if let Some(to) = lifetime.to.filter(|&to| was_there && ticks[to] >= late)
+        if let Some(to) = lifetime.to
             && let Some(stays) = stays.get_mut(&group)
         {
-            stays.add_late(ticks[to], lifetime.size_bytes, lifetime.blocks);
+            let born = lifetime.from.map_or(0, |from| ticks[from]);
+            stays.add_freed(late, [born, ticks[to]], lifetime.size_bytes, lifetime.blocks);
         }
         let Some(from) = lifetime.from else {
             if lifetime.to.is_none() {

@@ -321,7 +321,12 @@ impl DeviceSummary {
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
         let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
-        line("Peak", format!("{bytes} requested, {when}"))?;
+        // Without a trace only the end is known.
+        let peak = match self.recording_was_off {
+            Some(_) => format!("at least {bytes} requested, which are live at the end; there is no trace"),
+            None => format!("{bytes} requested, {when}"),
+        };
+        line("Peak", peak)?;
         match self.peak.made_of_text() {
             Some(made_of) => line("", format!("made of {made_of}")),
             None => Ok(()),
