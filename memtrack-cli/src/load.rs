@@ -6,6 +6,7 @@ use crate::args::InputArgs;
 use crate::error::CliError;
 use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use indicatif::{ProgressBar, ProgressStyle};
+use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
@@ -62,6 +63,10 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         // A warning; when nobody can read it, the report is right all the same.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
+    }
+    if let Some(why) = recording_was_off(&loaded.snapshot).filter(|_| events) {
+        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
+        let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
     }
     // Of a recording that has operators, every verb knows what memory was for.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);

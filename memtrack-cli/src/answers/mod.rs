@@ -34,12 +34,12 @@ answers! {
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;
-    LEAKS = "leaks" 2: LeaksAnswer;
+    LEAKS = "leaks" 3: LeaksAnswer;
     MEMORY = "memory" 2: MemoryAnswer;
     MODULES = "modules" 1: ModulesAnswer;
     PEAK = "peak" 2: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
-    RANKS = "ranks" 2: RanksAnswer;
+    RANKS = "ranks" 3: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
     #[cfg(unix)]
     RUN = "run" 1: RunAnswer;
@@ -48,7 +48,7 @@ answers! {
     SIMULATE = "simulate" 1: WrittenAnswer;
     SQL = "sql" 1: SqlAnswer;
     STATS = "stats" 1: StatsAnswer;
-    SUMMARY = "summary" 2: SummaryAnswer;
+    SUMMARY = "summary" 3: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;
     TOP = "top" 2: TopAnswer;
     TRACE = "trace" 1: TraceAnswer;

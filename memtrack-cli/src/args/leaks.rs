@@ -25,8 +25,8 @@ A group leaks when it grew in at least four of five periods, to the end, and lit
 that have filled up, buffers that are emptied now and then and vectors that grow are merely alive. The documentation has the
 full rule.
 Patterns: one glob a line, # begins a comment; each is compared with the functions and files of all frames of a stack.
-Exit codes: 0 nothing leaks, 1 something leaks, 2 wrong usage, or snapshots that are not of one process and in order,
-3 unreadable input, or a recording that is too short to tell.")]
+Exit codes: 0 nothing leaks, 1 something leaks (with --strict: or was freed only at the end), 2 wrong usage, or snapshots that
+are not of one process and in order, 3 unreadable input, or a recording of which it cannot be told.")]
 pub(crate) struct LeaksArgs {
     /// A recording or PyTorch snapshot with its trace, or at least three of one process, in order; `-` reads standard input
     #[arg(value_name = "FILE", required = true)]
@@ -43,6 +43,9 @@ pub(crate) struct LeaksArgs {
     /// How many periods to cut the recording into
     #[arg(long, value_name = "N", default_value_t = PERIODS, value_parser = parse_periods)]
     pub(crate) periods: usize,
+    /// Also end with 1 if something grew in every period and was freed only at the end
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Leave out blocks whose stacks match a pattern of this file
     #[arg(long, value_name = "FILE")]
     pub(crate) suppress: Vec<PathBuf>,

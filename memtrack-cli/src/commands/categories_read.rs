@@ -31,6 +31,11 @@ pub(super) fn run(
         Some(AtMoment::End) => vec![ReadingAt::End],
         Some(AtMoment::After(ns)) => vec![ReadingAt::Seconds(ns as f64 / 1e9)],
     };
+    if matches!(args.at, Some(AtMoment::After(_))) && !snapshot.has_times() {
+        let path = args.trace.path.display();
+        let why = "its events have no times: use --at peak or --at end";
+        return Err(CliError::Usage(format!("--at: {path}: {why}")));
+    }
     let mut symbols = Symbolizer::of(&snapshot);
     let read = |device| CategoryReading::of(&snapshot, &mut symbols, device, &moments);
     let mut devices: Vec<CategoryReading> = chosen(&snapshot, asked)?.into_iter().map(read).collect();

@@ -61,6 +61,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let said = report.as_ref().filter(|report| !says_nothing(report));
     let cycles_leak = graphs.iter().any(|(_, findings)| findings.leaks() > 0);
     let leaking = cycles_leak || said.is_some_and(LeakReport::is_leaking);
+    let late = args.strict && said.is_some_and(LeakReport::is_freed_only_at_the_end);
     if args.format.json {
         if said.is_some() || !graphs.is_empty() {
             let answer = LeaksAnswer {
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             Err(CliError::Io(format!("cannot tell what leaks in {}: {why}", files.join(", "))))
         }
-        _ => Ok(if leaking { Exit::Finding } else { Exit::Fine }),
+        _ => Ok(if leaking || late { Exit::Finding } else { Exit::Fine }),
     }
 }
 

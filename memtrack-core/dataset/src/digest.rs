@@ -18,7 +18,7 @@ pub static RUNS: Table = Table {
         Column::new("has_events", Kind::Flag),
         Column::new("seconds_since", Kind::Text),
         Column::new("begin_ns", Kind::Long).nullable(),
-        Column::new("end_seconds", Kind::Double),
+        Column::new("end_seconds", Kind::Double).nullable(),
         Column::new("step_name", Kind::Text).nullable(),
         Column::new("memtrack_version", Kind::Text),
         Column::new("dataset_version", Kind::Int),
@@ -66,8 +66,8 @@ pub static TIMELINE: Table = Table {
     columns: &[
         Column::new("device", Kind::Int),
         Column::new("bin", Kind::Int).delta(),
-        Column::new("begin_seconds", Kind::Double),
-        Column::new("end_seconds", Kind::Double),
+        Column::new("begin_seconds", Kind::Double).nullable(),
+        Column::new("end_seconds", Kind::Double).nullable(),
         Column::new("live_bytes", Kind::Long).delta(),
         Column::new("reserved_bytes", Kind::Long).nullable().delta(),
     ],
@@ -95,8 +95,8 @@ pub static STEPS: Table = Table {
     columns: &[
         Column::new("device", Kind::Int),
         Column::new("step", Kind::Long).delta(),
-        Column::new("begin_seconds", Kind::Double),
-        Column::new("end_seconds", Kind::Double),
+        Column::new("begin_seconds", Kind::Double).nullable(),
+        Column::new("end_seconds", Kind::Double).nullable(),
         Column::new("peak_bytes", Kind::Long),
         Column::new("peak_reserved_bytes", Kind::Long).nullable(),
         Column::new("end_bytes", Kind::Long),
@@ -109,7 +109,7 @@ pub static OUT_OF_MEMORY: Table = Table {
     columns: &[
         Column::new("device", Kind::Int),
         Column::new("event", Kind::Long),
-        Column::new("seconds", Kind::Double),
+        Column::new("seconds", Kind::Double).nullable(),
         Column::new("size_bytes", Kind::Long),
         Column::new("free_bytes", Kind::Long).nullable(),
     ],
@@ -136,7 +136,7 @@ pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Tab
     let mut out_of_memory = Rows::of(&OUT_OF_MEMORY);
     for device in &digest.devices {
         add_device(&mut devices, device);
-        add_timeline(&mut timeline, device);
+        add_timeline(&mut timeline, device, digest.end_seconds.is_some());
         add_groups(&mut groups, device, "peak", &device.at_peak);
         add_groups(&mut groups, device, "end", &device.at_end);
         let number = u64::from(device.device);
@@ -230,11 +230,11 @@ fn add_device(rows: &mut Rows, device: &DeviceDigest) {
     ]);
 }
 
-fn add_timeline(rows: &mut Rows, device: &DeviceDigest) {
+fn add_timeline(rows: &mut Rows, device: &DeviceDigest, has_times: bool) {
     let line = &device.timeline;
     for (bin, &bytes) in line.requested_bytes.iter().enumerate() {
         let reserved = line.reserved_bytes.as_ref().and_then(|list| list.get(bin)).copied();
-        let begin = |bin: usize| line.begin_seconds + bin as f64 * line.bin_seconds;
+        let begin = |bin: usize| has_times.then(|| line.begin_seconds + bin as f64 * line.bin_seconds);
         rows.push([
             u64::from(device.device).into(),
             (bin as u64).into(),

@@ -6,7 +6,6 @@ use crate::table::{Cells, Column, GROUP, Kind, Table, TableWriter, Values};
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::Snapshot;
-use memtrack_model::snapshot::pytorch::Key;
 use parquet::data_type::ByteArray;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -218,10 +217,5 @@ impl<'a> Events<'a> {
 
 /// Microseconds from what the snapshot's seconds count from; none for an event of a PyTorch file without a time.
 fn time_us(snapshot: &Snapshot, row: usize) -> Option<i64> {
-    if let Some(pytorch) = snapshot.pytorch.as_deref()
-        && !pytorch.events.has(row, Key::TimeUs)
-    {
-        return None;
-    }
-    Some((snapshot.clock.seconds_since_start(snapshot.events.ticks[row]) * 1e6).round() as i64)
+    snapshot.seconds_at(row).map(|seconds| (seconds * 1e6).round() as i64)
 }

@@ -210,8 +210,8 @@ impl Trace {
     fn ends(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [End; 3] {
         let start = snapshot.clock.first.1;
         let end = |row: usize, later: u64| {
-            let ns = snapshot.clock.time_ns(snapshot.events.ticks[row]).saturating_sub(start);
-            (Some(self.numbers[row] + later), Some(ns))
+            let ns = || snapshot.clock.time_ns(snapshot.events.ticks[row]).saturating_sub(start);
+            (Some(self.numbers[row] + later), snapshot.has_time(row).then(ns))
         };
         let allocated = lifetime.from.map_or((None, None), |row| end(row, 0));
         let (requested, completed) = match lifetime.to.map(|row| (row, snapshot.events.action[row])) {

@@ -127,6 +127,9 @@ impl Bands {
         rows: &[u32],
         texts: &mut Texts<'_>,
     ) {
+        if !snapshot.has_times() {
+            return;
+        }
         let notes = &pytorch.annotations;
         let mut order: Vec<usize> = (0..notes.len()).collect();
         order.retain(|&row| {

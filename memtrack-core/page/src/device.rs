@@ -31,7 +31,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
-    let has_time = has_time(pytorch);
+    let has_time = !snapshot.events.is_empty() && snapshot.has_times();
     let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
     // The texts come first, and are known last.
     let mut unpacked = vec![Columns::default()];
@@ -96,13 +96,6 @@ fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
     });
     packed.sort_by_key(|(at, _)| *at);
     packed.into_iter().map(|(_, section)| section).collect()
-}
-
-/// Whether all events have a time.
-fn has_time(pytorch: &PyTorch) -> bool {
-    let events = &pytorch.events;
-    let with: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
-    !events.is_empty() && events.shape.iter().all(|&shape| with[shape as usize])
 }
 
 /// Names that a device's columns refer to by index.

@@ -202,11 +202,283 @@ fn what_is_freed_when_the_program_ends_is_no_leak_and_is_told() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.text.contains("186.5 KiB of "), "{ended:?}");
     assert!(ended.text.contains("were freed in the last 2.0 ms, as at a program's end."), "{ended:?}");
+    let first = ended.first_line();
+    assert!(first.starts_with("1 stack grew steadily and was freed only at the end: "), "{ended:?}");
+    assert!(first.contains(" 186.5 KiB in 8 of 8 periods"), "{ended:?}");
+    assert_eq!(leaks(&[&file, "--by", "stack", "--strict"]).code, Some(1));
     let json = leaks(&[&file, "--by", "stack", "--json"]).json();
     let late = json["memory"]["devices"][0]["freed_late"].as_array().unwrap();
     let [late] = &late[..] else { panic!("{json:#}") };
     assert_eq!(late["freed"]["requested_bytes"], 191_000, "{late:#}");
     assert_eq!(late["grew_periods"], late["periods"], "{late:#}");
+}
+
+/// The program that leaks, with all that it had kept freed after its last step.
+fn freed_after_the_steps() -> Snapshot {
+    let mut ending = leaking();
+    for (number, kept) in (0u64..).zip(std::mem::take(&mut ending.blocks)) {
+        let ticks = 1_000_000_000 + 10_000 * number;
+        let free = Event { stack: kept.stack, ..event(ticks, Action::Free, kept.address, kept.size_bytes) };
+        ending.events.push(&free);
+    }
+    ending
+}
+
+#[test]
+fn what_steps_left_is_judged_before_the_program_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let ending = freed_after_the_steps();
+    let file = saved(&folder, "ending.memtrack", &ending);
+    for per in [&["--per", "step"][..], &[]] {
+        let ended = leaks(&[&[&file, "--by", "stack"], per].concat());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.first_line().starts_with("1 stack leaks 195.3 KiB: "), "{ended:?}");
+        assert!(ended.text.contains("not freed while the steps ran"), "{ended:?}");
+        assert!(
+            ended.text.contains("Freed after the last of the steps: 195.3 KiB in 200 blocks"),
+            "{ended:?}"
+        );
+    }
+    let json = leaks(&[&file, "--by", "stack", "--per", "step", "-n", "0", "--json"]).json();
+    let device = &json["memory"]["devices"][0];
+    assert_eq!(device["generations"]["leaving"], 199, "{device:#}");
+    assert_eq!(device["generations"]["median_left_bytes"], 1000, "{device:#}");
+    assert_eq!(device["alive"]["count"], 0, "{device:#}");
+}
+
+#[test]
+fn what_the_next_step_frees_and_what_fills_once_is_not_left_by_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut calm = empty();
+    let module = Module { path: "/bin/program".into(), start: 0x1000, end: 0x9000, ..Module::default() };
+    calm.modules = vec![module];
+    let [next, cache] = [calm.stacks.push(&[0x1234, 0x3456]), calm.stacks.push(&[0x2345, 0x3456])];
+    let of = |stack: StackId, ticks: u64, action, address: u64| Event {
+        stack,
+        ..event(ticks, action, address, 1000)
+    };
+    let [buffer, page] = [|step: u64| 0x7000_0000 + step * 4096, |step: u64| 0x9000_0000 + step * 4096];
+    for step in 0..200u64 {
+        let ticks = 5_000_000 * step;
+        calm.events.push(&of(next, ticks, Action::Alloc, buffer(step)));
+        if step > 0 {
+            calm.events.push(&of(next, ticks + 1, Action::Free, buffer(step - 1)));
+        }
+        if step < 20 {
+            calm.events.push(&of(cache, ticks + 2, Action::Alloc, page(step)));
+        }
+        calm.marks.push(ticks + 3, ThreadId(1), "step");
+    }
+    calm.events.push(&of(next, 1_000_000_000, Action::Free, buffer(199)));
+    for step in 0..20 {
+        calm.events.push(&of(cache, 1_000_000_001 + step, Action::Free, page(step)));
+    }
+    let file = saved(&folder, "calm.memtrack", &calm);
+    let ended = leaks(&[&file, "--by", "stack", "--per", "step"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.first_line().starts_with("nothing leaks"), "{ended:?}");
+    // The cache fills in the first twenty, of which the first lies before the first mark.
+    assert!(
+        ended.text.contains("What each step left behind: 19 of 199 left something, median 0 B"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_program_in_c_that_frees_all_at_its_end_is_named_and_the_same_killed_leaks() {
+    const LATE: &str = include_str!("../../src/c/late.c");
+    let bench = Bench::new();
+    fs::write(bench.path("late.c"), LATE).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-o", "late", "late.c"])
+        .current_dir(bench.folder.path());
+    let built = cc.output().expect("a compiler of C");
+    assert!(built.status.success(), "{}", said(&built));
+    let line = LATE.lines().position(|line| line.contains("the result")).unwrap() + 1;
+    let place = format!("late.c:{line} collect");
+    bench.run(&["--host", "-o", "freed", "--", "./late"]);
+    let freed = bench.path("freed");
+    let ended = leaks(&[freed.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let first = ended.first_line();
+    assert!(first.starts_with("1 line grew steadily and was freed only at the end: "), "{ended:?}");
+    assert!(first.contains(&place), "{ended:?}");
+    assert_eq!(leaks(&[freed.to_str().unwrap(), "--strict"]).code, Some(1));
+    bench.run(&["--host", "-o", "killed", "--", "./late", "killed"]);
+    let ended = leaks(&[bench.path("killed").to_str().unwrap()]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.first_line().contains(&place), "{ended:?}");
+}
+
+/// A snapshot of PyTorch's, written as JSON.
+struct Torch {
+    trace: Vec<Value>,
+    live: std::collections::BTreeMap<u64, (u64, Value)>,
+    next: u64,
+    us: u64,
+}
+
+impl Torch {
+    fn new() -> Self {
+        Self { trace: Vec::new(), live: Default::default(), next: 0x7000_0000, us: 1_700_000_000_000_000 }
+    }
+
+    fn stack(lines: &[(&str, u32, &str)]) -> Value {
+        let frame = |&(filename, line, name): &(&str, u32, &str)| serde_json::json!({"filename": filename, "line": line, "name": name});
+        lines.iter().map(frame).collect()
+    }
+
+    fn forward(line: u32) -> Value {
+        let linear = "/env/site-packages/torch/nn/modules/linear.py";
+        Self::stack(&[(linear, 125, "forward"), ("/w/model.py", line, "forward"), ("/w/train.py", 9, "step")])
+    }
+
+    fn event(&mut self, action: &str, address: u64, size: u64, frames: &Value) {
+        self.us += 20_000;
+        self.trace.push(serde_json::json!({"action": action, "addr": address, "size": size, "stream": 0,
+            "time_us": self.us, "frames": frames}));
+    }
+
+    fn alloc(&mut self, size: u64, frames: Value) -> u64 {
+        let address = self.next;
+        self.next += size;
+        self.event("alloc", address, size, &frames);
+        self.live.insert(address, (size, frames));
+        address
+    }
+
+    fn free(&mut self, address: u64) {
+        let (size, frames) = self.live.remove(&address).unwrap();
+        self.event("free_requested", address, size, &frames);
+        self.event("free_completed", address, size, &frames);
+    }
+
+    fn value(&self) -> Value {
+        let (start, mut at) = (0x7000_0000u64, 0x7000_0000u64);
+        let mut blocks = Vec::new();
+        let free = |from: u64, to: u64| serde_json::json!({"address": from, "size": to - from, "requested_size": 0, "state": "inactive", "frames": []});
+        for (&address, (size, frames)) in &self.live {
+            if address > at {
+                blocks.push(free(at, address));
+            }
+            blocks.push(serde_json::json!({"address": address, "size": size, "requested_size": size,
+                "state": "active_allocated", "frames": frames}));
+            at = address + size;
+        }
+        if self.next > at {
+            blocks.push(free(at, self.next));
+        }
+        let active: u64 = self.live.values().map(|(size, _)| size).sum();
+        serde_json::json!({"segments": [{"device": 0, "address": start, "total_size": self.next - start, "stream": 0,
+            "segment_type": "large", "segment_pool_id": [0, 0], "is_expandable": false, "allocated_size": active,
+            "active_size": active, "requested_size": active, "frames": [], "blocks": blocks}],
+            "device_traces": [self.trace], "allocator_settings": {}, "external_annotations": []})
+    }
+
+    fn save(&self, folder: &TempDir, name: &str) -> String {
+        let path = folder.path().join(name);
+        fs::write(&path, self.value().to_string()).unwrap();
+        path.to_string_lossy().into_owned()
+    }
+}
+
+#[test]
+fn what_a_first_forward_pass_keeps_is_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |file: &str| {
+        let ended = leaks(&[file]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        assert!(ended.errors.contains("cannot tell what leaks") && ended.text.is_empty(), "{ended:?}");
+        assert!(ended.errors.contains("no step has ended"), "{ended:?}");
+        assert_eq!(leaks(&[file, "--json"]).code, Some(3));
+    };
+    refused(&fixture("snapshots/cases/oomforward.pickle"));
+    // With temporaries, which come and go in each layer.
+    let mut temporaries = Torch::new();
+    for _ in 0..48 {
+        temporaries.alloc(10 << 20, Torch::forward(31));
+        let temporary = temporaries.alloc(25 << 20, Torch::forward(32));
+        temporaries.free(temporary);
+    }
+    temporaries.event("oom", 0, 1 << 30, &Torch::forward(33));
+    refused(&temporaries.save(&folder, "temporaries.json"));
+    // In the first backward pass, whose threads have no stacks of Python.
+    let mut backward = Torch::new();
+    let kept: Vec<u64> =
+        (0..48).map(|layer| backward.alloc(2 << 20, Torch::forward(30 + layer % 4))).collect();
+    for &address in kept[20..].iter().rev() {
+        backward.alloc(3 << 20, serde_json::json!([]));
+        backward.free(address);
+    }
+    backward.event("oom", 0, 1 << 30, &serde_json::json!([]));
+    refused(&backward.save(&folder, "backward.json"));
+
+    // Batches that a loop evaluates, each of which keeps its graph, are steps.
+    let mut graphs = Torch::new();
+    for _ in 0..40 {
+        graphs.alloc(1 << 20, Torch::stack(&[("/w/train.py", 8, "step")]));
+        (0..6).for_each(|layer| drop(graphs.alloc(2 << 20, Torch::forward(30 + layer))));
+    }
+    let ended = leaks(&[&graphs.save(&folder, "graphs.json")]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.first_line().contains("model.py:30 forward"), "{ended:?}");
+}
+
+/// Forty steps of training; each keeps its loss.
+fn trained(backward_stack: &Value) -> Torch {
+    let mut torch = Torch::new();
+    for _ in 0..40 {
+        let kept: Vec<u64> =
+            (0..12).map(|layer| torch.alloc(2 << 20, Torch::forward(30 + layer % 4))).collect();
+        torch.alloc(512, Torch::stack(&[("/w/train.py", 10, "step")]));
+        let mut gradients = Vec::new();
+        for address in kept.into_iter().rev() {
+            gradients.push(torch.alloc(1 << 20, backward_stack.clone()));
+            torch.free(address);
+        }
+        gradients.into_iter().for_each(|address| torch.free(address));
+    }
+    torch
+}
+
+#[test]
+fn a_file_without_times_is_judged_by_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut torch = trained(&serde_json::json!([]));
+    torch.trace.iter_mut().for_each(|event| drop(event.as_object_mut().unwrap().remove("time_us")));
+    let file = torch.save(&folder, "untimed.json");
+    let ended = leaks(&[&file]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.first_line().starts_with("1 line leaks 20.0 KiB: train.py:10 step"), "{ended:?}");
+    assert!(ended.text.contains("after each of 10 periods of 292 events"), "{ended:?}");
+    assert!(ended.text.contains("the file's events have no times"), "{ended:?}");
+    let json = leaks(&[&file, "--json"]).json();
+    assert_eq!(json["memory"]["cut_by"], "events", "{json:#}");
+    assert_eq!(json["memory"]["period_seconds"], Value::Null, "{json:#}");
+    assert_eq!(json["memory"]["devices"][0]["leaks"][0]["age"], Value::Null, "{json:#}");
+    // Seconds in text end in a unit.
+    assert!(!ended.text.contains(" s ") && !ended.text.contains(" ms"), "{ended:?}");
+
+    let ended = leaks(&[&fixture("snapshots/cases/notimes.pickle")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.first_line().contains("10 periods of 290 events"), "{ended:?}");
+}
+
+#[test]
+fn backward_passes_without_stacks_are_explained_with_the_option_that_records_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = trained(&serde_json::json!([])).save(&folder, "python.json");
+    let why =
+        "480 of 1,000 allocations have no stack: PyTorch recorded stacks of Python only (stacks=\"python\")";
+    for verb in ["leaks", "top", "summary"] {
+        let output = Command::new(memtrack()).args([verb, &file]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(why) && text.contains("stacks=\"all\""), "{verb}: {text}");
+    }
+    let native = Torch::stack(&[("libtorch_cpu.so", 0, "torch::autograd::Engine::thread_main")]);
+    let file = trained(&native).save(&folder, "all.json");
+    let output = Command::new(memtrack()).args(["summary", &file]).output().unwrap();
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("stacks="));
 }
 
 #[test]

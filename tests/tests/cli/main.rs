@@ -14,6 +14,7 @@ mod export_script;
 mod exports;
 mod gpus;
 mod hostile;
+mod lacking;
 mod leaks;
 mod live_flame;
 mod manual;

@@ -32,11 +32,7 @@ impl<'a> Times<'a> {
         let ranges = snapshot.pytorch.as_deref().map(|pytorch| &pytorch.annotations);
         let oldest_range =
             ranges.and_then(|notes| (0..notes.len()).map(|row| notes.number(row, Key::TimeUs)).min());
-        let known = snapshot.pytorch.as_deref().is_none_or(|pytorch| {
-            let timed = |shape: &memtrack_model::snapshot::pytorch::Shape| shape.has(Key::TimeUs);
-            let shapes: Vec<bool> = pytorch.events.shapes.iter().map(timed).collect();
-            pytorch.events.shape.iter().all(|&shape| shapes[shape as usize])
-        });
+        let known = snapshot.has_times();
         // Without times, ranges of a profiler have no place among the events.
         let oldest_range = oldest_range.filter(|_| known);
         let oldest = [oldest_event, oldest_mark, readings, oldest_range].into_iter().flatten().min();

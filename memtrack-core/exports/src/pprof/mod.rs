@@ -131,7 +131,7 @@ impl Whole {
 /// When it began and how long it took, as far as events say.
 fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     let ns = |ticks: u64| snapshot.clock.time_ns(ticks);
-    let Some(last) = snapshot.events.ticks.iter().max() else { return };
+    let Some(last) = snapshot.events.ticks.iter().max().filter(|_| snapshot.has_times()) else { return };
     let start = snapshot.clock.first.1;
     let end = ns(*last).max(start);
     profile.time_nanos = i64::try_from(start).unwrap_or(0);

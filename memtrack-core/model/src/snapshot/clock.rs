@@ -1,5 +1,6 @@
 //! From ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
 
+use super::pytorch::Key;
 use super::{Clock, Snapshot};
 
 /// What the seconds in a snapshot's reports are counted from.
@@ -9,6 +10,8 @@ pub enum Since {
     Start,
     /// The first event: PyTorch's files do not contain the time at which their recording began.
     FirstEvent,
+    /// The first event that has a time: the file contains the times of some of its events only.
+    FirstTimedEvent,
 }
 
 impl Since {
@@ -17,6 +20,7 @@ impl Since {
         match self {
             Self::Start => "start",
             Self::FirstEvent => "first_event",
+            Self::FirstTimedEvent => "first_timed_event",
         }
     }
 
@@ -25,6 +29,7 @@ impl Since {
         let from = match self {
             Self::Start => "the start",
             Self::FirstEvent => "the first event",
+            Self::FirstTimedEvent => "the first event that has a time",
         };
         format!("{seconds:.3} s after {from}")
     }
@@ -35,9 +40,45 @@ impl Snapshot {
     /// PyTorch's form and in the files that memtrack writes of that; for PyTorch's own files, the first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
-            Some(pytorch) if pytorch.start_us.is_none() => Since::FirstEvent,
+            Some(pytorch) if pytorch.start_us.is_none() => {
+                // Files without any time print none, whatever this is.
+                if self.has_times() || !self.has_a_time() {
+                    Since::FirstEvent
+                } else {
+                    Since::FirstTimedEvent
+                }
+            }
             _ => Since::Start,
         }
+    }
+
+    /// Returns whether the file contains the time of the event in `row`. Events of PyTorch before version 2.2 have none; their
+    /// ticks are their numbers in the trace.
+    pub fn has_time(&self, row: usize) -> bool {
+        self.pytorch.as_deref().is_none_or(|pytorch| pytorch.events.has(row, Key::TimeUs))
+    }
+
+    /// Returns whether the file contains the time of every event, so that the time between any two of them is known.
+    pub fn has_times(&self) -> bool {
+        self.timed().is_none_or(|mut timed| timed.all(|is_timed| is_timed))
+    }
+
+    /// Returns whether the file contains the time of at least one event, or has no events.
+    pub fn has_a_time(&self) -> bool {
+        self.events.is_empty() || self.timed().is_none_or(|mut timed| timed.any(|is_timed| is_timed))
+    }
+
+    /// Returns for each event whether it has a time; none for recordings, of which each has.
+    fn timed(&self) -> Option<impl Iterator<Item = bool>> {
+        let events = &self.pytorch.as_deref()?.events;
+        let timed: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
+        Some(events.shape.iter().map(move |&shape| timed[shape as usize]))
+    }
+
+    /// Returns when the event in `row` happened, in seconds since [`Self::seconds_since`]; none if the file does not contain
+    /// its time.
+    pub fn seconds_at(&self, row: usize) -> Option<f64> {
+        self.has_time(row).then(|| self.clock.seconds_since_start(self.events.ticks[row]))
     }
 }
 

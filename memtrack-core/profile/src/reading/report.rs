@@ -132,8 +132,11 @@ pub struct CategoryRow {
 pub struct MomentReading {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// When it was, in seconds; none when it was before the first event.
+    /// When it was, in seconds; none when it was before the first event, and if the file does not contain the time.
     pub seconds: Option<f64>,
+    /// After how many of the device's events; none when it was before the first.
+    #[serde(skip)]
+    pub(super) event: Option<usize>,
     /// What was live then.
     #[serde(flatten)]
     pub live: Totals,
@@ -250,13 +253,16 @@ impl CategoryReading {
         blocks: &BlockCategories,
         moments: &[ReadingAt],
     ) -> Self {
-        let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
+        let seconds = |row: usize| snapshot.seconds_at(row);
+        let number = |row: usize| snapshot.events.rows_of(device).take_while(|&before| before < row).count();
         let row_of = |at: ReadingAt| match at {
             ReadingAt::Peak => Peak::of(snapshot, device, &blocks.lifetimes).row,
             ReadingAt::End => snapshot.events.rows_of(device).last(),
-            ReadingAt::Seconds(moment) => {
-                snapshot.events.rows_of(device).take_while(|&row| seconds(row) <= moment).last()
-            }
+            ReadingAt::Seconds(moment) => snapshot
+                .events
+                .rows_of(device)
+                .take_while(|&row| seconds(row).is_none_or(|at| at <= moment))
+                .last(),
         };
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
         let (all, by_decision_in_all) = totals(blocks, &sums, |_| true);
@@ -272,7 +278,12 @@ impl CategoryReading {
                     live.count_as(&held);
                 }
                 by_decision.push(tallies);
-                MomentReading { moment: at.name(), seconds: row.map(seconds), live }
+                MomentReading {
+                    moment: at.name(),
+                    seconds: row.and_then(seconds),
+                    event: row.map(number),
+                    live,
+                }
             })
             .collect();
         let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();

@@ -69,8 +69,11 @@ impl CategoryReading {
 
     fn title(&self, moment: &MomentReading) -> String {
         let bytes = moment.live.error.as_bytes(moment.live.bytes);
-        let when =
-            moment.seconds.map_or_else(|| "before the first event".to_owned(), |at| self.since.moment(at));
+        let when = match (moment.seconds, moment.event) {
+            (Some(at), _) => self.since.moment(at),
+            (None, Some(event)) => format!("after event {event}"),
+            (None, None) => "before the first event".to_owned(),
+        };
         match moment.moment {
             "time" => format!("{}: {bytes} live", capitalised(&when)),
             name => format!("At the {name}, {when}: {bytes} live"),

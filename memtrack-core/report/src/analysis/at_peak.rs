@@ -49,7 +49,7 @@ pub struct AtPeak {
     pub of: PeakOf,
     /// The event that reached it, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
-    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is.
+    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
     pub seconds: Option<f64>,
     /// What the seconds are counted from.
     pub since: Since,
@@ -111,12 +111,11 @@ impl AtPeak {
         });
         let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
         let (is_peak, totals) = (of == PeakOf::Requested, live.totals);
-        let ticks = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
             of,
             event: row.map(before),
-            seconds: if is_peak { live.peak.seconds } else { row.map(ticks) },
+            seconds: if is_peak { live.peak.seconds } else { row.and_then(|row| snapshot.seconds_at(row)) },
             since: snapshot.seconds_since(),
             requested_bytes: if is_peak { live.peak.bytes } else { totals.allocated_bytes },
             error: if is_peak { live.peak.error } else { totals.bytes_error },
@@ -142,6 +141,14 @@ impl AtPeak {
         };
         let (unknown, known): (Vec<_>, Vec<_>) = report.rows.iter().partition(|row| row.name == NO_CATEGORY);
         Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Formats when it was: by event and, if the file contains it, by time.
+    pub(super) fn when(&self) -> String {
+        let Some(event) = self.event else { return "before the first event".to_owned() };
+        let counted = if self.error.counted { "counted " } else { "" };
+        let time = self.seconds.map(|seconds| format!(", {}", self.since.moment(seconds)));
+        format!("{counted}after event {event}{}", time.unwrap_or_default())
     }
 
     /// Whether nothing was ever live or reserved.
@@ -197,7 +204,7 @@ pub struct HighestAnswer {
     pub of: &'static str,
     /// The event that reached it, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
-    /// When it was; null: before the first event.
+    /// When it was; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
     /// What the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
@@ -245,13 +252,7 @@ impl AtPeak {
         if self.reserved_bytes > 0 && !live.is_host {
             write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
         }
-        match (self.event, self.seconds) {
-            (Some(event), Some(seconds)) => {
-                let counted = if self.error.counted { "counted " } else { "" };
-                writeln!(f, ", {counted}after event {event}, {}", self.since.moment(seconds))?;
-            }
-            _ => writeln!(f, ", before the first event")?,
-        }
+        writeln!(f, ", {}", self.when())?;
         if let Some(made_of) = self.made_of_text() {
             writeln!(f, "Made of {made_of}")?;
         }

@@ -22,6 +22,7 @@ pub mod limits;
 pub mod live_flame;
 pub mod moment;
 pub mod net;
+pub mod not_recorded;
 #[cfg(feature = "all")]
 pub mod origin;
 pub mod ownership;

@@ -3,6 +3,7 @@
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
+use super::moment::Moment;
 use super::net::net;
 use memtrack_model::answer::{ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
@@ -25,7 +26,9 @@ pub struct Peak {
     pub row: Option<usize>,
     /// When it was, in ticks of the recorder's clock; none when [`Self::row`] is.
     pub ticks: Option<u64>,
-    /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is.
+    /// The number of that event in the device's trace; none when [`Self::row`] is.
+    pub event: Option<usize>,
+    /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is, and if the file does not contain the time.
     pub seconds: Option<f64>,
     /// What the seconds are counted from.
     pub since: Since,
@@ -55,11 +58,13 @@ impl Peak {
             }
             true => sampled(snapshot, device, lifetimes),
         };
-        let ticks = reached.row.map(|row| reached.ticks.unwrap_or(snapshot.events.ticks[row]));
+        let timed = reached.row.filter(|&row| snapshot.has_time(row));
+        let ticks = timed.map(|row| reached.ticks.unwrap_or(snapshot.events.ticks[row]));
         Self {
             bytes: reached.bytes as u64,
             row: reached.row,
             ticks,
+            event: reached.row.map(|row| Moment::events_before(snapshot, device, row)),
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
             estimated: !error.is_exact(),
@@ -72,28 +77,27 @@ impl Peak {
         self.error.counted
     }
 
-    /// When it was, as the end of a sentence.
-    pub(super) fn when(&self, seconds: f64) -> String {
+    /// Formats when it was, as the end of a sentence: by time, or by event if the file does not contain the time.
+    pub(super) fn when(&self) -> String {
         let counted = if self.is_counted() { "counted " } else { "" };
-        format!("{counted}{}", self.since.moment(seconds))
+        match (self.seconds, self.event) {
+            (Some(seconds), _) => format!("{counted}{}", self.since.moment(seconds)),
+            (None, Some(event)) => format!("{counted}after event {event}"),
+            (None, None) => "before the first event".to_owned(),
+        }
     }
 
     /// The peak in one line; `place` is the phase and the operator of the event that reached it.
     pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
-        let when = |seconds| self.when(seconds);
-        match (self.seconds, place) {
+        let when = self.when();
+        match place.filter(|_| self.event.is_some()) {
             // A file without scopes has nothing to say here.
-            (Some(seconds), Some((phase, operator)))
-                if phase.starts_with('(') && operator.starts_with('(') =>
-            {
-                format!("{what}, {}", when(seconds))
-            }
-            (Some(seconds), Some((phase, operator))) => {
+            Some((phase, operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
-                format!("{what}, {}, in {operator} ({phase})", when(seconds))
+                format!("{what}, {when}, in {operator} ({phase})")
             }
-            _ => format!("{what}, before the first event"),
+            _ => format!("{what}, {when}"),
         }
     }
 
@@ -121,7 +125,7 @@ pub struct PeakAnswer {
     pub live_bytes: u64,
     /// How far off they may be: between its ends is the highest that was live, at whichever moment.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// When it was; null: before the first event.
+    /// When it was; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
     /// What the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,

@@ -222,14 +222,12 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
             ));
         }
     }
-    let (short, long) = match before.seconds <= after.seconds {
-        true => (before.seconds, after.seconds),
-        false => (after.seconds, before.seconds),
-    };
-    if before.at == DiffAt::Total && long > short * LONGER {
+    if let Some((earlier, later)) = before.seconds.zip(after.seconds)
+        && before.at == DiffAt::Total
+        && earlier.max(later) > earlier.min(later) * LONGER
+    {
         notes.push(format!(
-            "the earlier file covers {:.3} s, the later one {:.3} s: what was allocated in all depends on that",
-            before.seconds, after.seconds
+            "the earlier file covers {earlier:.3} s, the later one {later:.3} s: what was allocated in all depends on that"
         ));
     }
     notes

@@ -28,7 +28,7 @@ pub struct Side {
     pub devices: Vec<SideDevice>,
     pub(super) has_stacks: bool,
     pub(super) has_scopes: bool,
-    pub(super) seconds: f64,
+    pub(super) seconds: Option<f64>,
     pub(super) places: Places,
     pub(super) rules: Rules,
 }
@@ -100,7 +100,8 @@ impl Side {
         };
         let options = TopOptions::new().limit(usize::MAX).at(moment).rules(rules.clone()).for_matching();
         let ticks = &snapshot.events.ticks;
-        let seconds = |tick: Option<&u64>| tick.map_or(0.0, |&tick| snapshot.clock.seconds_since_start(tick));
+        let seconds = |tick: &u64| snapshot.clock.seconds_since_start(*tick);
+        let ends = ticks.iter().min().zip(ticks.iter().max()).filter(|_| snapshot.has_times());
         let mut side = Self {
             by,
             at,
@@ -108,7 +109,7 @@ impl Side {
             devices: Vec::new(),
             has_stacks: false,
             has_scopes: snapshot.scopes.rows.len() > 1,
-            seconds: seconds(ticks.iter().max()) - seconds(ticks.iter().min()),
+            seconds: ends.map(|(first, last)| seconds(last) - seconds(first)),
             places: Places::default(),
             rules: rules.clone(),
         };

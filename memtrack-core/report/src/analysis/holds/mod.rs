@@ -421,6 +421,9 @@ fn marker(snapshot: &Snapshot, asked: &Asked, all: &[Lifetime], place: &Place) -
         return (marker.ticks <= place.ticks).then(|| marker.clone());
     }
     // Files of PyTorch's may lack the times, or the trace.
+    if !snapshot.has_times() {
+        return None;
+    }
     let first = match snapshot.pytorch {
         Some(_) => snapshot.events.ticks.iter().copied().min()?,
         None => snapshot.clock.first.0,

@@ -24,7 +24,7 @@ impl Both {
         self.blocks.add(1.0, weight);
     }
 
-    fn with(self, other: &Self) -> Self {
+    pub(super) fn with(self, other: &Self) -> Self {
         Self { bytes: self.bytes.with(&other.bytes), blocks: self.blocks.with(&other.blocks) }
     }
 
@@ -49,9 +49,9 @@ pub(super) struct Measure {
     pub(super) seconds: f64,
     /// How many periods a leak takes.
     pub(super) least: usize,
-    /// The ticks of the end, and how long one is.
+    /// The ticks of the end, and how long one is; none if the file does not contain times.
     pub(super) end: u64,
-    pub(super) seconds_per_tick: f64,
+    pub(super) seconds_per_tick: Option<f64>,
     /// The periods lie between moments, and what a group has is known at each of those: one more than there are periods.
     pub(super) are_between: bool,
 }
@@ -59,8 +59,10 @@ pub(super) struct Measure {
 /// A group before it is judged.
 pub(super) struct Group {
     pub(super) row: TopRow,
-    /// What came while it was watched and was never freed.
+    /// What came while it was watched and was never freed, or only after the last step.
     pub(super) never_freed: Both,
+    /// The part of that which was freed after the last step.
+    pub(super) freed_later: Both,
     /// What is left at the end, whenever it came, as far as that is to be told of groups that are no leak.
     pub(super) left: Both,
     pub(super) stays: Option<(Stays, Option<Ages>)>,
@@ -71,15 +73,28 @@ pub(super) struct Group {
 pub(super) struct Stays {
     stayed: Vec<Both>,
     left: Vec<Both>,
-    /// What left in the last moments, and the ticks at which that began.
-    late: Both,
-    late_from: u64,
+    /// What left in the last moments, in each of the windows of [`LateFrom`], and the ticks at which that began.
+    late: [(Both, u64); LateFrom::WINDOWS],
+}
+
+/// Where a program's end may begin: in the last period, or in the one before, because the end of a large program takes its time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LateFrom([u64; Self::WINDOWS]);
+
+impl LateFrom {
+    const WINDOWS: usize = 2;
+
+    /// Returns the windows of periods with these `ends`; the first is no longer than the ticks from `latest` on.
+    pub(super) fn of(ends: &[u64], latest: u64) -> Self {
+        let after = |periods: usize| ends.len().checked_sub(1 + periods).map_or(0, |period| ends[period] + 1);
+        Self([latest.max(after(1)), after(2)])
+    }
 }
 
 impl Stays {
     pub(super) fn new(periods: usize) -> Self {
         let none = vec![Both::default(); periods];
-        Self { stayed: none.clone(), left: none, late: Both::default(), late_from: u64::MAX }
+        Self { stayed: none.clone(), left: none, late: [(Both::default(), u64::MAX); LateFrom::WINDOWS] }
     }
 
     /// A block that stayed from one period on, and left in another if that is one of them.
@@ -90,25 +105,50 @@ impl Stays {
         }
     }
 
-    /// A block of those that was freed in the last moments.
-    pub(super) fn add_late(&mut self, ticks: u64, size_bytes: u64, weight: f64) {
-        self.late.add(size_bytes, weight);
-        self.late_from = self.late_from.min(ticks);
+    /// Adds one of those blocks that was allocated at the first of these ticks, if that was recorded, and freed at the second.
+    pub(super) fn add_freed(
+        &mut self,
+        from: LateFrom,
+        [born, freed]: [u64; 2],
+        size_bytes: u64,
+        weight: f64,
+    ) {
+        for ((late, late_from), window) in self.late.iter_mut().zip(from.0) {
+            if born < window && freed >= window {
+                late.add(size_bytes, weight);
+                *late_from = freed.min(*late_from);
+            }
+        }
     }
 
     /// What grew like a leak up to the last period, and was given back in the last moments.
-    fn freed_late(&self, name: &str, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
-        let all = self.stayed.len().checked_sub(1).filter(|_| self.late.blocks.value() > 0.0)?;
+    fn freed_late(&self, row: &TopRow, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
+        (1..).zip(&self.late).find_map(|(window, late)| self.freed_in(late, window, row, periods, precision))
+    }
+
+    /// The same, for what was freed in that many of the last periods.
+    fn freed_in(
+        &self,
+        (late, late_from): &(Both, u64),
+        window: usize,
+        row: &TopRow,
+        periods: &Measure,
+        precision: &Precision,
+    ) -> Option<FreedLate> {
+        let all = self.stayed.len().checked_sub(window).filter(|_| late.blocks.value() > 0.0)?;
         let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed[..all]), amounts(&self.left[..all]));
-        let steady = steady(&stayed, &left, periods.least - 1, false)?;
+        let steady = steady(&stayed, &left, periods.least - window, false)?;
         let grown: f64 = (steady.from..all).map(|period| stayed[period][0] - left[period][0]).sum();
-        (self.late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
-            name: name.to_owned(),
-            freed: self.late.amount(precision),
+        (late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
+            name: row.name.clone(),
+            place: row.name.clone(),
+            freed: late.amount(precision),
             grew: steady.grew,
             periods: steady.periods,
-            last_seconds: periods.end.saturating_sub(self.late_from) as f64 * periods.seconds_per_tick,
+            last_seconds: periods
+                .seconds_per_tick
+                .map(|per_tick| periods.end.saturating_sub(*late_from) as f64 * per_tick),
         })
     }
 
@@ -121,6 +161,7 @@ impl Stays {
     pub(super) fn leak(
         &self,
         row: TopRow,
+        freed_later: &Both,
         ages: Option<&Ages>,
         periods: &Measure,
         precision: &Precision,
@@ -152,6 +193,7 @@ impl Stays {
         let each = |bytes: f64| bytes / steady.periods as f64;
         Some(Leak {
             row,
+            freed_later: freed_later.amount(precision),
             grew: steady.grew,
             periods: steady.periods,
             each_bytes: Estimate {
@@ -195,9 +237,21 @@ impl Sorted {
             alive_groups: 0,
             freed_late: Vec::new(),
         };
-        for Group { row, never_freed, left, stays } in groups {
-            let late = stays.as_ref().and_then(|(stays, _)| stays.freed_late(&row.name, periods, precision));
-            let leak = stays.and_then(|(stays, ages)| stays.leak(row, ages.as_ref(), periods, precision));
+        let mut owners = Owners::new(&options.rules);
+        let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
+        let mut own_line = |row: &mut TopRow| {
+            if is_of_stacks && row.owned.mine.is_none() && !row.stack.is_empty() {
+                row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
+            }
+        };
+        for Group { mut row, never_freed, freed_later, left, stays } in groups {
+            let mut late = stays.as_ref().and_then(|(stays, _)| stays.freed_late(&row, periods, precision));
+            if let Some(late) = &mut late {
+                own_line(&mut row);
+                late.place = super::text::place_of(&row);
+            }
+            let leak = stays
+                .and_then(|(stays, ages)| stays.leak(row, &freed_later, ages.as_ref(), periods, precision));
             match leak {
                 Some(leak) => {
                     sorted.leaked = sorted.leaked.with(&never_freed);
@@ -221,13 +275,7 @@ impl Sorted {
         });
         sorted.leaks_in_all = sorted.leaks.len();
         sorted.leaks.truncate(options.limit);
-        let mut owners = Owners::new(&options.rules);
-        let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
-        for Leak { row, .. } in &mut sorted.leaks {
-            if is_of_stacks && row.owned.mine.is_none() && !row.stack.is_empty() {
-                row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
-            }
-        }
+        sorted.leaks.iter_mut().for_each(|leak| own_line(&mut leak.row));
         sorted
     }
 }

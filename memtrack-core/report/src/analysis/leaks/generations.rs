@@ -27,13 +27,13 @@ pub struct Share {
 pub struct Generation {
     /// Its number: 0 is what came before the first mark, 1 what came between the first and the second, and so on.
     pub number: usize,
-    /// When it began, in seconds; none of what came before the first mark.
+    /// When it began, in seconds; none of what came before the first mark, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended, in seconds; none of what came after the last mark.
+    /// When it ended, in seconds; none of what came after the last mark, and if the file does not contain times.
     pub to_seconds: Option<f64>,
     /// What was allocated in it.
     pub allocated: Amount,
-    /// What of that was never freed.
+    /// What of that was live when the last interval ended; of what came after that, what was never freed.
     pub left: Amount,
     /// The groups that left most, at most three.
     pub shares: Vec<Share>,
@@ -67,19 +67,33 @@ pub(super) struct Survivors<'a> {
     allocated: Vec<Both>,
     left: Vec<Both>,
     by_group: HashMap<(u32, u32), Both, foldhash::fast::RandomState>,
+    /// What the last whole interval left and was freed after it. The next interval would have freed it, unless the group left
+    /// something in the one before too.
+    freed_after_last: HashMap<u32, Both, foldhash::fast::RandomState>,
 }
 
 impl<'a> Survivors<'a> {
     pub(super) fn new(marks: &'a [u64]) -> Self {
         let none = vec![Both::default(); marks.len() + 1];
-        Self { marks, allocated: none.clone(), left: none, by_group: HashMap::default() }
+        Self {
+            marks,
+            allocated: none.clone(),
+            left: none,
+            by_group: HashMap::default(),
+            freed_after_last: HashMap::default(),
+        }
     }
 
-    /// A block that was allocated at that moment.
-    pub(super) fn allocated(&mut self, ticks: u64, block: &Lifetime, group: u32) {
+    /// Adds a block that was allocated at that moment; `is_left`: it was live when the last interval ended, or never freed.
+    pub(super) fn allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
         let number = self.marks.partition_point(|&mark| mark < ticks);
         self.allocated[number].add(block.size_bytes, block.blocks);
-        if block.to.is_none() {
+        if !is_left {
+            return;
+        }
+        if block.to.is_some() && number + 1 == self.marks.len() && number > 1 {
+            self.freed_after_last.entry(group).or_default().add(block.size_bytes, block.blocks);
+        } else {
             self.left[number].add(block.size_bytes, block.blocks);
             self.by_group.entry((number as u32, group)).or_default().add(block.size_bytes, block.blocks);
         }
@@ -94,8 +108,17 @@ impl Generations {
         groups: &[TopRow],
         precision: &Precision,
         limit: usize,
+        has_times: bool,
     ) -> Self {
-        let Survivors { marks, allocated, left, by_group } = survivors;
+        let Survivors { marks, allocated, mut left, mut by_group, freed_after_last } = survivors;
+        let last = marks.len().saturating_sub(1) as u32;
+        for (group, freed) in freed_after_last {
+            if by_group.contains_key(&(last - 1, group)) {
+                left[last as usize] = left[last as usize].with(&freed);
+                let all = by_group.entry((last, group)).or_default();
+                *all = all.with(&freed);
+            }
+        }
         let mut shares: HashMap<usize, Vec<Share>> = HashMap::new();
         for ((number, group), left) in by_group {
             let name = groups.get(group as usize).map_or_else(String::new, |row| row.name.clone());
@@ -110,8 +133,12 @@ impl Generations {
             shares.truncate(MOST_SHARES);
             Generation {
                 number,
-                from_seconds: number.checked_sub(1).and_then(|before| marks.get(before)).map(seconds),
-                to_seconds: marks.get(number).map(seconds),
+                from_seconds: number
+                    .checked_sub(1)
+                    .and_then(|before| marks.get(before))
+                    .filter(|_| has_times)
+                    .map(seconds),
+                to_seconds: marks.get(number).filter(|_| has_times).map(seconds),
                 allocated: allocated.amount(precision),
                 left: left.amount(precision),
                 shares,

@@ -4,6 +4,7 @@ use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations,
 use crate::analysis::estimate::Estimate;
 use crate::analysis::top::{RowText, StackLine};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
+use memtrack_model::units::printable;
 use serde::Serialize;
 
 /// What leaks, as `memtrack leaks --json` has it.
@@ -19,7 +20,8 @@ pub struct LeaksAnswer {
     pub blind: Option<String>,
     /// The answer in words, a line for each device.
     pub answer: Vec<String>,
-    /// What the periods are: `time`, `intervals` (of the program's own) or `snapshots`.
+    /// What the periods are: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
+    /// or `snapshots`.
     pub cut_by: &'static str,
     /// What the intervals are called that the periods consist of; null where they are none.
     pub interval_name: Option<String>,
@@ -27,6 +29,8 @@ pub struct LeaksAnswer {
     pub intervals: Option<usize>,
     /// How many periods there are.
     pub periods: usize,
+    /// How many events each has; null where they are something else.
+    pub period_events: Option<usize>,
     /// How long they are on average, in seconds; null where the files do not say.
     pub period_seconds: Option<f64>,
     /// The devices.
@@ -99,8 +103,10 @@ pub struct FreedLateAnswer {
     pub grew_periods: usize,
     /// Of how many.
     pub periods: usize,
-    /// How long before the end that began, in seconds.
-    pub last_seconds: f64,
+    /// How long before the end that began, in seconds; null if the file does not contain times.
+    pub last_seconds: Option<f64>,
+    /// The group in a few words: of a stack, the line of it that is the user's.
+    pub place: String,
 }
 
 /// A group that leaks.
@@ -111,8 +117,10 @@ pub struct LeakAnswer {
     /// What it is called: a line, an operator, or whatever the groups are.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What of it was never freed.
+    /// What of it was never freed, or only after the last of the program's steps.
     pub never_freed: AmountAnswer,
+    /// The part of that which was freed after the last step, as at a program's end.
+    pub freed_later: AmountAnswer,
     /// In how many periods it grew.
     pub grew_periods: usize,
     /// Of how many, from the first in which anything of it stayed.
@@ -196,13 +204,13 @@ pub struct GenerationsAnswer {
 pub struct GenerationAnswer {
     /// Its number; 0 is what came before the first moment.
     pub number: usize,
-    /// When it began; null for what came before the first moment.
+    /// When it began; null for what came before the first moment, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended; null for what came after the last moment.
+    /// When it ended; null for what came after the last moment, and if the file does not contain times.
     pub to_seconds: Option<f64>,
     /// What was allocated in it.
     pub allocated: AmountAnswer,
-    /// What of that was never freed.
+    /// What of that was live when the last interval ended; of what came after that, what was never freed.
     pub left: AmountAnswer,
     /// The groups that left most, at most three.
     pub groups: Vec<LeftAnswer>,
@@ -227,6 +235,7 @@ impl LeakReport {
     pub fn answered(&self) -> LeaksAnswer {
         let (cut_by, interval_name, intervals) = match &self.cut {
             CutBy::Time => ("time", None, None),
+            CutBy::Events { .. } => ("events", None, None),
             CutBy::Intervals { name, count } => ("intervals", Some(name.clone()), Some(*count)),
             CutBy::Snapshots => ("snapshots", None, None),
         };
@@ -239,6 +248,10 @@ impl LeakReport {
             interval_name,
             intervals,
             periods: self.periods,
+            period_events: match self.cut {
+                CutBy::Events { each } => Some(each),
+                _ => None,
+            },
             period_seconds: self.period_seconds,
             devices: self.devices.iter().map(device).collect(),
             unused_suppressions: self.unused_suppressions.clone(),
@@ -272,6 +285,7 @@ fn freed_late(late: &FreedLate) -> FreedLateAnswer {
         grew_periods: late.grew,
         periods: late.periods,
         last_seconds: late.last_seconds,
+        place: printable(&late.place),
     }
 }
 
@@ -300,6 +314,7 @@ fn leak(leak: &Leak) -> LeakAnswer {
             count: row.count,
             count_error: row.errors.count.answer(),
         },
+        freed_later: amount(&leak.freed_later),
         grew_periods: leak.grew,
         periods: leak.periods,
         each_period_bytes: leak.each_bytes.value.max(0.0).round() as u64,

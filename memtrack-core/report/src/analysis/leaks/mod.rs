@@ -10,6 +10,7 @@ mod alive;
 mod generations;
 mod growth;
 mod json;
+mod passes;
 mod periods;
 mod recording;
 mod series;
@@ -150,8 +151,11 @@ impl LeakOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leak {
-    /// The group: its name, line and first stack, and what of it was never freed: bytes, blocks and their errors.
+    /// The group: its name, line and first stack, and what of it was never freed, or only after the last of the program's
+    /// steps: bytes, blocks and their errors.
     pub row: TopRow,
+    /// The part of that which was freed after the last step, as at a program's end.
+    pub freed_later: Amount,
     /// In how many periods it grew.
     pub grew: usize,
     /// Of how many, counted from the first in which anything of it stayed.
@@ -174,14 +178,16 @@ pub struct Leak {
 pub struct FreedLate {
     /// The group.
     pub name: String,
+    /// The group in a few words: of a stack, the line of it that is the user's.
+    pub place: String,
     /// What of it was freed then.
     pub freed: Amount,
     /// In how many periods before the last it grew.
     pub grew: usize,
     /// Of how many.
     pub periods: usize,
-    /// How long before the end that began, in seconds.
-    pub last_seconds: f64,
+    /// How long before the end that began, in seconds; none if the file does not contain times.
+    pub last_seconds: Option<f64>,
 }
 
 /// Bytes and blocks.
@@ -264,6 +270,11 @@ impl LeakReport {
     /// Whether something leaks.
     pub fn is_leaking(&self) -> bool {
         self.devices.iter().any(|device| device.leaks_in_all > 0)
+    }
+
+    /// Returns whether something grew like a leak and was freed only at the end: a program that collects a result does that too.
+    pub fn is_freed_only_at_the_end(&self) -> bool {
+        self.devices.iter().any(|device| !device.freed_late.is_empty())
     }
 
     /// Whether nothing leaks, and that could be told of a device at least: what a test asserts. Of a recording that is too

@@ -7,6 +7,7 @@ use memtrack_model::event::{DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{ScopeKind, Snapshot};
 use memtrack_symbols::Symbolizer;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Marks that come less often than this many times are no steps unless they are asked for.
@@ -22,6 +23,11 @@ const STEP: &str = "step";
 pub enum CutBy {
     /// Equal times.
     Time,
+    /// Equal numbers of events: the file does not contain the times of all of them.
+    Events {
+        /// How many events each has, rounded down.
+        each: usize,
+    },
     /// Intervals of the program's own: between moments that it marked, scopes that it entered, or annotations of a profiler.
     Intervals {
         /// What they are called.
@@ -65,9 +71,26 @@ pub(super) struct Periods {
     pub(super) marks: Vec<u64>,
 }
 
+/// The moments of events: their ticks, or their numbers in the file if it does not contain the times of all of them.
+pub(super) struct Moments<'a> {
+    pub(super) of: Cow<'a, [u64]>,
+    pub(super) are_times: bool,
+}
+
+impl<'a> Moments<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let events = &snapshot.events;
+        match snapshot.has_times() {
+            true => Self { of: Cow::Borrowed(&events.ticks), are_times: true },
+            false => Self { of: (0..events.len() as u64).collect(), are_times: false },
+        }
+    }
+}
+
 /// Cuts what happened on `devices` into at most `most` periods; `per` names the intervals that are asked for.
 pub(super) fn cut(
     snapshot: &Snapshot,
+    moments: &Moments<'_>,
     symbols: &mut Symbolizer,
     devices: &[DeviceId],
     per: Option<&str>,
@@ -75,22 +98,27 @@ pub(super) fn cut(
 ) -> Result<Periods, NoSuchInterval> {
     let events = &snapshot.events;
     let of_devices = |row: &usize| devices.contains(&events.device[*row]);
-    let mut ticks: Vec<u64> = (0..events.len()).filter(of_devices).map(|row| events.ticks[row]).collect();
+    let mut ticks: Vec<u64> = (0..events.len()).filter(of_devices).map(|row| moments.of[row]).collect();
     if !ticks.is_sorted() {
         ticks.sort_unstable();
     }
     let last = ticks.last().copied().unwrap_or(0);
     let found = match per {
         Some(name) => {
-            let marks = named(snapshot, symbols, name);
+            let marks = named(&Entering { snapshot, moments, devices }, symbols, name);
             if marks.is_empty() {
                 return Err(NoSuchInterval { name: name.to_owned(), known: known(snapshot) });
             }
             Some((name.to_owned(), marks))
         }
-        None => of_themselves(snapshot, &ticks),
+        None => of_themselves(&Entering { snapshot, moments, devices }, &ticks),
     };
     let Some((name, marks)) = found else {
+        if !moments.are_times {
+            let ends = by_events(&ticks, most);
+            let by = CutBy::Events { each: ticks.len() / ends.len().max(1) };
+            return Ok(Periods { by, ends, marks: Vec::new() });
+        }
         return Ok(Periods { by: CutBy::Time, ends: by_time(&ticks, most), marks: Vec::new() });
     };
     let count = most.min(marks.len());
@@ -129,17 +157,35 @@ fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     ends
 }
 
+/// Parts with equal numbers of events.
+fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
+    let count = count.min(moments.len());
+    (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
+}
+
+/// Where events enter scopes and phases.
+struct Entering<'a> {
+    snapshot: &'a Snapshot,
+    moments: &'a Moments<'a>,
+    devices: &'a [DeviceId],
+}
+
 /// The moments between intervals of that name: marks, annotations, scopes, phases.
-fn named(snapshot: &Snapshot, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
-    let mut moments = marks(snapshot).remove(name).unwrap_or_default();
-    if moments.is_empty() {
-        moments = annotations(snapshot).remove(name).unwrap_or_default();
+fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
+    let snapshot = entering.snapshot;
+    let mut moments = Vec::new();
+    // Events without times have no place between marks and annotations.
+    if entering.moments.are_times {
+        moments = marks(snapshot).remove(name).unwrap_or_default();
+        if moments.is_empty() {
+            moments = annotations(snapshot).remove(name).unwrap_or_default();
+        }
+        if moments.is_empty() && name == STEP {
+            moments = annotations(snapshot).remove(PROFILER_STEP).unwrap_or_default();
+        }
     }
-    if moments.is_empty() && name == STEP {
-        moments = annotations(snapshot).remove(PROFILER_STEP).unwrap_or_default();
-    }
     if moments.is_empty() {
-        moments = scopes(snapshot, |scope| scope.name == name);
+        moments = scopes(entering, |scope| scope.name == name);
     }
     if moments.is_empty() {
         let asked = match name {
@@ -148,7 +194,7 @@ fn named(snapshot: &Snapshot, symbols: &mut Symbolizer, name: &str) -> Vec<u64> 
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = asked.map_or_else(Vec::new, |phase| phases(snapshot, symbols, phase));
+        moments = asked.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();
@@ -156,7 +202,7 @@ fn named(snapshot: &Snapshot, symbols: &mut Symbolizer, name: &str) -> Vec<u64> 
 }
 
 /// Intervals that the recording has and nobody asked for: those that come most often, all over it.
-fn of_themselves(snapshot: &Snapshot, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
+fn of_themselves(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
     let all_over = |marks: &Vec<u64>| {
@@ -164,10 +210,10 @@ fn of_themselves(snapshot: &Snapshot, ticks: &[u64]) -> Option<(String, Vec<u64>
         marks.len() >= LEAST_OF_THEMSELVES
             && ends.is_some_and(|(&from, &to)| from <= first + third && to >= last - third)
     };
-    let marked = marks(snapshot).into_iter().filter(|(_, marks)| all_over(marks));
-    let most = marked.max_by_key(|(_, marks)| marks.len());
+    let marked = marks(entering.snapshot).into_iter().filter(|_| entering.moments.are_times);
+    let most = marked.filter(|(_, marks)| all_over(marks)).max_by_key(|(_, marks)| marks.len());
     most.or_else(|| {
-        let steps = scopes(snapshot, |scope| scope.kind == ScopeKind::Optimizer);
+        let steps = scopes(entering, |scope| scope.kind == ScopeKind::Optimizer);
         all_over(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
     })
 }
@@ -217,8 +263,8 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// When threads come into such scopes, as far as their events show.
-fn scopes(snapshot: &Snapshot, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
-    let rows = &snapshot.scopes.rows;
+fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
+    let rows = &entering.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
         return Vec::new();
     }
@@ -228,21 +274,22 @@ fn scopes(snapshot: &Snapshot, is_one: impl Fn(&memtrack_model::snapshot::Scope)
         let parent = scope.parent.index();
         inside[id] = is_one(scope) || (parent < id && inside[parent]);
     }
-    entered(snapshot, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
+    entered(entering, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
 /// When threads come into a phase, as far as their events show.
-fn phases(snapshot: &Snapshot, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
+fn phases(entering: &Entering<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
-    let mut attributor = Attributor::new(snapshot, &patterns);
+    let mut attributor = Attributor::new(entering.snapshot, &patterns);
     let mut known: HashMap<(ScopeId, StackId), bool, foldhash::fast::RandomState> = HashMap::default();
-    entered(snapshot, |scope, stack| {
+    entered(entering, |scope, stack| {
         let is_in = || attributor.phase(scope, stack, symbols) == Some(phase);
         *known.entry((scope, stack)).or_insert_with(is_in)
     })
 }
 
-fn entered(snapshot: &Snapshot, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+fn entered(entering: &Entering<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+    let Entering { snapshot, moments: moment, devices } = entering;
     let events = &snapshot.events;
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
@@ -250,13 +297,17 @@ fn entered(snapshot: &Snapshot, mut is_in: impl FnMut(ScopeId, StackId) -> bool)
         // PyTorch's files have no threads, and the traces of their devices lie one behind the other. What has no stack there
         // says nothing of the phase.
         let (scope, stack) = (events.scope[row], events.stack[row]);
+        // Without times, moments of two devices cannot be compared.
+        if !moment.are_times && !devices.contains(&events.device[row]) {
+            continue;
+        }
         if snapshot.pytorch.is_some() && stack.is_none() && scope.is_none() {
             continue;
         }
         let now = is_in(scope, stack);
         let before = are_in.insert((events.device[row], events.thread[row]), now);
         if now && before == Some(false) {
-            moments.push(events.ticks[row]);
+            moments.push(moment.of[row]);
         }
     }
     moments
@@ -276,6 +327,13 @@ mod tests {
         let ends = by_time(&with_pause, 10);
         assert_eq!((ends.len(), ends[9]), (10, 100_990));
         assert_eq!(ends.iter().filter(|&&end| end < 1000).count(), 5, "{ends:?}");
+    }
+
+    #[test]
+    fn events_without_times_are_cut_into_equal_numbers() {
+        assert_eq!(by_events(&(100..1100).collect::<Vec<_>>(), 10)[..2], [199, 299]);
+        assert_eq!(by_events(&[5, 6, 7], 10), [5, 6, 7]);
+        assert_eq!(by_events(&[], 10), [0; 0]);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The leaks of a recording: each block counts in the periods that it lived through.
 
 use super::ages::Ages;
-use super::alive::{Both, Group, Measure, Sorted, Stays};
+use super::alive::{Both, Group, LateFrom, Measure, Sorted, Stays};
 use super::generations::{Generations, Survivors};
-use super::periods::{CutBy, NoSuchInterval, Periods, cut};
+use super::passes::no_step_has_ended;
+use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
 use super::suppress::Search;
 use super::text::{duration, not_judged};
 use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
+use crate::analysis::not_recorded::missing_stacks;
 use crate::analysis::top::TopOptions;
 use crate::analysis::top::rows::Sorter;
 use memtrack_model::event::{Action, DeviceId, StackId};
@@ -19,6 +21,8 @@ use std::collections::HashMap;
 
 /// Events that a period must have on average, or nothing is told.
 const LEAST_EVENTS: usize = 2;
+/// The same where the file does not contain their times, so that they may be of a program's start.
+const LEAST_PERIOD_EVENTS: usize = 100;
 /// The last moments of a recording are this part of it.
 const LATE: u64 = 20;
 /// Marks blocks that have no group: they are left out.
@@ -30,15 +34,29 @@ pub(super) fn leaks(
     devices: &[DeviceId],
     options: &LeakOptions,
 ) -> Result<LeakReport, NoSuchInterval> {
-    let periods = cut(snapshot, symbols, devices, options.per.as_deref(), options.periods)?;
+    let moments = Moments::of(snapshot);
+    let per = options.per.as_deref();
+    let periods = cut(snapshot, &moments, symbols, devices, per, options.periods)?;
     let seconds = |ticks: u64| Seconds::of(&snapshot.clock).over(ticks as f64);
     let first = snapshot.events.ticks.iter().min().copied().unwrap_or(0);
     let length = periods.ends.last().map_or(0.0, |&last| seconds(last.saturating_sub(first)));
     let period_seconds = length / periods.ends.len().max(1) as f64;
     let mut search = Search::new(&options.suppressions);
+    let period_seconds = moments.are_times.then_some(period_seconds);
     let of_device = |&device: &DeviceId| {
-        of_device(snapshot, symbols, device, &periods, period_seconds, &mut search, options)
+        // Without times, each device has periods of its own events.
+        let own = (!moments.are_times && devices.len() > 1)
+            .then(|| cut(snapshot, &moments, symbols, &[device], per, options.periods).ok())
+            .flatten();
+        let periods = own.as_ref().unwrap_or(&periods);
+        of_device(snapshot, &moments, symbols, device, periods, period_seconds, &mut search, options)
     };
+    let mut notes: Vec<String> = Vec::new();
+    if !moments.are_times && !snapshot.events.is_empty() {
+        let some = if snapshot.has_a_time() { "some events have" } else { "the file's events have" };
+        notes.push(format!("{some} no times: ages are unknown, and periods are numbers of events"));
+    }
+    notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
     let devices = devices.iter().map(of_device).collect();
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
     Ok(LeakReport {
@@ -47,9 +65,9 @@ pub(super) fn leaks(
         unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
         periods: periods.ends.len(),
         cut: periods.by,
-        period_seconds: Some(period_seconds),
+        period_seconds,
         devices,
-        notes: Vec::new(),
+        notes,
     })
 }
 
@@ -75,7 +93,14 @@ impl Seconds {
 }
 
 /// Why nothing can be told of a device.
-fn blind(snapshot: &Snapshot, device: DeviceId, periods: &Periods, period_seconds: f64) -> Option<String> {
+fn blind(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+    periods: &Periods,
+    period_seconds: Option<f64>,
+) -> Option<String> {
     let actions = || snapshot.events.rows_of(device).map(|row| snapshot.events.action[row]);
     let allocations = actions().filter(|&action| action == Action::Alloc).count();
     if allocations == 0 {
@@ -84,6 +109,7 @@ fn blind(snapshot: &Snapshot, device: DeviceId, periods: &Periods, period_second
             true => "it only says what is live, not what was allocated when: give several snapshots of the \
                      process, in the order in which they were taken"
                 .into(),
+            false if snapshot.events.is_empty() => "it has no events: recording was not on".into(),
             false => "nothing was allocated while it was recorded".into(),
         });
     }
@@ -103,7 +129,25 @@ fn blind(snapshot: &Snapshot, device: DeviceId, periods: &Periods, period_second
             "it is too short, with {events}, to be cut into periods: what grows steadily cannot be seen"
         ));
     }
+    if !matches!(periods.by, CutBy::Intervals { .. })
+        && no_step_has_ended(snapshot, symbols, device, lifetimes)
+    {
+        return Some(
+            "no step has ended in it: what a first pass keeps for later looks like a leak; record several steps".into(),
+        );
+    }
     let count = periods.ends.len();
+    if let CutBy::Events { each } = periods.by {
+        return (each < LEAST_PERIOD_EVENTS).then(|| {
+            format!(
+                "it is too short, with {} and no times, to tell what grows from what a start makes: record {} at least, or \
+                 give several snapshots",
+                counted(events as u64, "event"),
+                counted((LEAST_PERIOD_EVENTS * count) as u64, "event")
+            )
+        });
+    }
+    let period_seconds = period_seconds?;
     let seconds = period_seconds * count as f64;
     let is_short = seconds < LEAST_SECONDS || period_seconds < LEAST_PERIOD_SECONDS;
     (periods.by == CutBy::Time && is_short).then(|| {
@@ -116,35 +160,48 @@ fn blind(snapshot: &Snapshot, device: DeviceId, periods: &Periods, period_second
     })
 }
 
-#[allow(clippy::too_many_lines)]
+#[allow(clippy::too_many_lines, clippy::too_many_arguments)]
 fn of_device(
     snapshot: &Snapshot,
+    moments: &Moments<'_>,
     symbols: &mut Symbolizer,
     device: DeviceId,
     periods: &Periods,
-    period_seconds: f64,
+    period_seconds: Option<f64>,
     search: &mut Search<'_>,
     options: &LeakOptions,
 ) -> DeviceLeaks {
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
-    let mut blind = blind(snapshot, device, periods, period_seconds);
+    let mut blind = blind(snapshot, symbols, device, &lifetimes, periods, period_seconds);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
     let mut sorter =
         Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes).telling_nobodys(options.apart);
     let ends = &periods.ends;
-    let ticks = &snapshot.events.ticks;
+    let ticks = &moments.of[..];
     // The first end of a period at which it was live, counted from 1; 0 is the beginning of the recording.
     let moment = |row: usize| 1 + ends.partition_point(|&end| end < ticks[row]);
     let end = ends.last().copied().unwrap_or(0);
-    let late = end - end.saturating_sub(ticks.iter().min().copied().unwrap_or(end)) / LATE;
-    let late = late.max(ends.iter().rev().nth(1).map_or(0, |&end| end + 1));
+    let begin = match moments.are_times {
+        true => ticks.iter().min().copied(),
+        false => snapshot.events.rows_of(device).next().map(|row| row as u64),
+    };
+    let late = end - end.saturating_sub(begin.unwrap_or(end)) / LATE;
+    let late = LateFrom::of(ends, late);
     let mut groups: Vec<u32> = Vec::with_capacity(lifetimes.len());
     let mut stays: HashMap<u32, Stays, foldhash::fast::RandomState> = HashMap::default();
     let mut never_freed: Vec<Both> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (Both::default(), Both::default());
+    // What a step left behind is judged while the steps run: frees after the last of them are the program's end.
+    let until = periods.marks.last().copied();
+    let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, until) {
+        (_, None, _) => true,
+        (from, Some(to), Some(until)) => from.is_none_or(|from| ticks[from] <= until) && ticks[to] > until,
+        (_, Some(_), None) => false,
+    };
+    let (mut freed_later, mut left): (Vec<Both>, Vec<Both>) = (Vec::new(), Vec::new());
     let mut survivors = options.per.as_ref().map(|_| Survivors::new(&periods.marks));
     for lifetime in &lifetimes {
         if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
@@ -158,17 +215,18 @@ fn of_device(
         let group = place.row as u32;
         groups.push(group);
         let born = lifetime.from.map_or(0, moment);
-        let gone = lifetime.to.map_or(ends.len() + 1, moment);
+        let is_left = is_left(lifetime);
+        let gone = lifetime.to.filter(|_| !is_left).map_or(ends.len() + 1, moment);
         // It lived through a whole period.
         if gone >= born + 2 {
             let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
             stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
         }
-        let was_there = lifetime.from.is_none_or(|from| ticks[from] < late);
-        if let Some(to) = lifetime.to.filter(|&to| was_there && ticks[to] >= late)
+        if let Some(to) = lifetime.to
             && let Some(stays) = stays.get_mut(&group)
         {
-            stays.add_late(ticks[to], lifetime.size_bytes, lifetime.blocks);
+            let born = lifetime.from.map_or(0, |from| ticks[from]);
+            stays.add_freed(late, [born, ticks[to]], lifetime.size_bytes, lifetime.blocks);
         }
         let Some(from) = lifetime.from else {
             if lifetime.to.is_none() {
@@ -177,40 +235,52 @@ fn of_device(
             continue;
         };
         if let Some(survivors) = &mut survivors {
-            survivors.allocated(ticks[from], lifetime, group);
+            survivors.allocated(ticks[from], lifetime, group, is_left);
         }
-        if lifetime.to.is_none() {
+        if is_left {
             never_freed.resize(never_freed.len().max(place.row + 1), Both::default());
             never_freed[place.row].add(lifetime.size_bytes, lifetime.blocks);
+            let sums = if lifetime.to.is_some() { &mut freed_later } else { &mut left };
+            sums.resize(sums.len().max(place.row + 1), Both::default());
+            sums[place.row].add(lifetime.size_bytes, lifetime.blocks);
             *of_stacks.entry((group, lifetime.stack)).or_default() += lifetime.bytes;
             sorter.count(place, lifetime);
         }
     }
     let older = older.amount(&precision);
     if let Some(why) = &mut blind
+        && !moments.are_times
+        && !why.contains("no times")
+    {
+        *why += "; its events have no times";
+    }
+    if let Some(why) = &mut blind
         && older.blocks > 0
         && snapshot.events.rows_of(device).next().is_some()
     {
         *why += &format!("; {}", not_judged(&older));
     }
-    let mut ages =
-        ages(snapshot, &lifetimes, &groups, |group| stays.get(&group).is_some_and(Stays::may_leak));
+    let may_leak = |group| moments.are_times && stays.get(&group).is_some_and(Stays::may_leak);
+    let mut ages = ages(snapshot, &lifetimes, &groups, may_leak);
     show_most(&mut sorter, of_stacks);
     let rows = sorter.in_places(&precision);
     let generations = survivors.map(|survivors| {
         let per = options.per.clone().unwrap_or_default();
-        Generations::of(survivors, per, snapshot, &rows, &precision, options.limit)
+        Generations::of(survivors, per, snapshot, &rows, &precision, options.limit, moments.are_times)
     });
     let groups = rows.into_iter().enumerate().map(|(place, row)| {
         let never_freed = never_freed.get(place).copied().unwrap_or_default();
         let stays = stays.remove(&(place as u32)).filter(|_| blind.is_none());
         let stays = stays.map(|stays| (stays, ages.remove(&(place as u32))));
-        Group { row, never_freed, left: never_freed, stays }
+        let freed_later = freed_later.get(place).copied().unwrap_or_default();
+        let left = left.get(place).copied().unwrap_or_default();
+        Group { row, never_freed, freed_later, left, stays }
     });
     // A leak may begin late, but half of the periods must show it.
     let least = (ends.len() / 2).max(LEAST_PERIODS - 1);
-    let seconds_per_tick = Seconds::of(&snapshot.clock).per_tick;
-    let measure = Measure { seconds: period_seconds, least, end, seconds_per_tick, are_between: false };
+    let seconds_per_tick = moments.are_times.then(|| Seconds::of(&snapshot.clock).per_tick);
+    let measure =
+        Measure { seconds: period_seconds.unwrap_or(0.0), least, end, seconds_per_tick, are_between: false };
     let sorted = Sorted::of(groups, &measure, &precision, options);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     DeviceLeaks {

@@ -398,10 +398,10 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
             let amount = never_freed.amount(precision);
             (row.allocated_bytes, row.count) = (amount.bytes, amount.blocks);
             (row.errors.allocated_bytes, row.errors.count) = (amount.bytes_error, amount.blocks_error);
-            Group { row, never_freed, left, stays: Some((stays, None)) }
+            Group { row, never_freed, freed_later: Both::default(), left, stays: Some((stays, None)) }
         });
     let least = ((snaps.len() - 1) / 2).max(2);
-    let measure = Measure { seconds: 0.0, least, end: 0, seconds_per_tick: 0.0, are_between: true };
+    let measure = Measure { seconds: 0.0, least, end: 0, seconds_per_tick: None, are_between: true };
     let sorted = Sorted::of(groups, &measure, precision, options);
     let is_empty = snaps.iter().all(|snap| snap.device(name).is_none_or(|device| device.blocks.is_empty()));
     DeviceLeaks {

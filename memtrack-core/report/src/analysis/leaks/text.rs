@@ -3,8 +3,8 @@
 use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
 use crate::analysis::estimate::Estimate;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, fit};
-use crate::analysis::top::By;
 use crate::analysis::top::frames::frame_lines;
+use crate::analysis::top::{By, TopRow};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
@@ -39,6 +39,9 @@ impl LeakReport {
         if let Some(why) = &device.blind {
             return format!("cannot tell what leaks: {why}");
         }
+        if device.leaks_in_all == 0 && !device.freed_late.is_empty() {
+            return self.freed_late_sentence(device);
+        }
         if device.leaks_in_all == 0 {
             let mut alive = match (device.alive.blocks, device.older.blocks) {
                 (0, 0) => "and nothing that was allocated is left".to_owned(),
@@ -67,6 +70,25 @@ impl LeakReport {
         format!("{groups} {verb} {leaked}: {}", named.join(", "))
     }
 
+    /// `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9 of 9 periods; …`.
+    fn freed_late_sentence(&self, device: &DeviceLeaks) -> String {
+        let all = device.freed_late.len();
+        let named = device.freed_late.iter().take(NAMED).map(|late| {
+            let place = printable(&fit_line(&late.place, NAME));
+            format!("{place} {} in {} of {} periods", bytes(&late.freed), late.grew, late.periods)
+        });
+        let mut named: Vec<String> = named.collect();
+        if all > named.len() {
+            named.push("…".into());
+        }
+        let (groups, were) = (counted(all as u64, self.group()), if all == 1 { "was" } else { "were" });
+        format!(
+            "{groups} grew steadily and {were} freed only at the end: {}. No leak if the program collected a result; \
+             nothing else leaks",
+            named.join(", ")
+        )
+    }
+
     /// What a group is called.
     fn group(&self) -> &'static str {
         match self.by {
@@ -87,6 +109,10 @@ impl LeakReport {
         match (&self.cut, long) {
             (CutBy::Time, Some(long)) => format!("{} of {long}", counted(self.periods as u64, "period")),
             (CutBy::Time, None) => counted(self.periods as u64, "period"),
+            (CutBy::Events { each }, _) => {
+                let periods = counted(self.periods as u64, "period");
+                format!("{periods} of {}", counted(*each as u64, "event"))
+            }
             (CutBy::Intervals { name, count }, _) => {
                 let each = *count as f64 / self.periods.max(1) as f64;
                 let periods = counted(self.periods as u64, "period");
@@ -114,6 +140,10 @@ impl LeakReport {
                 let periods = self.periods_in_words();
                 let told = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
+                    // What the steps left and the program's end freed was freed after all.
+                    _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
+                        format!("not freed while the steps ran, and more after each of {periods}")
+                    }
                     _ => format!("never freed, and more after each of {periods}"),
                 };
                 // Writing to a string cannot fail.
@@ -143,13 +173,16 @@ impl DeviceLeaks {
     fn footer(&self, of: &str, group: &str, text: &mut String) {
         let late = self.freed_late.iter().take(NAMED).map(|late| {
             format!(
-                "{} of {}, which grew in {} of {} periods, {} freed in the last {}, as at a program's end.",
+                "{} of {}, which grew in {} of {} periods, {} freed {}, as at a program's end.",
                 bytes(&late.freed),
-                printable(&fit_line(&late.name, NAME)),
+                printable(&fit_line(&late.place, NAME)),
                 late.grew,
                 late.periods,
                 if late.freed.bytes == 1 { "was" } else { "were" },
-                duration(late.last_seconds)
+                late.last_seconds.map_or_else(
+                    || "with the last events".to_owned(),
+                    |seconds| format!("in the last {}", duration(seconds))
+                )
             )
         });
         let mut lines: Vec<String> = late.collect();
@@ -186,13 +219,16 @@ impl DeviceLeaks {
     }
 }
 
+/// The group in a few words; of a stack, the line of it that is the user's.
+pub(super) fn place_of(row: &TopRow) -> String {
+    let owned = &row.owned;
+    let is_line = row.name.ends_with(&owned.line());
+    if owned.mine.is_some() && !is_line { owned.line() } else { row.name.clone() }
+}
+
 impl Leak {
-    /// The group in a few words; of a stack, the line of it that is the user's.
     fn place(&self, room: usize) -> String {
-        let owned = &self.row.owned;
-        let is_line = self.row.name.ends_with(&owned.line());
-        let name = if owned.mine.is_some() && !is_line { owned.line() } else { self.row.name.clone() };
-        printable(&fit(&name, room))
+        printable(&fit(&place_of(&self.row), room))
     }
 
     fn write(&self, number: usize, cut: &CutBy, layout: Layout, text: &mut String) {
@@ -212,6 +248,9 @@ impl Leak {
                 _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
             },
         ];
+        if self.freed_later.blocks > 0 {
+            facts.push(format!("Freed after the last of the steps: {}", amount(&self.freed_later)));
+        }
         facts.extend(self.age.map(|age| age_in_words(&age)));
         let _ = writeln!(text, "\n{number:>3}. {}", shorten_middle(&printable(&name), room));
         for fact in facts {
@@ -246,7 +285,10 @@ impl Generations {
                 (None, Some(to)) => format!("before the first, up to {}", self.since.moment(to)),
                 (Some(from), Some(to)) => format!("{name} {}, {from:.3}–{to:.3} s", row.number),
                 (Some(from), None) => format!("after the last, from {}", self.since.moment(from)),
-                (None, None) => "all".into(),
+                (None, None) if self.marks == 0 => "all".into(),
+                (None, None) if row.number == 0 => "before the first".into(),
+                (None, None) if row.number == self.marks => "after the last".into(),
+                (None, None) => format!("{name} {}", row.number),
             };
             let left = bytes(&row.left);
             let line = format!(

@@ -47,9 +47,12 @@ struct LiveStacks {
     is_host: bool,
     is_pinned: bool,
     at: Moment,
-    /// Seconds, and what they are counted from; none before the first event.
+    /// The number of the event after which it was; none before the first event and at the end.
+    event: Option<usize>,
+    /// Seconds, and what they are counted from; none before the first event, and if the file does not contain the time.
     seconds: Option<f64>,
     since: Since,
+    has_events: bool,
     bytes: u64,
     error: Estimate,
     blocks: u64,
@@ -172,7 +175,11 @@ impl LiveStacks {
             (self.error.as_bytes(self.bytes), self.blocks_error.as_counted(self.blocks, "block"));
         let when = match self.seconds {
             Some(seconds) => self.since.moment(seconds),
-            None => "before the first event".into(),
+            None => match self.event {
+                Some(event) => format!("after event {event}"),
+                None if self.at == Moment::End && self.has_events => "after the last event".into(),
+                None => "before the first event".into(),
+            },
         };
         format!("{name}: {bytes} in {blocks}, {when}")
     }
@@ -219,16 +226,20 @@ impl LiveStacks {
             (bytes, blocks) = (held.bytes, held.blocks as f64);
             (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);
         }
-        let seconds = |row: usize| snapshot.clock.seconds_since_start(snapshot.events.ticks[row]);
-        let last =
-            || snapshot.events.ticks.iter().max().map(|&ticks| snapshot.clock.seconds_since_start(ticks));
+        let last = || {
+            let ticks = snapshot.events.ticks.iter().max().filter(|_| snapshot.has_times());
+            ticks.map(|&ticks| snapshot.clock.seconds_since_start(ticks))
+        };
+        let row = row.filter(|&row| row < snapshot.events.len());
         Self {
             device: snapshot.ordinal(device),
             name: snapshot.device_name(device),
             is_host: snapshot.is_heap(device),
             is_pinned: snapshot.is_pinned(device),
             at,
-            seconds: if at == Moment::End { last() } else { row.map(seconds) },
+            event: row.filter(|_| at != Moment::End).map(|row| Moment::events_before(snapshot, device, row)),
+            seconds: if at == Moment::End { last() } else { row.and_then(|row| snapshot.seconds_at(row)) },
+            has_events: !snapshot.events.is_empty(),
             since: snapshot.seconds_since(),
             bytes,
             error: bytes_error,

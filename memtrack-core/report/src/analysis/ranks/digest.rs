@@ -27,8 +27,8 @@ pub struct RankDigest {
     pub begin_ns: Option<u64>,
     /// What the seconds of this digest are counted from.
     pub since: Since,
-    /// When the last event was, in seconds; 0 without any.
-    pub end_seconds: f64,
+    /// When the last event was, in seconds; 0 without any, and none if the file does not contain the times of all events.
+    pub end_seconds: Option<f64>,
     /// What steps are called, where some are marked.
     pub step_name: Option<String>,
     /// What its devices held, in the order of their numbers.
@@ -91,7 +91,7 @@ pub struct MomentDigest {
     pub reserved_bytes: Option<u64>,
     /// The event that reached it, by its number in the device's trace; none: before the first event.
     pub event: Option<usize>,
-    /// When; none as [`Self::event`].
+    /// When; none as [`Self::event`], and if the file does not contain the time.
     pub seconds: Option<f64>,
     /// The phase of that event: forward, backward or optimizer.
     pub phase: Option<String>,
@@ -121,8 +121,8 @@ pub struct EndDigest {
 pub struct OutOfMemoryDigest {
     /// The event, by its number in the device's trace.
     pub event: usize,
-    /// When, in seconds.
-    pub seconds: f64,
+    /// When, in seconds; none if the file does not contain the time.
+    pub seconds: Option<f64>,
     /// Bytes that were requested.
     pub requested_bytes: u64,
     /// Bytes that were free on the device, if that is known.
@@ -151,10 +151,10 @@ pub struct GroupDigest {
 pub struct StepDigest {
     /// Its number: the one in its name (`ProfilerStep#3`), or how many steps came before it.
     pub number: u64,
-    /// When it began, in seconds.
-    pub begin_seconds: f64,
-    /// When it ended, in seconds.
-    pub end_seconds: f64,
+    /// When it began, in seconds; none if the file does not contain the times of all events.
+    pub begin_seconds: Option<f64>,
+    /// When it ended, likewise.
+    pub end_seconds: Option<f64>,
     /// The most requested bytes that were live in it, those from before it included.
     pub peak_requested_bytes: u64,
     /// The most bytes that were reserved in it; none where the file does not say.
@@ -168,9 +168,9 @@ pub struct StepDigest {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// When the first begins, in seconds.
+    /// When the first begins, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
     pub begin_seconds: f64,
-    /// How long each is, in seconds; 0 where all events are of one moment: then there is one.
+    /// How long each is, likewise; 0 where all events are of one moment: then there is one.
     pub bin_seconds: f64,
     /// Requested bytes.
     pub requested_bytes: Vec<u64>,

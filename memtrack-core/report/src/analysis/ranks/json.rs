@@ -58,10 +58,11 @@ pub struct RankAnswer {
     pub events: u64,
     /// When the seconds begin, in nanoseconds since the Unix epoch; null where the file gives no times.
     pub begin_ns: Option<u64>,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// What the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if only some events
+    /// have times.
     pub seconds_since: &'static str,
-    /// When the last event was.
-    pub end_seconds: f64,
+    /// When the last event was; null if the file does not contain the times of all events.
+    pub end_seconds: Option<f64>,
     /// What it held on its devices.
     pub devices: Vec<RankMemoryAnswer>,
 }

@@ -107,9 +107,7 @@ impl RankDigest {
         let steps = steps(snapshot, options.per.as_deref(), begin, end);
         let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
         // A file without times numbers its events.
-        let has_times = snapshot.pytorch.as_deref().is_none_or(|pytorch| {
-            (0..snapshot.events.len()).next().is_some_and(|row| pytorch.events.has(row, Key::TimeUs))
-        });
+        let has_times = snapshot.has_times() && (snapshot.pytorch.is_none() || !ticks.is_empty());
         let reduce = |device| of_device(snapshot, symbols, device, &time, options);
         Self {
             file: file.to_string_lossy().into_owned(),
@@ -121,7 +119,9 @@ impl RankDigest {
             events: snapshot.events.len() as u64,
             begin_ns: has_times.then_some(snapshot.clock.first.1),
             since: snapshot.seconds_since(),
-            end_seconds: if ticks.is_empty() { 0.0 } else { snapshot.clock.seconds_since_start(end) },
+            end_seconds: snapshot
+                .has_times()
+                .then(|| if ticks.is_empty() { 0.0 } else { snapshot.clock.seconds_since_start(end) }),
             devices: snapshot.device_ids().into_iter().map(reduce).collect(),
             step_name: steps.map(|(name, _)| name),
         }
@@ -177,7 +177,7 @@ fn of_device(
             error: precision.bytes(&both.sum),
             reserved_bytes,
             event: row.map(|row| Moment::events_before(snapshot, device, row)),
-            seconds: row.map(|row| snapshot.clock.seconds_since_start(snapshot.events.ticks[row])),
+            seconds: row.and_then(|row| snapshot.seconds_at(row)),
             phase,
             operator,
         }
@@ -202,12 +202,13 @@ fn of_device(
         (end.requested_bytes, end.error, end.blocks) = (held.bytes, held.bytes_error, held.blocks);
     }
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
+    let has_times = snapshot.has_times();
     let step = |(at, step): (usize, &Step)| {
         let (peak_requested_bytes, end_requested_bytes) = curve.requested.steps[at];
         StepDigest {
             number: step.number,
-            begin_seconds: seconds(step.begin),
-            end_seconds: seconds(step.end),
+            begin_seconds: has_times.then(|| seconds(step.begin)),
+            end_seconds: has_times.then(|| seconds(step.end)),
             peak_requested_bytes,
             peak_reserved_bytes: curve.reserved.as_ref().map(|levels| levels.steps[at].0),
             end_requested_bytes,
@@ -273,7 +274,7 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
     let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
     rows.map(|row| OutOfMemoryDigest {
         event: Moment::events_before(snapshot, device, row),
-        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        seconds: snapshot.seconds_at(row),
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),
     })

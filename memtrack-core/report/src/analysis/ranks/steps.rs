@@ -88,7 +88,9 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
 /// The ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
-    let Some(pytorch) = snapshot.pytorch.as_deref() else { return by_name };
+    // Ranges have no place among events without times.
+    let timed = snapshot.pytorch.as_deref().filter(|_| snapshot.has_times());
+    let Some(pytorch) = timed else { return by_name };
     let rows = &pytorch.annotations;
     // Where each range that is open lies in its list: nested ones of one name end innermost first.
     let mut open: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();

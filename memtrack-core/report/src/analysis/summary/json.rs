@@ -160,9 +160,10 @@ pub struct PoolAnswer {
 pub struct OutOfMemoryAnswer {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// When it was.
-    pub seconds: f64,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// When it was; null if the file does not contain the time.
+    pub seconds: Option<f64>,
+    /// What the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if only some events
+    /// have times.
     pub seconds_since: &'static str,
     /// What was asked for.
     pub requested_bytes: u64,

@@ -11,6 +11,7 @@ use super::estimate::{self, Estimate, Precision};
 use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{AtEnd, Net, counted_at_end, net};
+use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, tells_held, tells_reserved};
 use super::top::rows::Sorter;
@@ -88,6 +89,12 @@ pub struct DeviceSummary {
     pub oom_count: u64,
     /// What the CUDA driver reported about the device, by moment; empty where it was not hooked.
     pub driver: Vec<DriverMoment>,
+    /// Why the file has no events, and what to call; none if it has any.
+    pub recording_was_off: Option<String>,
+    /// Why allocations have no stacks, and which option records them.
+    pub missing_stacks: Option<String>,
+    /// Whether it is a recording, or was one.
+    pub(super) is_recording: bool,
 }
 
 /// A number of blocks and their bytes.
@@ -140,8 +147,8 @@ impl Sum {
 pub struct Oom {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// Seconds, counted from [`Self::since`].
-    pub seconds: f64,
+    /// Seconds, counted from [`Self::since`]; none if the file does not contain the time.
+    pub seconds: Option<f64>,
     /// What the seconds are counted from.
     pub since: Since,
     /// Requested bytes.
@@ -231,7 +238,7 @@ fn summary_of(
         rows().enumerate().filter(|&(_, row)| snapshot.events.action[row] == Action::Oom).collect();
     let oom = |&(event, row): &(usize, usize)| Oom {
         event,
-        seconds: snapshot.clock.seconds_since_start(snapshot.events.ticks[row]),
+        seconds: snapshot.seconds_at(row),
         since: snapshot.seconds_since(),
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),
@@ -270,5 +277,8 @@ fn summary_of(
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
         driver: driver_moments::moments(snapshot, device),
+        recording_was_off: recording_was_off(snapshot),
+        missing_stacks: missing_stacks(snapshot, device),
+        is_recording: snapshot.seconds_since() == Since::Start,
     }
 }

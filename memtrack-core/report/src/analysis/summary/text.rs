@@ -217,16 +217,27 @@ impl DeviceSummary {
         }
         line("Trace", trace)?;
         let older = self.older;
-        if older.blocks > 0 {
+        if let Some(why) = &self.recording_was_off {
+            line("", why.clone())?;
+        } else if older.blocks > 0 {
+            // A recording knows whether its ring has dropped anything; PyTorch's files do not.
+            let why = match (self.is_recording, self.dropped) {
+                (true, 0) => "older than the recording",
+                (true, _) => "lost by the ring, or older",
+                (false, _) => "lost by PyTorch's ring (max_entries), or older than its recording",
+            };
             line(
                 "",
                 format!(
-                    "{} ({}) allocated before the first event: lost by the ring, or older; {} freed in it",
+                    "{} ({}) allocated before the first event: {why}; {} freed in it",
                     older.blocks_error.as_counted(older.blocks, "block"),
                     older.bytes_error.as_bytes(older.bytes),
                     human_count(self.frees_without_allocation)
                 ),
             )?;
+        }
+        if let Some(why) = &self.missing_stacks {
+            line("No stack", why.clone())?;
         }
         for (place, folded) in folded(self.folded_scopes, &self.folded).into_iter().enumerate() {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
@@ -330,15 +341,14 @@ impl DeviceSummary {
     }
 
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
-        let when = match (self.peak.event, self.peak.seconds) {
-            (Some(event), Some(seconds)) => {
-                let counted = if self.peak.error.counted { "counted " } else { "" };
-                format!("{counted}after event {event}, {}", self.peak.since.moment(seconds))
-            }
-            _ => "before the first event".to_owned(),
-        };
+        let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
-        line("Peak", format!("{bytes} requested, {when}"))?;
+        // Without a trace only the end is known.
+        let peak = match self.recording_was_off {
+            Some(_) => format!("at least {bytes} requested, which are live at the end; there is no trace"),
+            None => format!("{bytes} requested, {when}"),
+        };
+        line("Peak", peak)?;
         match self.peak.made_of_text() {
             Some(made_of) => line("", format!("made of {made_of}")),
             None => Ok(()),

@@ -82,13 +82,17 @@ pub(super) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// From the first event of a device to the moment, which is after `row`; none where there is no time between them.
+    /// From the first event of a device to the moment, which is after `row`; none where there is no time between them, or the
+    /// file does not contain it.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
         at: Moment,
         row: Option<usize>,
     ) -> Option<Self> {
+        if !snapshot.has_times() {
+            return None;
+        }
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {

@@ -350,6 +350,10 @@ pub struct TopReport {
     /// Half-way from the device's first event to that moment, from where growth counts: in seconds, counted from what
     /// [`Peak::since`] says; none where rows have no growth.
     pub growth_since_seconds: Option<f64>,
+    /// Why allocations have no stacks, and which option records them.
+    pub missing_stacks: Option<String>,
+    /// Whether the file lacks times, so that no age is known.
+    pub lacks_times: bool,
     /// The first rows: by requested bytes, descending; equal ones by what was live at the peak, then by name.
     pub rows: Vec<TopRow>,
     /// How many rows there would be without the limit.

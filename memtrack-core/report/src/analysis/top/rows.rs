@@ -15,6 +15,7 @@ use crate::analysis::frees::Frees;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
+use crate::analysis::not_recorded::missing_stacks;
 use crate::analysis::ownership::{Owned, Owners, plain, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
@@ -612,6 +613,8 @@ pub(super) fn rank(
         is_pinned: snapshot.is_pinned(device),
         by,
         at: options.at,
+        missing_stacks: missing_stacks(snapshot, device).filter(|_| !options.for_matching),
+        lacks_times: !snapshot.has_times(),
         growth_since_seconds: span.and_then(|span| span.middle_seconds()),
         rows,
         rows_in_all,

@@ -143,6 +143,11 @@ impl TopReport {
         )
     }
 
+    /// Whether rows come from stacks.
+    fn is_of_stacks(&self) -> bool {
+        !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
+    }
+
     /// What is told of a row beside its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
@@ -231,6 +236,12 @@ impl TopReport {
                 text,
                 "{growth}Oldest: its oldest block. Median age: half of its bytes are at least that old."
             );
+        }
+        if self.lacks_times && self.at.is_some() {
+            let _ = writeln!(text, "Ages are unknown: the file does not contain the times of all events.");
+        }
+        if let Some(why) = self.missing_stacks.as_deref().filter(|_| self.is_of_stacks()) {
+            let _ = writeln!(text, "No stack: {why}.");
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
             let _ = writeln!(

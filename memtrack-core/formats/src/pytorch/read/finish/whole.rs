@@ -11,7 +11,7 @@ use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::DeviceId;
-use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch};
+use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch, Records};
 use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
 
 /// Why reading stopped here.
@@ -278,7 +278,7 @@ impl Finish {
         pytorch.annotations = annotations;
         let mut snapshot = Snapshot {
             meta: Meta { max_entries: u64::MAX, complete: true, ..Meta::default() },
-            clock: clock(&table),
+            clock: clock(&table, &pytorch.events),
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
             frames: FrameTable { records: frames },
@@ -292,9 +292,10 @@ impl Finish {
     }
 }
 
-/// A tick is a microsecond, and the first event is the start.
-fn clock(events: &EventTable) -> Clock {
-    Clock::of_microseconds(events.ticks.iter().min().copied().unwrap_or(0))
+/// A tick is a microsecond, and the first event that has a time is the start.
+fn clock(events: &EventTable, records: &Records) -> Clock {
+    let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
+    Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))
 }
 
 pub(super) fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {

@@ -40,8 +40,8 @@ impl Rank {
         };
         let step = |(at, &bytes): (usize, &u64)| StepDigest {
             number: at as u64,
-            begin_seconds: at as f64,
-            end_seconds: at as f64 + 1.0,
+            begin_seconds: Some(at as f64),
+            end_seconds: Some(at as f64 + 1.0),
             peak_requested_bytes: bytes,
             peak_reserved_bytes: None,
             end_requested_bytes: bytes,
@@ -78,7 +78,7 @@ impl Rank {
             events: 1,
             begin_ns: self.begin_ns,
             since: Since::FirstEvent,
-            end_seconds: self.seconds,
+            end_seconds: Some(self.seconds),
             step_name: self.has_steps.then(|| "step".to_owned()),
             devices: vec![device],
         }

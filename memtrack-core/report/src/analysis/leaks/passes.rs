@@ -1,0 +1,163 @@
+//! Whether a step of a training run has ended. Until then each layer of a first forward pass keeps what its backward pass needs,
+//! which grows as leaks do.
+
+use crate::analysis::attribution::Attributor;
+use crate::analysis::lifetimes::Lifetime;
+use crate::analysis::patterns::Patterns;
+use crate::analysis::torch_stacks::Line;
+use memtrack_model::Phase;
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_symbols::Symbolizer;
+use std::collections::{HashMap, HashSet};
+
+/// What forward passes hold must have been this part of the most that they ever hold before a fall counts as the end of a pass:
+/// the first layers of a pass come and go.
+const LEAST_HELD: f64 = 0.25;
+/// Several passes have ended when their allocations add up to this many times what they ever hold.
+const TURNOVER: i128 = 8;
+/// A pass has ended when what it holds has fallen to this part of the most so far.
+const FALLEN: f64 = 0.5;
+
+/// Returns whether the file has a forward pass on `device`, and no step that has ended. Without a forward pass in scopes or stacks
+/// the program's steps are unknown, and the answer is false. Heaps are not judged: what runs in modules there need be no training.
+pub(super) fn no_step_has_ended(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+) -> bool {
+    if snapshot.is_heap(device) || snapshot.is_pinned(device) {
+        return false;
+    }
+    let mut places = Places::of(snapshot);
+    let mut runs: Vec<Run> = Vec::new();
+    let mut out_of_memory = false;
+    for row in snapshot.events.rows_of(device) {
+        match snapshot.events.action[row] {
+            Action::Alloc => {}
+            Action::Oom => {
+                out_of_memory = true;
+                continue;
+            }
+            _ => continue,
+        }
+        out_of_memory = false;
+        let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
+        // What has no stack is in an unknown phase.
+        if scope.is_none() && stack.is_none() {
+            continue;
+        }
+        let phase = places.phase(scope, stack, symbols);
+        match runs.last_mut() {
+            Some(run) if run.phase == phase => run.last = stack,
+            _ => runs.push(Run { phase, last: stack }),
+        }
+    }
+    let is = |run: &Run, phase: Phase| run.phase == Some(phase);
+    if !runs.iter().any(|run| is(run, Phase::Forward)) {
+        return false;
+    }
+    let step_ended = |pair: &[Run]| match pair[0].phase {
+        Some(Phase::Optimizer) => true,
+        Some(Phase::Backward) => is(&pair[1], Phase::Forward),
+        _ => false,
+    };
+    if runs.windows(2).any(step_ended) {
+        return false;
+    }
+    // The same line runs before each of several passes: a loop over batches or requests.
+    let mut before = HashSet::new();
+    let begins = runs.windows(2).filter(|pair| pair[0].phase.is_none() && is(&pair[1], Phase::Forward));
+    if begins.map(|pair| pair[0].last).any(|stack| !before.insert(stack)) {
+        return false;
+    }
+    let is_one_pass = runs.iter().filter(|run| is(run, Phase::Forward)).count() == 1;
+    let ended_in_it = out_of_memory && runs.last().is_some_and(|run| is(run, Phase::Forward));
+    if is_one_pass && ended_in_it {
+        return true;
+    }
+    !have_ended(snapshot, symbols, &mut places, lifetimes)
+}
+
+/// Allocations one after the other in one phase.
+struct Run {
+    phase: Option<Phase>,
+    /// The stack of the last of them.
+    last: StackId,
+}
+
+/// Returns whether what forward passes hold has fallen, and another allocation of a forward pass came after that; or whether they
+/// allocated so much more than they ever hold that it must have been freed many times.
+fn have_ended(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    places: &mut Places<'_>,
+    lifetimes: &[Lifetime],
+) -> bool {
+    let mut changes = vec![0i128; snapshot.events.len()];
+    let mut allocated = 0i128;
+    let mut begins = vec![false; snapshot.events.len()];
+    for lifetime in lifetimes {
+        let Some(from) = lifetime.from else { continue };
+        let phase = places.phase(snapshot.events.scope[from], lifetime.stack, symbols);
+        if phase != Some(Phase::Forward) {
+            continue;
+        }
+        begins[from] = true;
+        allocated += i128::from(lifetime.bytes);
+        changes[from] += i128::from(lifetime.bytes);
+        if let Some(to) = lifetime.to {
+            changes[to] -= i128::from(lifetime.bytes);
+        }
+    }
+    let mut held = 0;
+    let levels: Vec<i128> = changes
+        .iter()
+        .map(|change| {
+            held += change;
+            held
+        })
+        .collect();
+    let most = levels.iter().copied().max().unwrap_or(0);
+    if allocated >= TURNOVER * most {
+        return true;
+    }
+    let (mut so_far, mut fallen) = (0, false);
+    for (&level, &begins) in levels.iter().zip(&begins) {
+        if fallen && begins {
+            return true;
+        }
+        so_far = so_far.max(level);
+        fallen |= so_far as f64 >= LEAST_HELD * most as f64 && level as f64 <= FALLEN * so_far as f64;
+    }
+    false
+}
+
+/// The phases of events, each distinct scope and stack once.
+struct Places<'a> {
+    attributor: Attributor<'a>,
+    snapshot: &'a Snapshot,
+    known: HashMap<(ScopeId, StackId), Option<Phase>, foldhash::fast::RandomState>,
+}
+
+impl<'a> Places<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        static PATTERNS: std::sync::LazyLock<Patterns> = std::sync::LazyLock::new(Patterns::default);
+        Self { attributor: Attributor::new(snapshot, &PATTERNS), snapshot, known: HashMap::default() }
+    }
+
+    fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
+        *self.known.entry((scope, stack)).or_insert_with(|| {
+            self.attributor.phase(scope, stack, symbols).or_else(|| {
+                // A module's method that is called directly, or whose callers a writer left out.
+                let frames = symbols.stack(&self.snapshot.frame_keys(stack));
+                let is_forward = frames.iter().any(|frame| {
+                    let line = Line::of(frame);
+                    line.is_python && line.method() == "forward"
+                });
+                is_forward.then_some(Phase::Forward)
+            })
+        })
+    }
+}

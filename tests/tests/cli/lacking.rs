@@ -1,0 +1,148 @@
+//! Files that lack something: what is unknown is in no answer, and the answer has what to record instead.
+
+use memtrack_tests::memtrack;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a command printed on both streams, and its exit code.
+fn printed(arguments: &[&str]) -> (String, String, Option<i32>) {
+    let output = Command::new(memtrack()).args(arguments).output().expect("memtrack can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+fn untimed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/snapshots/cases/notimes.pickle")
+}
+
+/// The paths of numbers below keys that are named after times.
+fn times(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                let is_time =
+                    ["seconds", "_ns", "_us"].iter().any(|end| key.ends_with(end)) || key.contains("_age");
+                if is_time && value.is_number() {
+                    found.push(format!("{path}/{key} = {value}"));
+                }
+                times(value, &format!("{path}/{key}"), found);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| times(value, path, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = untimed();
+    let converted: Vec<PathBuf> =
+        ["a.json", "a.memtrack", "a.pickle"].iter().map(|name| folder.path().join(name)).collect();
+    for path in &converted {
+        let (_, errors, code) = printed(&["convert", original.to_str().unwrap(), path.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{errors}");
+    }
+    for path in converted.iter().chain([&original]) {
+        let file = path.to_str().unwrap();
+        for verb in [
+            &["summary", file][..],
+            &["top", file],
+            &["top", "--at", "end", file],
+            &["top", "--at", "peak", file],
+            &["peak", file],
+            &["categories", file],
+            &["leaks", file],
+            &["ranks", file, file],
+            &["check", "--max-peak", "1GiB", file],
+        ] {
+            let (text, errors, _) = printed(verb);
+            let all = format!("{text}{errors}");
+            for unit in [" s after", " ms", " µs", " ns", "half-way"] {
+                assert!(!all.contains(unit), "{verb:?}: {unit:?} in {all}");
+            }
+            let (text, errors, _) = printed(&[verb, &["--json"]].concat());
+            if text.is_empty() {
+                assert!(errors.contains("no times") || verb[0] == "ranks", "{verb:?}: {errors}");
+                continue;
+            }
+            let mut found = Vec::new();
+            times(&serde_json::from_str(&text).unwrap(), "", &mut found);
+            assert!(found.is_empty(), "{verb:?}: {found:?}");
+        }
+    }
+    let file = original.to_str().unwrap();
+    assert!(printed(&["summary", file]).0.contains("50.0 MiB requested, after event 2900\n"));
+    assert!(printed(&["top", file]).0.contains("Peak: 50.0 MiB live, after event 2900\n"));
+    assert!(printed(&["top", "--at", "end", file]).0.contains("Ages are unknown"));
+    assert_eq!(printed(&["categories", "--at", "1ms", file]).2, Some(2));
+    let csv = folder.path().join("blocks.csv");
+    printed(&["convert", file, csv.to_str().unwrap()]);
+    let csv = fs::read_to_string(csv).unwrap();
+    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let heads = rows.next().unwrap();
+    let timed: Vec<usize> = (0..heads.len()).filter(|&at| heads[at].ends_with("_ns")).collect();
+    assert_eq!(timed.len(), 3, "{heads:?}");
+    assert!(rows.all(|row| timed.iter().all(|&at| row[at].is_empty())));
+}
+
+/// A snapshot of two blocks. The first event has no time, and the last two have.
+fn partly_timed() -> Value {
+    let event = |action: &str, address: u64, time: Option<u64>| {
+        let mut event = json!({"action": action, "addr": address, "size": 1 << 20, "stream": 0});
+        if let Some(time) = time {
+            event["time_us"] = time.into();
+        }
+        event
+    };
+    let at = 1_700_000_000_000_000;
+    let trace = [
+        event("alloc", 1 << 30, None),
+        event("alloc", 2 << 30, Some(at)),
+        event("alloc", 3 << 30, Some(at + 5000)),
+    ];
+    json!({"segments": [], "device_traces": [trace]})
+}
+
+#[test]
+fn known_times_are_shown_where_others_are_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("partly.json");
+    fs::write(&path, partly_timed().to_string()).unwrap();
+    let file = path.to_str().unwrap();
+    let (text, _, _) = printed(&["top", file]);
+    assert!(text.contains("Peak: 3.0 MiB live, 0.005 s after the first event that has a time"), "{text}");
+    let (text, _, _) = printed(&["top", "--at", "end", file]);
+    assert!(text.contains("Ages are unknown"), "{text}");
+}
+
+#[test]
+fn a_snapshot_without_a_trace_is_explained_with_what_to_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames = json!([{"filename": "/w/model.py", "line": 3, "name": "forward"}]);
+    let segments = |frames: Value| {
+        json!([{"device": 0, "address": 1 << 30, "total_size": 2 << 20, "allocated_size": 2 << 20, "active_size": 2 << 20,
+            "requested_size": 2 << 20, "stream": 0, "segment_type": "large", "blocks": [{"address": 1 << 30,
+            "size": 2 << 20, "requested_size": 2 << 20, "state": "active_allocated", "frames": frames}]}])
+    };
+    let cases = [
+        ("empty.json", json!([]), "recording was not on; call torch.cuda.memory._record_memory_history()"),
+        ("off.json", segments(json!([])), "before the model is made"),
+        ("stopped.json", segments(frames), "recording was stopped before the snapshot was taken"),
+    ];
+    for (name, segments, why) in cases {
+        let path = folder.path().join(name);
+        fs::write(&path, json!({"segments": segments, "device_traces": [[]]}).to_string()).unwrap();
+        let file = path.to_str().unwrap();
+        for verb in ["summary", "top", "peak", "leaks"] {
+            let (text, errors, _) = printed(&[verb, file]);
+            assert!(errors.contains(why), "{verb} {name}: {errors}");
+            assert!(!text.contains("lost by"), "{verb} {name}: {text}");
+        }
+        let (text, _, _) = printed(&["summary", file]);
+        assert!(name == "empty.json" || text.contains(why), "{name}: {text}");
+        assert_eq!(printed(&["leaks", file]).2, Some(3), "{name}");
+    }
+}
