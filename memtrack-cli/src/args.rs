@@ -261,11 +261,18 @@ pub(crate) struct ConvertArgs {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     #[command(flatten)]
     pub(crate) scrub: ScrubArgs,
+}
+
+/// Where a recording's binaries are.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SymbolsArgs {
+    /// Also search this folder for binaries, by their build ids; or this file
+    #[arg(long = "symbols", value_name = "DIR")]
+    pub(crate) places: Vec<PathBuf>,
 }
 
 /// How large an input may be.
@@ -284,6 +291,8 @@ pub(crate) struct FileArgs {
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
 }
 
 /// How many rows a report shows.

@@ -2,7 +2,7 @@
 //! bar, and a warning when a recording is incomplete.
 
 use crate::Streams;
-use crate::args::InputArgs;
+use crate::args::{FileArgs, InputArgs, SymbolsArgs};
 use crate::error::CliError;
 use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -73,6 +73,43 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     Ok(loaded)
 }
 
+/// Reads the snapshot of a verb's only file, and remembers where its binaries are.
+///
+/// # Errors
+/// As [`load`]; a usage error where a place of binaries does not exist.
+pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
+    load_with(&file.path, file.input, &file.symbols, streams)
+}
+
+/// The same for one of several files.
+///
+/// # Errors
+/// As [`load_file`].
+pub(crate) fn load_with(
+    path: &Path,
+    input: InputArgs,
+    symbols: &SymbolsArgs,
+    streams: &mut Streams<'_>,
+) -> Result<Loaded, CliError> {
+    check_places(symbols)?;
+    let mut loaded = load(path, input, streams)?;
+    loaded.snapshot.symbol_folders.clone_from(&symbols.places);
+    Ok(loaded)
+}
+
+/// Refuses places of binaries that do not exist.
+///
+/// # Errors
+/// A usage error that names the first.
+pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
+    match symbols.places.iter().find(|place| !place.exists()) {
+        Some(missing) => {
+            Err(CliError::Usage(format!("--symbols {}: there is no such folder or file", missing.display())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// One of many files, on a thread of its own: without a bar, and with what would be a warning.
 ///
 /// # Errors
@@ -95,28 +132,28 @@ fn warning(loaded: &Loaded) -> Option<String> {
     warning.or(unproved)
 }
 
-/// What [`load`] reads, in PyTorch's form, whatever the file is.
+/// What [`load_file`] reads, in PyTorch's form, whatever the file is.
 ///
 /// # Errors
-/// As [`load`].
-pub(crate) fn load_pytorch(
-    path: &Path,
-    input: InputArgs,
-    streams: &mut Streams<'_>,
-) -> Result<PytorchSnapshot, CliError> {
-    Ok(in_pytorch_form(load(path, input, streams)?.snapshot))
+/// As [`load_file`].
+pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
+    Ok(in_pytorch_form(load_file(file, streams)?.snapshot))
 }
 
 /// The same for a question to the segments alone: a PyTorch file's events are passed over, which is most of the work.
 ///
 /// # Errors
-/// As [`load`].
+/// As [`load_file`].
 pub(crate) fn load_segments(
     path: &Path,
     input: InputArgs,
+    symbols: &SymbolsArgs,
     streams: &mut Streams<'_>,
 ) -> Result<PytorchSnapshot, CliError> {
-    Ok(in_pytorch_form(read(path, input, false, streams)?.snapshot))
+    check_places(symbols)?;
+    let mut snapshot = read(path, input, false, streams)?.snapshot;
+    snapshot.symbol_folders.clone_from(&symbols.places);
+    Ok(in_pytorch_form(snapshot))
 }
 
 /// A snapshot in PyTorch's form, whatever it was read from.

@@ -2,7 +2,7 @@
 
 use super::rank::by_parser;
 use super::ranks::parse_jobs;
-use super::{FormatArgs, InputArgs, RulesArgs, ScrubArgs};
+use super::{FormatArgs, InputArgs, RulesArgs, ScrubArgs, SymbolsArgs};
 use clap::Args;
 use memtrack_core::analysis::top::By;
 use std::num::NonZero;
@@ -68,9 +68,8 @@ pub(crate) struct ExportArgs {
     /// Name operators after functions that match, such as 'my_crate::ops::*'
     #[arg(long = "pattern", value_name = "GLOB")]
     pub(crate) patterns: Vec<String>,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     #[command(flatten)]
     pub(crate) scrub: ScrubArgs,
 }

@@ -1,7 +1,7 @@
 //! Arguments of `memtrack diff`.
 
 use super::device::DeviceArgs;
-use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, TextArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs, TextArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{DiffAt, DiffBy};
@@ -53,9 +53,8 @@ pub(crate) struct DiffArgs {
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
     #[command(flatten)]

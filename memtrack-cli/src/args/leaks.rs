@@ -2,7 +2,7 @@
 
 use super::device::DeviceArgs;
 use super::rank::by_parser;
-use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, TextArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, SymbolsArgs, TextArgs};
 use clap::Args;
 use memtrack_core::analysis::leaks::{LEAST_PERIODS, PERIODS};
 use memtrack_core::analysis::top::By;
@@ -57,9 +57,8 @@ pub(crate) struct LeaksArgs {
     pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     /// Name operators after functions that match, such as 'my_crate::ops::*'
     #[arg(long = "pattern", value_name = "GLOB")]
     pub(crate) patterns: Vec<String>,

@@ -5,7 +5,6 @@ use super::rank::{At, parse_at};
 use super::viz::FlameArgs;
 use super::{FileArgs, RulesArgs, ScrubArgs};
 use clap::Args;
-use std::path::PathBuf;
 
 /// Arguments of `memtrack memory`.
 #[derive(Clone, Debug, Args)]
@@ -37,9 +36,6 @@ pub(crate) struct MemoryArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
-    /// With --at: also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR", requires = "at")]
-    pub(crate) symbols: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) scrub: ScrubArgs,
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 /// Which code is the user's own.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RulesArgs {
-    /// Code that is yours: a folder, file or function, such as 'site-packages/mylib' or 'my_crate::*'
+    /// Code that is yours: a folder, file, function or binary, such as 'site-packages/mylib', 'my_crate::*' or libmine.so
     #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
     pub(crate) mine: Vec<String>,
-    /// Code that is not yours, such as 'third_party' or '*/generated/*'; of several that match, the longest decides
+    /// Code that is not yours, such as 'third_party', '*/generated/*' or libvendor.so; of several that match, the longest decides
     #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
     pub(crate) not_mine: Vec<String>,
     /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]

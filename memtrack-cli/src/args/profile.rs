@@ -1,6 +1,6 @@
 //! Arguments of the verbs about what memory is for.
 
-use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, WrittenArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, SymbolsArgs, WrittenArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ pub(crate) struct TraceArgs {
     pub(crate) compat: bool,
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
 }
 
 /// Arguments of `memtrack timeline`.

@@ -5,7 +5,6 @@ use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::top::By;
-use std::path::PathBuf;
 
 /// Arguments of `memtrack top`.
 #[derive(Clone, Debug, Args)]
@@ -56,9 +55,6 @@ pub(crate) struct RankArgs {
     pub(crate) format: FormatArgs,
     #[command(flatten)]
     pub(crate) ownership: OwnershipArgs,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
     /// Name operators after functions that match, such as 'my_crate::ops::*'
     #[arg(long = "pattern", value_name = "GLOB")]
     pub(crate) patterns: Vec<String>,

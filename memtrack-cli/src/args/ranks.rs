@@ -1,7 +1,7 @@
 //! Arguments of `memtrack ranks`.
 
 use super::rank::by_parser;
-use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs};
+use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs};
 use clap::Args;
 use memtrack_core::analysis::top::By;
 use std::num::NonZero;
@@ -63,9 +63,8 @@ pub(crate) struct RanksArgs {
     /// Replace pages that exist
     #[arg(long)]
     pub(crate) force: bool,
-    /// Also search this folder for binaries, by their build ids
-    #[arg(long, value_name = "DIR")]
-    pub(crate) symbols: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     /// Name operators after functions that match, such as 'my_crate::ops::*'
     #[arg(long = "pattern", value_name = "GLOB")]
     pub(crate) patterns: Vec<String>,

@@ -1,6 +1,6 @@
 //! Arguments of the verbs that PyTorch's `_memory_viz.py` has too.
 
-use super::{FileArgs, FormatArgs, InputArgs, ScrubArgs};
+use super::{FileArgs, FormatArgs, InputArgs, ScrubArgs, SymbolsArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -70,6 +70,8 @@ pub(crate) struct CompareArgs {
     pub(crate) after: PathBuf,
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolsArgs,
     #[command(flatten)]
     pub(crate) flame: FlameArgs,
     #[command(flatten)]

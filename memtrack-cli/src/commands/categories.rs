@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers::{self, CategoriesAnswer, DeviceCategories};
 use crate::args::{AtMoment, CategoriesArgs, TextArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::load_with;
 use crate::report::layout;
 use memtrack_core::profile::analysis::Profile;
 use memtrack_core::profile::optrace::{ReadTrace, begins_like_trace};
@@ -24,7 +24,8 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     if begins_like_trace(&head) {
         return of_trace(args, &optrace::load(&args.trace, streams)?.read, false, streams);
     }
-    let Loaded { snapshot, .. } = load(&args.trace.path, args.trace.input, streams)?;
+    let Loaded { snapshot, .. } =
+        load_with(&args.trace.path, args.trace.input, &args.trace.symbols, streams)?;
     match optrace::of_recording(&snapshot) {
         Some(read) => of_trace(args, &read, true, streams),
         None => categories_read::run(args, snapshot, streams),

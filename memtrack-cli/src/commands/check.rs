@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers;
 use crate::args::{CheckArgs, RulesArgs};
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load};
+use crate::load::{in_pytorch_form, load_with};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
@@ -79,7 +79,7 @@ fn read_base(
 
 /// A snapshot, or a recording that has its end.
 fn load_complete(path: &Path, args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Snapshot, CliError> {
-    let loaded = load(path, args.file.input, streams)?;
+    let loaded = load_with(path, args.file.input, &args.file.symbols, streams)?;
     if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
         // What is left of it may be within limits that the whole was not: a gate must not open for it.
         return Err(CliError::input(

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     }
     let mut hiding = scrub::asked(&args.scrub);
     let mut load = |path| {
-        let snapshot = load_segments(path, args.input, streams)?;
+        let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
         Ok::<_, CliError>(scrub::hidden_pytorch(snapshot, hiding.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);

@@ -2,12 +2,12 @@
 
 use super::devices::chosen;
 use super::moments::{keep_those_with, moment};
-use super::top::{check_folders, mention_missing};
+use super::top::mention_missing;
 use crate::Streams;
 use crate::answers;
 use crate::args::{At, ConvertArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::load_with;
 use crate::output::check_targets;
 use crate::ownership::rules;
 use crate::report::{mention_reordered, mention_samples};
@@ -28,15 +28,13 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    check_folders(&args.symbols)?;
-    let loaded = load(&args.file, args.input, streams)?;
-    let mut snapshot = scrub::loaded(loaded, &args.scrub, &args.symbols, streams).snapshot;
+    let loaded = load_with(&args.file, args.input, &args.symbols, streams)?;
+    let mut snapshot = scrub::loaded(loaded, &args.scrub, &[], streams).snapshot;
     let options = match target {
         Target::Export(_) => Some(options(args, &mut snapshot, streams)?),
         Target::Snapshot(_) => None,
     };
-    let symbols = Symbolizer::of(&snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = Symbolizer::of(&snapshot);
     let mut write = |output: &mut dyn Write| match (target, &options) {
         (Target::Export(export), Some(options)) => {
             export.write(&snapshot, &mut symbols, options, output, compression)

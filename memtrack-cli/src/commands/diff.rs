@@ -1,13 +1,13 @@
 //! `memtrack diff`: what changed between two files.
 
 use super::devices::chosen;
-use super::top::{check_folders, mention_missing};
+use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{self, DiffFileAnswer, FilesDiffAnswer};
 use crate::args::device::AskedDevice;
 use crate::args::{DiffArgs, InputArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::{check_places, load};
 use crate::output::{check_targets, write_files};
 use crate::ownership::rules;
 use crate::report::{layout, mention_reordered};
@@ -40,7 +40,7 @@ pub(super) struct Reduced {
 /// Reduces one file after the other to its groups, compares those, and prints what differs.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
-    check_folders(&args.symbols)?;
+    check_places(&args.symbols)?;
     let picture = args.output.as_deref().map(picture).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
     let rules = rules(&args.rules)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         by: args.by,
         at: args.at,
         device: args.device.device,
-        symbols: &args.symbols,
+        symbols: &args.symbols.places,
         rules: &rules,
         stacks: picture.is_some(),
     };

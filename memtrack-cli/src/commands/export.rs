@@ -1,11 +1,10 @@
 //! `memtrack export`: snapshots as a data set of Parquet files, a folder for each rank.
 
-use super::top::check_folders;
 use crate::Streams;
 use crate::answers::{self, ExportAnswer, ExportedRank, UnexportedFile};
 use crate::args::ExportArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_one;
+use crate::load::{check_places, load_one};
 use crate::many::{expand, read_all};
 use crate::ownership::rules;
 use crate::scrub::{self, mention_key};
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 
 /// What can be refused before a file is read.
 fn check(args: &ExportArgs) -> Result<(), CliError> {
-    check_folders(&args.symbols)?;
+    check_places(&args.symbols)?;
     if args.job.as_deref() == Some("") {
         return Err(CliError::Usage("--job needs a name".into()));
     }
@@ -120,7 +119,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     // Steps are looked for by the name that was given.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     let mut hiding = scrub::asked(&args.scrub).map(keeping);
-    loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols);
+    loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols.places);
     let mut hidden = |path: &Path| match &mut hiding {
         Some(scrub) => scrub.file(path),
         None => path.to_string_lossy().into_owned(),
@@ -134,7 +133,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
         memtrack_core::profile::recorded::categories(snapshot);
     }
     let symbols = Symbolizer::of(snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
     let mut digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
     (digest.file, digest.name) = (hidden(&whole(file)), name);
     let rank = place(file, &job, digest.name.rank, work)?;

@@ -2,12 +2,12 @@
 
 use super::cycles::read_graph;
 use super::devices::chosen;
-use super::top::{check_folders, mention_missing};
+use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{LEAKS, LeaksAnswer};
 use crate::args::LeaksArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::{check_places, load_with};
 use crate::neighbours::{Kind, head_of};
 use crate::ownership::rules;
 use crate::report::{layout, mention_reordered};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if args.files.iter().filter(|file| *file == Path::new("-")).count() > 1 {
         return Err(CliError::Usage("only one of the files can be standard input".into()));
     }
-    check_folders(&args.symbols)?;
+    check_places(&args.symbols)?;
     let options = options(args)?;
     let (graphs, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(|file| is_graph(file));
     let report = match &files[..] {
@@ -143,11 +143,10 @@ fn read(
     args: &LeaksArgs,
     streams: &mut Streams<'_>,
 ) -> Result<(Snapshot, Vec<DeviceId>, Symbolizer), CliError> {
-    let mut snapshot = load(path, args.input, streams)?.snapshot;
+    let mut snapshot = load_with(path, args.input, &args.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
     let devices = chosen(&snapshot, args.device.device)?;
     let symbols = Symbolizer::of(&snapshot);
-    let symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     Ok((snapshot, devices, symbols))
 }
 

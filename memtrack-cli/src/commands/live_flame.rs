@@ -2,13 +2,13 @@
 
 use super::devices::chosen;
 use super::moments::{keep_those_with, moment};
-use super::top::{check_folders, mention_missing};
+use super::top::mention_missing;
 use super::usage;
 use crate::Streams;
 use crate::answers::{self, MemoryAnswer};
 use crate::args::{At, MemoryArgs, UsageArgs};
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::load_file;
 use crate::output::{check_targets, write_files};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
@@ -43,15 +43,13 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     if to_file {
         check_targets([target.as_path()], args.flame.force)?;
     }
-    check_folders(&args.symbols)?;
     let rules = rules(&args.rules)?;
-    let loaded = load(&args.file.path, args.file.input, streams)?;
-    let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &args.symbols, streams);
+    let loaded = load_file(&args.file, streams)?;
+    let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &[], streams);
     mention_reordered(snapshot.order_by_time(), streams);
     let mut devices = chosen(&snapshot, args.device.device)?;
     keep_those_with(&snapshot, &mut devices, Some(at));
-    let symbols = Symbolizer::of(&snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = Symbolizer::of(&snapshot);
     let mut flame = LiveFlame::new();
     for device in devices {
         let at = moment(&snapshot, device, at)?;

@@ -3,6 +3,7 @@
 use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
+use crate::load::check_places;
 use crate::neighbours::{Kind, head_of_stdin, refused};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
@@ -58,7 +59,7 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     let mut head = Vec::new();
     file.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| failed(&error))?;
     if head.starts_with(&MAGIC) {
-        let snapshot = crate::load::load(path, args.input, streams)?.snapshot;
+        let snapshot = crate::load::load_with(path, args.input, &args.symbols, streams)?.snapshot;
         return recorded(args, snapshot);
     }
     read(args, &head, head.chain(file))
@@ -76,7 +77,10 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     }
     let options = LoadOptions::new().max_input(args.input.max_input);
     let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
-    recorded(args, loaded.snapshot)
+    check_places(&args.symbols)?;
+    let mut snapshot = loaded.snapshot;
+    snapshot.symbol_folders.clone_from(&args.symbols.places);
+    recorded(args, snapshot)
 }
 
 /// The trace of a recording.

@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers::{self, Answer, WrittenAnswer};
 use crate::args::{PageArgs, TracePlotArgs, ViewPageArgs};
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load};
+use crate::load::{in_pytorch_form, load_file};
 use crate::output::check_targets;
 use crate::scrub;
 use crate::serve::Server;
@@ -86,7 +86,7 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
 }
 
 fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
-    let loaded = load(&args.file.path, args.file.input, streams)?;
+    let loaded = load_file(&args.file, streams)?;
     let snapshot = in_pytorch_form(scrub::snapshot(loaded.snapshot, &args.scrub, &[], streams));
     Ok(with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
 }

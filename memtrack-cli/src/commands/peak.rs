@@ -16,7 +16,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 /// Loads the snapshot, prints what was live at the peak of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
-    let mut snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let mut snapshot = load_pytorch(&args.file, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
         PeakOf::Requested => at_peak::PeakOf::Requested,

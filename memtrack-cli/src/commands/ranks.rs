@@ -2,12 +2,11 @@
 
 use super::page::{name, save, with_categories};
 use super::ranks_pages::{RankPages, check_page};
-use super::top::check_folders;
 use crate::Streams;
 use crate::answers;
 use crate::args::RanksArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load_one;
+use crate::load::{check_places, load_one};
 use crate::many::{expand, read_all};
 use crate::output::write_files;
 use crate::ownership::rules;
@@ -46,7 +45,7 @@ struct Read {
 
 /// Reads the files, compares them, and prints the answer, and writes the pages that are asked for.
 pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    check_folders(&args.symbols)?;
+    check_places(&args.symbols)?;
     let options = options(args)?;
     check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
@@ -149,13 +148,13 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
     }
     // What the file says of its rank is among what is hidden next.
     let rank = RankName::of(&loaded.snapshot, file);
-    let snapshot = scrub::hidden(loaded.snapshot, hiding(args).as_mut(), &args.symbols);
+    let snapshot = scrub::hidden(loaded.snapshot, hiding(args).as_mut(), &args.symbols.places);
     let page = work.pages.of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
     }
     let symbols = Symbolizer::of(&snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
     let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
     digest.name = rank;
     // The page shows what is live.

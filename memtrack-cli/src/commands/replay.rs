@@ -15,7 +15,7 @@ use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 /// Loads the snapshot, replays each device under each of the settings, prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let asked = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
     let devices = chosen(&snapshot, args.device.device)?;
     // PyTorch's allocator hands out memory of devices; of pinned memory it has another.

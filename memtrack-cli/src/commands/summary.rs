@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers::{self, SummaryAnswer};
 use crate::args::SummaryArgs;
 use crate::error::{CliError, Exit};
-use crate::load::{in_pytorch_form, load};
+use crate::load::{in_pytorch_form, load_file};
 use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
@@ -35,7 +35,7 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
 /// Loads the snapshot, prints what each device comes to.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
-    let loaded = load(&args.file.path, args.file.input, streams)?;
+    let loaded = load_file(&args.file, streams)?;
     let held = who_holds(&loaded, &rules);
     let mut snapshot = in_pytorch_form(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);

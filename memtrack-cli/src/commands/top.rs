@@ -6,7 +6,7 @@ use crate::Streams;
 use crate::answers::{self, TopAnswer};
 use crate::args::RankArgs;
 use crate::error::{CliError, Exit};
-use crate::load::load;
+use crate::load::load_file;
 use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
@@ -15,13 +15,11 @@ use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
-use std::path::PathBuf;
 
 /// Loads the recording, ranks each device that was asked for, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    check_folders(&args.symbols)?;
     let rules = rules(&args.ownership.rules)?;
-    let Loaded { mut snapshot, report, .. } = load(&args.file.path, args.file.input, streams)?;
+    let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
     let mut devices = chosen(&snapshot, args.device.device)?;
@@ -30,8 +28,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
     // Who wants to see every frame wants them told apart.
     let mut options = options.fold_hidden(args.text.frames > 0);
-    let symbols = Symbolizer::of(&snapshot);
-    let mut symbols = args.symbols.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
+    let mut symbols = Symbolizer::of(&snapshot);
     let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot, &mut symbols, &options));
     let mut reports: Vec<TopReport> = Vec::new();
     for device in devices {
@@ -63,19 +60,6 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         mention_missing(&symbols, streams);
     }
     Ok(Exit::Fine)
-}
-
-/// Refuses folders of binaries that are not there.
-///
-/// # Errors
-/// A usage error that names the first.
-pub(super) fn check_folders(folders: &[PathBuf]) -> Result<(), CliError> {
-    match folders.iter().find(|folder| !folder.is_dir()) {
-        Some(missing) => {
-            Err(CliError::Usage(format!("--symbols {}: there is no such folder", missing.display())))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Says which binaries would have named the frames that have no names.

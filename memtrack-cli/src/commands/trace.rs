@@ -10,7 +10,7 @@ use memtrack_core::viz::{trace, trace_json};
 
 /// Loads the snapshot, prints the events.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let snapshot = load_pytorch(&args.file.path, args.file.input, streams)?;
+    let snapshot = load_pytorch(&args.file, streams)?;
     let refused = |error| refused(&args.file.path, error);
     let odd = if args.format.json {
         trace_json(&snapshot, &answers::TRACE.name(), &mut streams.stdout).map_err(refused)?

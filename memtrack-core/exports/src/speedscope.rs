@@ -94,7 +94,7 @@ pub(crate) fn write(
         });
     }
     let program = &snapshot.meta.program;
-    let name = if program.is_empty() { "memory" } else { program.rsplit('/').next().unwrap_or(program) };
+    let name = if program.is_empty() { "memory" } else { memtrack_model::paths::file_name(program) };
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: format!("memtrack {}", env!("CARGO_PKG_VERSION")),

@@ -14,6 +14,7 @@ pub mod operators;
 pub mod options;
 pub mod optrace;
 mod out_of_memory;
+pub mod paths;
 pub mod python_float;
 pub mod references;
 #[doc(hidden)]
@@ -24,7 +25,7 @@ pub mod text;
 pub mod units;
 
 pub use devices::{DeviceProcess, MemoryInfo};
-pub use frame::{Frame, NameFrames};
+pub use frame::{Binary, BinaryPart, Frame, NameFrames};
 pub use out_of_memory::OutOfMemory;
 pub use scope_path::{Phase, Place, ScopeStep};
 pub use snapshot::Snapshot;

@@ -2,6 +2,7 @@
 
 use crate::head::{Sentence, Show};
 use memtrack_model::event::DeviceId;
+use memtrack_model::paths::file_name;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_report::analysis::reserved::ReservedPeak;
 use memtrack_report::analysis::summary::{DeviceSummary, LookAt, origin_of};
@@ -112,7 +113,7 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let title = if place == 0 { "Made of" } else { "" };
     let (origin, frame) = origin_of(row);
     let query = frame.and_then(|frame| {
-        let name = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
+        let name = frame.file.as_deref().map(file_name);
         match (name, frame.line) {
             // PyTorch's form of a frame without a line has 0, and `??` for a file that is not known.
             (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),

@@ -205,6 +205,7 @@ impl Tables<'_> {
             function: self.text(frame.name),
             file: (!file.is_empty()).then_some(file),
             line: (frame.line > 0).then_some(frame.line),
+            binary: None,
         });
         let key = self.frames.len() as u64;
         self.frame_keys.insert(frame, key);

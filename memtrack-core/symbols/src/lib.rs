@@ -5,6 +5,7 @@
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod build_id;
+mod demangle;
 mod locate;
 pub mod names;
 mod qualify;

@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 32;
 /// Files that are looked into at most.
 const MAX_FILES: usize = 200_000;
 
-/// Where to look for binaries.
+/// Where to look for binaries: folders, or single files.
 #[derive(Debug, Default)]
 pub(super) struct Locator {
     folders: Vec<PathBuf>,
@@ -61,7 +61,13 @@ impl Locator {
         self.index.get_or_insert_with(|| {
             let mut index: HashMap<_, Vec<_>> = HashMap::new();
             let mut files = Vec::new();
-            folders.iter().for_each(|folder| collect(folder, 0, &mut files));
+            for folder in folders {
+                if folder.is_dir() {
+                    collect(folder, 0, &mut files);
+                } else {
+                    files.push(folder.clone());
+                }
+            }
             for path in files {
                 if let Some(id) = build_id::read(&path)
                     && let Some(key) = key(&id.build_id, &id.code_id)

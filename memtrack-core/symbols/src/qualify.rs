@@ -1,23 +1,111 @@
 //! Paths for functions whose debug information holds their bare names only, as `debug = "line-tables-only"` leaves it
-//! for inlined functions: the crate and the modules follow from the source file. `symbols` calls it.
+//! for inlined functions: the crate and the modules follow from the source file, and the function that a closure is in from
+//! the functions around it. `symbols` calls it.
+
+use memtrack_model::Frame;
+use memtrack_model::paths::slashed;
+
+/// What stands for a closure of which only the file is known. Without its braces, because names drop what is in those.
+const UNKNOWN_CLOSURE: &str = "closure";
+
+/// Names the closures among the functions at one address (innermost first) after the functions that contain them. The types
+/// of the functions that call a closure contain its path; else it belongs to the next function of the same file.
+pub(super) fn name_closures(frames: &mut [Frame]) {
+    for place in 0..frames.len() {
+        let Some(number) = closure_number(&frames[place].function).map(str::to_owned) else { continue };
+        let Some(file) = frames[place].file.clone() else { continue };
+        for frame in &frames[place + 1..] {
+            let of_types = path_of_closure(&frame.function, &number).filter(|path| is_path_in(path, &file));
+            let is_beside = frame.file.as_deref() == Some(&file) && !is_closure(&frame.function);
+            let beside = || qualified(&frame.function, &file).unwrap_or_else(|| frame.function.clone());
+            let parent = of_types.or_else(|| is_beside.then(beside));
+            if let Some(parent) = parent.filter(|parent| !parent.is_empty()) {
+                frames[place].function = format!("{parent}::{{closure#{number}}}");
+                break;
+            }
+        }
+    }
+}
+
+/// Whether a function of that path can be in that file: its modules contain the one that the file is named after.
+fn is_path_in(path: &str, file: &str) -> bool {
+    let file = slashed(file);
+    let Some(stem) = file.strip_suffix(".rs") else { return false };
+    let mut parts = stem.rsplit('/');
+    let module = match parts.next() {
+        Some("main" | "lib") | None => return true,
+        Some("mod") => parts.next().unwrap_or_default(),
+        Some(module) => module,
+    };
+    path.split("::").any(|part| part == module)
+}
+
+/// Whether a bare name is a closure's: `{closure#0}`, also with types after it.
+fn is_closure(function: &str) -> bool {
+    closure_number(function).is_some()
+}
+
+/// The number of a closure whose bare name is all that is known.
+fn closure_number(function: &str) -> Option<&str> {
+    let rest = function.strip_prefix("{closure").or_else(|| function.strip_prefix("{async_block"))?;
+    let rest = rest.strip_prefix("_env").unwrap_or(rest);
+    let (number, _) = rest.strip_prefix('#')?.split_once('}')?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
+}
+
+/// The path of the function with that closure, where the types in `function` have exactly one: `app::main` in
+/// `spawn<app::main::{closure_env#1}>`.
+fn path_of_closure(function: &str, number: &str) -> Option<String> {
+    let types = &function[function.find('<')?..];
+    let mut found: Option<&str> = None;
+    for kind in ["closure_env", "closure", "async_block_env", "async_block"] {
+        let name = format!("::{{{kind}#{number}}}");
+        for (at, _) in types.match_indices(&name) {
+            let begins_before =
+                |&(_, letter): &(usize, char)| matches!(letter, '<' | '>' | ',' | ' ' | '&' | '(');
+            let begin = types[..at]
+                .char_indices()
+                .rfind(begins_before)
+                .map_or(0, |(at, letter)| at + letter.len_utf8());
+            let path = &types[begin..at];
+            if found.is_some_and(|other| other != path) {
+                return None;
+            }
+            found = Some(path).filter(|path| !path.is_empty());
+        }
+    }
+    found.map(str::to_owned)
+}
 
 /// `function` with the path that its source file implies, as `alloc::vec::with_capacity` for `with_capacity` in
 /// `/rustc/…/library/alloc/src/vec/mod.rs`. None when it has a path already, or when the file tells none (it is not a
-/// Rust file below a `src` folder). The type of a method is not known this way.
+/// Rust file below a `src` folder). The type of a method is not known this way, nor the function that a closure is in.
 pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
+    let file = slashed(file);
     let bare = function.split(['<', '{']).next().unwrap_or(function);
     if function.is_empty() || bare.contains("::") || function.starts_with('<') {
         return None;
     }
     let (folders, inside) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
-    let folder = folders.rsplit('/').next().filter(|name| !name.is_empty())?;
-    let mut path = without_version(folder).replace('-', "_");
+    let mut path = crate_in(folders)?.replace('-', "_");
     let modules = inside.split('/').filter(|&module| !matches!(module, "lib" | "main" | "mod" | "bin"));
+    let function = if is_closure(function) { UNKNOWN_CLOSURE } else { function };
     for part in modules.chain([function]) {
         path.push_str("::");
         path.push_str(part);
     }
     Some(path)
+}
+
+/// The name of the crate whose folder that is.
+fn crate_in(folder: &str) -> Option<&str> {
+    let mut outwards = folder.rsplit('/');
+    let name = outwards.next().filter(|name| !name.is_empty())?;
+    // A repository that is one crate: `git/checkouts/NAME-HASH/REVISION`.
+    if let (Some(repository), Some("checkouts")) = (outwards.next(), outwards.next()) {
+        return repository.rsplit_once('-').map(|(name, _)| name);
+    }
+    Some(without_version(name))
 }
 
 /// The folder of a crate in cargo's registry is `name-version`.
@@ -47,7 +135,69 @@ mod tests {
             "candle_core::tensor::f<u8>"
         );
         assert_eq!(path("f", &format!("{registry}/x-1.0.0-rc.2+g1/src/lib.rs")), "x::f");
-        assert_eq!(path("{closure#0}", "/work/my-app/src/main.rs"), "my_app::{closure#0}");
+        assert_eq!(path("{closure#0}", "/work/my-app/src/main.rs"), "my_app::closure");
+        assert_eq!(path("f", "/root/.cargo/git/checkouts/einops-rs-00aa/11bb22/src/lib.rs"), "einops_rs::f");
+        assert_eq!(path("f", "C:\\work\\my-app\\src\\a\\b.rs"), "my_app::a::b::f");
+    }
+
+    /// The names of frames given as `FUNCTION @ FILE`, innermost first.
+    fn named(frames: &[&str]) -> Vec<String> {
+        let frame = |text: &&str| {
+            let (function, file) = text.split_once(" @ ").unwrap();
+            Frame { function: function.into(), file: Some(file.into()), ..Frame::default() }
+        };
+        let mut frames: Vec<Frame> = frames.iter().map(frame).collect();
+        name_closures(&mut frames);
+        frames.into_iter().map(|frame| frame.function).collect()
+    }
+
+    #[test]
+    fn a_closure_is_named_after_the_function_whose_type_its_caller_has() {
+        let spawned = named(&[
+            "{closure#1} @ /work/kernels/src/main.rs",
+            "__rust_begin_short_backtrace<wave::main::{closure_env#1}, alloc::vec::Vec<u32>> @ /rustc/5980/library/std/src/sys/backtrace.rs",
+        ]);
+        assert_eq!(spawned[0], "wave::main::{closure#1}");
+        let v0 = named(&[
+            "{closure#0} @ /w/a/src/b.rs",
+            "core::option::Option::<u8>::map::<u8, a::b::f::{closure#0}> @ /rustc/o.rs",
+        ]);
+        assert_eq!(v0[0], "a::b::f::{closure#0}");
+        let of_another =
+            named(&["{closure#0} @ /w/a/src/b.rs", "map<a::b::f::{closure_env#3}> @ /rustc/o.rs"]);
+        assert_eq!(of_another[0], "{closure#0}");
+        let of_another_file = named(&[
+            "{closure#1} @ /w/kernels/src/layer.rs",
+            "forward @ /w/kernels/src/layer.rs",
+            "__rust_begin_short_backtrace<wave::main::{closure_env#1}> @ /rustc/5980/library/std/src/sys/backtrace.rs",
+        ]);
+        assert_eq!(of_another_file[0], "kernels::layer::forward::{closure#1}");
+        let passed_on = named(&[
+            "{closure#0} @ /w/a/src/b.rs",
+            "f<a::b::g::{closure_env#0}> @ /w/a/src/b.rs",
+            "g @ /w/a/src/b.rs",
+        ]);
+        assert_eq!(passed_on[0], "a::b::g::{closure#0}");
+        let of_two = named(&[
+            "{closure#0} @ /w/a/src/b.rs",
+            "zip<a::f::{closure_env#0}, a::g::{closure_env#0}> @ /rustc/o.rs",
+        ]);
+        assert_eq!(of_two[0], "{closure#0}");
+    }
+
+    #[test]
+    fn a_closure_without_such_a_caller_is_named_after_the_next_function_of_its_file() {
+        let inlined = named(&[
+            "{closure#0} @ /w/wave/src/ops/tensor.rs",
+            "map @ /rustc/5980/library/core/src/option.rs",
+            "{closure#2}<u8> @ /w/wave/src/ops/tensor.rs",
+            "sqrt @ /w/wave/src/ops/tensor.rs",
+            "wave::main @ /w/wave/src/main.rs",
+        ]);
+        assert_eq!(inlined[0], "wave::ops::tensor::sqrt::{closure#0}");
+        assert_eq!(inlined[2], "wave::ops::tensor::sqrt::{closure#2}");
+        let alone = named(&["{closure#0} @ /w/wave/src/ops/tensor.rs", "wave::main @ /w/wave/src/main.rs"]);
+        assert_eq!(alone[0], "{closure#0}");
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //! after the recording, best in another process; it uses only the binaries that were recorded and otherwise names the
 //! binary and offset that an address belongs to.
 
+use crate::demangle::{PublicNames, demangled, is_of_c};
 use crate::locate::Locator;
-use crate::names::readable;
-use crate::qualify::qualified;
+use crate::qualify::{name_closures, qualified};
 use addr2line::Loader;
+use memtrack_model::paths::{file_name, is_library, slashed, split_file_name};
 use memtrack_model::snapshot::{FrameId, Module, Snapshot};
-use memtrack_model::{Frame, NameFrames};
-use std::borrow::Cow;
+use memtrack_model::{Binary, BinaryPart, Frame, NameFrames};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Inlined functions shown for one address at most.
 const MAX_INLINED: usize = 256;
@@ -20,20 +21,30 @@ const MAX_INLINED: usize = 256;
 #[derive(Default)]
 pub struct Symbolizer {
     /// Sorted by start.
-    binaries: Vec<Binary>,
+    binaries: Vec<Loaded>,
     locator: Locator,
     known: HashMap<u64, Rc<[Frame]>, foldhash::fast::RandomState>,
 }
 
-struct Binary {
+/// A binary that the program loaded.
+struct Loaded {
     module: Module,
+    binary: Arc<Binary>,
     /// None until first needed.
     state: Option<State>,
 }
 
 enum State {
-    Found(Box<Loader>),
+    Found(Box<Symbols>),
     NotFound,
+}
+
+/// The symbols of a binary that was found.
+struct Symbols {
+    path: PathBuf,
+    loader: Loader,
+    /// Of functions with several names; none until the first function of C.
+    public: Option<PublicNames>,
 }
 
 impl std::fmt::Debug for Symbolizer {
@@ -46,8 +57,20 @@ impl std::fmt::Debug for Symbolizer {
 impl Symbolizer {
     /// A symbolizer for addresses in `modules`. Nothing is read until the first address is looked up.
     pub fn new(modules: &[Module]) -> Self {
-        let mut binaries: Vec<_> =
-            modules.iter().map(|module| Binary { module: module.clone(), state: None }).collect();
+        // The recorder lists the program first.
+        let program = modules.first().map_or("", |module| &module.path);
+        let loaded = |(place, module): (usize, &Module)| {
+            let part = if place == 0 && !is_library(program) {
+                BinaryPart::Program
+            } else if lies_with(&module.path, program) {
+                BinaryPart::WithProgram
+            } else {
+                BinaryPart::Library
+            };
+            let binary = Arc::new(Binary { path: module.path.clone(), part });
+            Loaded { module: module.clone(), binary, state: None }
+        };
+        let mut binaries: Vec<_> = modules.iter().enumerate().map(loaded).collect();
         binaries.sort_by_key(|binary| binary.module.start);
         Self { binaries, ..Self::default() }
     }
@@ -55,7 +78,8 @@ impl Symbolizer {
     /// A symbolizer for the stacks of `snapshot`: by its modules where it has addresses, by its own names where it
     /// brings them or is from PyTorch. [`Snapshot::frame_keys`] gives what to ask it for.
     pub fn of(snapshot: &Snapshot) -> Self {
-        let symbolizer = Self::new(&snapshot.modules);
+        let folders = &snapshot.symbol_folders;
+        let symbolizer = folders.iter().fold(Self::new(&snapshot.modules), Self::with_folder);
         if snapshot.pytorch.is_none() {
             let known = snapshot.names.frames.iter().filter(|(_, frames)| !frames.is_empty());
             return known.fold(symbolizer, |symbolizer, (&address, frames)| {
@@ -68,19 +92,26 @@ impl Symbolizer {
                 function: snapshot.strings.get(snapshot.frames.name(frame)).into_owned(),
                 file: Some(snapshot.strings.get(snapshot.frames.filename(frame)).into_owned()),
                 line: u32::try_from(snapshot.frames.line(frame)).ok(),
+                binary: snapshot.frames.binary(frame).cloned(),
             };
             symbolizer.with_frames(frame.0.into(), vec![named])
         })
     }
 
-    /// Also searches `folder` and the folders in it for binaries, by build id.
+    /// Also searches `folder` and the folders in it for binaries, by build id; it may also be a single file.
     pub fn with_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.locator.add_folder(folder.into());
         self
     }
 
     /// Takes the names of `return_address` as given, instead of looking for them.
-    pub fn with_frames(mut self, return_address: u64, frames: Vec<Frame>) -> Self {
+    pub fn with_frames(mut self, return_address: u64, mut frames: Vec<Frame>) -> Self {
+        if let Some(place) = self.place_of(return_address.saturating_sub(1)) {
+            let binary = &self.binaries[place].binary;
+            frames.iter_mut().for_each(|frame| {
+                frame.binary.get_or_insert_with(|| Arc::clone(binary));
+            });
+        }
         self.known.insert(return_address, frames.into());
         self
     }
@@ -110,24 +141,30 @@ impl Symbolizer {
     fn resolve(&mut self, return_address: u64) -> Vec<Frame> {
         // A return address may be the first of the next function or line; the call is before it.
         let call = return_address.saturating_sub(1);
-        let after = self.binaries.partition_point(|binary| binary.module.start <= call);
-        let within = self.binaries[..after].iter().rposition(|binary| call < binary.module.end);
-        let Some(binary) = within.map(|at| &mut self.binaries[at]) else {
+        let Some(loaded) = self.place_of(call).map(|place| &mut self.binaries[place]) else {
             return vec![Frame { function: format!("{return_address:#x}"), ..Frame::default() }];
         };
-        let module = &binary.module;
-        let state = binary.state.get_or_insert_with(|| {
-            let loader = self.locator.find(module).and_then(|path| Loader::new(path).ok());
-            loader.map_or(State::NotFound, |loader| State::Found(Box::new(loader)))
+        let module = &loaded.module;
+        let state = loaded.state.get_or_insert_with(|| {
+            let symbols = self.locator.find(module).and_then(Symbols::read);
+            symbols.map_or(State::NotFound, |symbols| State::Found(Box::new(symbols)))
         });
         let offset = call.wrapping_sub(module.bias);
-        match state {
-            State::Found(loader) => {
-                let frames = lookup(loader, offset);
+        let mut frames = match state {
+            State::Found(symbols) => {
+                let frames = symbols.lookup(offset);
                 if frames.is_empty() { vec![unnamed(module, offset, false)] } else { frames }
             }
             State::NotFound => vec![unnamed(module, offset, true)],
-        }
+        };
+        frames.iter_mut().for_each(|frame| frame.binary = Some(Arc::clone(&loaded.binary)));
+        frames
+    }
+
+    /// Which of the binaries holds the code at an address.
+    fn place_of(&self, address: u64) -> Option<usize> {
+        let after = self.binaries.partition_point(|loaded| loaded.module.start <= address);
+        self.binaries[..after].iter().rposition(|loaded| address < loaded.module.end)
     }
 }
 
@@ -137,46 +174,73 @@ impl NameFrames for Symbolizer {
     }
 }
 
-/// What the line tables say about an address of the file, and the symbol table where they say nothing or too little.
-fn lookup(loader: &Loader, address: u64) -> Vec<Frame> {
-    let mut frames = Vec::new();
-    if let Ok(mut inlined) = loader.find_frames(address) {
-        while let (Ok(Some(frame)), true) = (inlined.next(), frames.len() < MAX_INLINED) {
-            let location = frame.location.as_ref();
-            let name = frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned));
-            frames.push(Frame {
-                function: name.map_or_else(String::new, |name| readable(&name).to_owned()),
-                file: location.and_then(|location| location.file).map(str::to_owned),
-                line: location.and_then(|location| location.line),
-            });
-        }
-    }
-    if frames.is_empty() {
-        frames.push(Frame::default());
-    }
-    // Reduced debug information leaves out the functions' paths, or the functions.
-    if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
-        && let Some(symbol) = loader.find_symbol(address)
-    {
-        outermost.function = demangled(symbol);
-    }
-    for frame in &mut frames {
-        if let Some(name) = frame.file.as_deref().and_then(|file| qualified(&frame.function, file)) {
-            frame.function = name;
-        }
-    }
-    frames.retain(|frame| !frame.function.is_empty());
-    frames
+/// Whether a library lies with the program: in its folder, below it, or in the `lib` beside its `bin`.
+fn lies_with(library: &str, program: &str) -> bool {
+    let [library, program] = [library, program].map(slashed);
+    let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {
+        return false;
+    };
+    let below = |folder: &str| library.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    let beside = folder.strip_suffix("/bin").filter(|prefix| !prefix.is_empty());
+    let beside =
+        beside.is_some_and(|prefix| below(&format!("{prefix}/lib")) || below(&format!("{prefix}/lib64")));
+    below(folder) || beside
 }
 
-/// A symbol of Rust's old or new mangling, or of C++, as people read it; others as they are.
-fn demangled(symbol: &str) -> String {
-    readable(&addr2line::demangle_auto(Cow::Borrowed(symbol), None)).to_owned()
+impl Symbols {
+    fn read(path: PathBuf) -> Option<Self> {
+        let loader = Loader::new(&path).ok()?;
+        Some(Self { path, loader, public: None })
+    }
+
+    /// What the line tables say about an address of the file, and the symbol table where they say nothing or too little.
+    fn lookup(&mut self, address: u64) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if let Ok(mut inlined) = self.loader.find_frames(address) {
+            while let (Ok(Some(frame)), true) = (inlined.next(), frames.len() < MAX_INLINED) {
+                let location = frame.location.as_ref();
+                let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());
+                frames.push(Frame {
+                    function: name.map_or_else(String::new, |name| demangled(&name)),
+                    file: location.and_then(|location| location.file).map(str::to_owned),
+                    line: location.and_then(|location| location.line),
+                    binary: None,
+                });
+            }
+        }
+        if frames.is_empty() {
+            frames.push(Frame::default());
+        }
+        // Reduced debug information leaves out the functions' paths, or the functions.
+        if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
+            && let Some(symbol) = self.symbol(address)
+        {
+            outermost.function = symbol;
+        }
+        name_closures(&mut frames);
+        for frame in &mut frames {
+            if let Some(name) = frame.file.as_deref().and_then(|file| qualified(&frame.function, file)) {
+                frame.function = name;
+            }
+        }
+        frames.retain(|frame| !frame.function.is_empty());
+        frames
+    }
+
+    /// The readable name of the symbol at an address; of several for one function, the public one.
+    fn symbol(&mut self, address: u64) -> Option<String> {
+        let symbol = self.loader.find_symbol_info(address)?;
+        if !is_of_c(symbol.name()) {
+            return Some(demangled(symbol.name()));
+        }
+        let public = self.public.get_or_insert_with(|| PublicNames::read(&self.path));
+        Some(demangled(public.of(symbol.address()).unwrap_or_else(|| symbol.name())))
+    }
 }
 
 /// The name of an address in a binary that has no name for it (or was not found).
 fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
-    let file = module.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?");
+    let file = Some(file_name(&module.path)).filter(|name| !name.is_empty()).unwrap_or("?");
     let short = |id: &str| id.chars().take(12).collect::<String>();
     let id = match (with_id, module.build_id.as_str()) {
         (false, _) => String::new(),
@@ -190,15 +254,41 @@ fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
 mod tests {
     use super::*;
 
+    fn module(path: &str, start: u64) -> Module {
+        Module { path: path.into(), bias: start, start, end: start + 0x1000, ..Module::default() }
+    }
+
     #[test]
-    fn symbols_of_every_mangling_become_readable() {
-        assert_eq!(
-            demangled("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
-            "core::fmt::Write::write_fmt"
-        );
-        assert_eq!(demangled("_RNvNtCs1234_7mycrate3foo3bar"), "mycrate::foo::bar");
-        assert_eq!(demangled("_RINvCs1234_7mycrate3foohE"), "mycrate::foo::<u8>");
-        assert_eq!(demangled("_ZN3foo3barEv"), "foo::bar()");
-        assert_eq!(demangled("malloc"), "malloc");
+    fn frames_know_how_their_binary_belongs_to_the_program() {
+        let modules = [
+            module("/home/kim/proj/build/bin/app", 0x8000),
+            module("/home/kim/proj/build/lib/libcore.so", 0x1000),
+            module("/home/kim/proj/build/bin/plugins/a.so", 0x2000),
+            module("/home/kim/other/lib/liba.so", 0x3000),
+            module("/usr/lib/libz.so.1", 0x4000),
+        ];
+        let mut symbols = Symbolizer::new(&modules).with_frames(0x4008, vec![Frame::default()]);
+        let mut part = |address| {
+            let frames = symbols.frames(address);
+            frames[0].binary.as_ref().map(|binary| (binary.path.clone(), binary.part))
+        };
+        for (address, path, expected) in [
+            (0x8008, 0, BinaryPart::Program),
+            (0x1008, 1, BinaryPart::WithProgram),
+            (0x2008, 2, BinaryPart::WithProgram),
+            (0x3008, 3, BinaryPart::Library),
+            (0x4008, 4, BinaryPart::Library),
+        ] {
+            assert_eq!(part(address), Some((modules[path].path.clone(), expected)));
+        }
+        assert_eq!(part(0x9000_0000), None);
+    }
+
+    #[test]
+    fn a_program_in_the_root_has_no_libraries_of_its_own() {
+        assert!(!lies_with("/usr/lib/libz.so.1", "/app"));
+        assert!(!lies_with("/lib/libz.so.1", "/bin/app"));
+        assert!(lies_with("/app/libcore.so", "/app/run"));
+        assert!(lies_with("D:\\app\\core.dll", "D:\\app\\run.exe"));
     }
 }

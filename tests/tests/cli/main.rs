@@ -40,6 +40,7 @@ mod run_linked;
 mod run_plugins;
 mod run_privilege;
 mod run_snapshots;
+mod run_symbols;
 mod run_together;
 mod run_unhooked;
 mod schema;

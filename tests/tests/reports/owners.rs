@@ -284,3 +284,113 @@ fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() 
     }
     assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "nothing is older than no trace");
 }
+
+/// One program on Windows and on Linux, with its two blocks.
+fn of_a_system(separator: &str) -> Vec<(u64, Vec<Value>)> {
+    let root = if separator == "/" { "/home/me/lm" } else { "D:/work/lm" };
+    let library =
+        if separator == "/" { ".venv/lib/python3.12/site-packages" } else { ".venv/Lib/site-packages" };
+    let file = |path: &str| format!("{root}/{path}").replace('/', separator);
+    let below = |line: u32| {
+        vec![
+            frame("einsum", &file(&format!("{library}/torch/functional.py")), 373),
+            frame("forward", &file("lm/model.py"), line),
+            frame("_call_impl", &file(&format!("{library}/torch/nn/modules/module.py")), 1773),
+            frame("<module>", &file("train.py"), 12),
+        ]
+    };
+    vec![(16 << 20, below(39)), (4 << 20, below(52))]
+}
+
+/// What verbs print of such a snapshot.
+fn of_systems(arguments: &[&str]) -> [String; 2] {
+    ["/", "\\"].map(|separator| {
+        let folder = tempfile::tempdir().unwrap();
+        let output = run_in(folder.path(), &of_a_system(separator), arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    })
+}
+
+#[test]
+fn a_snapshot_of_windows_reads_as_one_of_linux() {
+    let [linux, windows] = of_systems(&["top", "--by", "line"]);
+    assert!(linux.contains("model.py:39 forward → functional.py:373 einsum"), "{linux}");
+    assert_eq!(windows, linux);
+    for arguments in [
+        &["top", "--by", "module"][..],
+        &["top", "--by", "stack", "--frames", "0"],
+        &["summary"],
+        &["peak"],
+        &["trace"],
+        &["categories"],
+        &["memory", "--at", "peak", "--folded"],
+        &["top", "--by", "line", "--not-mine", "lm/model.py"],
+        &["top", "--by", "line", "--mine", "site-packages/torch"],
+    ] {
+        let [linux, windows] = of_systems(arguments);
+        assert_eq!(windows, linux, "{arguments:?}");
+    }
+    let [linux, _] = of_systems(&["top", "--by", "line", "--not-mine", "lm/model.py"]);
+    let [_, windows] = of_systems(&["top", "--by", "line", "--not-mine", "lm\\model.py"]);
+    assert_eq!(windows, linux);
+}
+
+#[test]
+fn snapshots_of_windows_and_linux_have_the_same_lines_to_compare() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, separator) in [("linux", "/"), ("windows", "\\")] {
+        run_in(folder.path(), &of_a_system(separator), &["top"]);
+        std::fs::rename(folder.path().join("snapshot.json"), folder.path().join(format!("{name}.json")))
+            .unwrap();
+    }
+    let mut command = Command::new(memtrack());
+    let output = command
+        .current_dir(folder.path())
+        .args(["diff", "linux.json", "windows.json", "--json"])
+        .output()
+        .unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["different"], false, "{answer:#}");
+    assert_eq!(answer["devices"][0]["rows"], json!([]), "{answer:#}");
+}
+
+#[test]
+fn a_node_of_autograd_has_the_line_that_made_it_where_only_one_could_have() {
+    let forward = |operator: &str, line: u32| {
+        vec![
+            cpp(&format!("at::_ops::{operator}::redispatch(c10::DispatchKeySet, at::Tensor const&)")),
+            cpp(&format!(
+                "torch::autograd::VariableType::(anonymous namespace)::{operator}(c10::DispatchKeySet)"
+            )),
+            cpp(&format!("at::_ops::{operator}::call(at::Tensor const&)")),
+            frame("forward", MODEL, line),
+        ]
+    };
+    let backward = |node: &str| {
+        vec![
+            cpp("__xmknodat"),
+            cpp(&format!("torch::autograd::generated::{node}::apply(std::vector<at::Tensor>&&)")),
+            cpp("torch::autograd::Engine::thread_main(long)"),
+            cpp("__xmknodat"),
+            cpp("clone"),
+        ]
+    };
+    let stacks = vec![
+        (500, forward("bmm", 41)),
+        (400, forward("exp", 42)),
+        (300, forward("exp", 43)),
+        (2000, backward("BmmBackward0")),
+        (1000, backward("ExpBackward0")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &stacks, &["top", "--by", "line", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = value["devices"][0]["rows"].as_array().unwrap();
+    let row = |place: usize| {
+        (rows[place]["name"].as_str().unwrap(), rows[place]["requested_bytes"].as_u64().unwrap())
+    };
+    assert_eq!(row(0), ("model.py:41 forward", 2500));
+    assert_eq!(row(1), ("not mine: torch::autograd::generated::ExpBackward0::apply", 1000));
+    assert!(!value.to_string().contains("\"name\":\"__xmknodat"), "{value:#}");
+}

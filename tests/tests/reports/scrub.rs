@@ -205,7 +205,12 @@ fn recording() -> (Snapshot, Symbolizer) {
     snapshot.blocks = vec![live(&third), live(&second)];
     snapshot.marks.push(15, ThreadId(1), s);
     snapshot.marks.push(35, ThreadId(1), "step");
-    let frame = |function: String, file: &str| Frame { function, file: Some(file.into()), line: Some(3) };
+    let frame = |function: String, file: &str| Frame {
+        function,
+        file: Some(file.into()),
+        line: Some(3),
+        ..Frame::default()
+    };
     let symbols = Symbolizer::of(&snapshot)
         .with_frames(
             0x1010,

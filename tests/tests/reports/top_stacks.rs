@@ -12,7 +12,12 @@ const MATMUL: ScopeId = ScopeId(3);
 const ENCODER: ScopeId = ScopeId(2);
 
 fn named(function: &str, line: u32) -> Vec<Frame> {
-    vec![Frame { function: function.into(), file: Some("/src/lib.rs".into()), line: Some(line) }]
+    vec![Frame {
+        function: function.into(),
+        file: Some("/src/lib.rs".into()),
+        line: Some(line),
+        ..Frame::default()
+    }]
 }
 
 /// Stacks: 1 and 2 differ only in how the allocator was reached, 3 has another caller, 4 says nothing we know.

@@ -59,8 +59,12 @@ fn recording() -> Snapshot {
 }
 
 fn symbols(snapshot: &Snapshot) -> Symbolizer {
-    let frame =
-        |name: &str, line| Frame { function: name.into(), file: Some("src/a.rs".into()), line: Some(line) };
+    let frame = |name: &str, line| Frame {
+        function: name.into(),
+        file: Some("src/a.rs".into()),
+        line: Some(line),
+        ..Frame::default()
+    };
     Symbolizer::of(snapshot)
         .with_frames(0x1000, vec![frame("inlined", 1), frame("alloc", 2)])
         .with_frames(0x2000, vec![frame("main", 3)])

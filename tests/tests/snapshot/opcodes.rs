@@ -67,7 +67,12 @@ fn recording() -> (Snapshot, Vec<(u64, Vec<Frame>)>) {
         stacks.push(snapshot.stacks.push(&addresses));
         frames.extend(addresses.into_iter().map(|address| {
             let file = (address % 3 > 0).then(|| format!("src/é{address}.rs"));
-            let frame = Frame { function: format!("f{address}"), file, line: Some(address as u32 * 1000) };
+            let frame = Frame {
+                function: format!("f{address}"),
+                file,
+                line: Some(address as u32 * 1000),
+                ..Frame::default()
+            };
             (address, vec![frame])
         }));
     }

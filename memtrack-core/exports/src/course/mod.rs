@@ -218,7 +218,7 @@ pub(crate) fn marked<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<Marke
 
 /// The name of the program, without its folder; what stands for it where it is not known.
 pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
-    let name = snapshot.meta.program.rsplit('/').next().unwrap_or_default();
+    let name = memtrack_model::paths::file_name(&snapshot.meta.program);
     match (name.is_empty(), snapshot.pytorch.is_some()) {
         (false, _) => name,
         (true, true) => "PyTorch snapshot",

@@ -4,7 +4,9 @@
 use super::pytorch::{Key, Records, Shape};
 use super::{Snapshot, StringId};
 use crate::event::StackId;
+use crate::frame::Binary;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A frame of a [`FrameTable`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +26,8 @@ impl FrameId {
 pub struct FrameTable {
     /// The frames as dictionaries.
     pub records: Records,
+    /// The binaries of the first frames, where they are known; files do not have them.
+    pub binaries: Vec<Option<Arc<Binary>>>,
 }
 
 impl FrameTable {
@@ -50,6 +54,19 @@ impl FrameTable {
     /// The line, or the offset in the binary when the frame is not symbolised.
     pub fn line(&self, frame: FrameId) -> u64 {
         self.records.number(frame.index(), Key::Line)
+    }
+
+    /// The binary that the function is in, where that is known.
+    pub fn binary(&self, frame: FrameId) -> Option<&Arc<Binary>> {
+        self.binaries.get(frame.index())?.as_ref()
+    }
+
+    /// Remembers the binary that the function of `frame` is in.
+    pub fn set_binary(&mut self, frame: FrameId, binary: Arc<Binary>) {
+        if self.binaries.len() <= frame.index() {
+            self.binaries.resize(frame.index() + 1, None);
+        }
+        self.binaries[frame.index()] = Some(binary);
     }
 
     /// Appends a frame in PyTorch's form.

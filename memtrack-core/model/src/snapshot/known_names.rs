@@ -50,6 +50,7 @@ impl KnownNames {
                 function: text(function),
                 file: (file > 0).then(|| text(file)),
                 line: (line > 0).then_some(line),
+                binary: None,
             };
             self.frames.insert(*address, frames.iter().map(frame).collect());
         }
@@ -93,6 +94,7 @@ mod tests {
             function: function.into(),
             file: file.map(str::to_owned),
             line,
+            binary: None,
         };
         let mut names = KnownNames::default();
         names.frames.insert(7, vec![frame("a", Some("a.rs"), Some(3)), frame("b", None, None)]);

@@ -7,6 +7,7 @@ use super::{
     Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Everything known about one recording.
@@ -20,6 +21,8 @@ pub struct Snapshot {
     pub clock: Clock,
     /// The binaries that were loaded, for symbols.
     pub modules: Vec<Module>,
+    /// Where else than at their recorded paths the reader has those binaries: folders or single files. Files do not contain it.
+    pub symbol_folders: Vec<PathBuf>,
     /// All stacks of a recording, as raw return addresses; empty for a PyTorch file.
     pub stacks: StackTable,
     /// What [`Self::stacks`]' addresses are called, where the recording says it itself instead of [`Self::modules`].

@@ -1,6 +1,7 @@
 //! What the frames of one stack say of a block's purpose: read once for each distinct stack, then asked by the rules.
 //! The names are those of PyTorch's own files and functions, which programs pass through whatever they are called.
 
+use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};
 use memtrack_report::analysis::torch_stacks::{Line, PROFILED_MODULE, TorchStack, operator, phase_of};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -125,7 +126,7 @@ impl StackFacts {
 /// Whether this is code that torch.compile made, or what calls it: a forward pass, unless autograd calls it.
 fn is_compiled(line: &Line<'_>) -> bool {
     line.is_python
-        && (line.file.contains("/torchinductor_")
+        && (["/torchinductor_", "\\torchinductor_"].iter().any(|folder| line.file.contains(folder))
             || line.is_in("torch/_functorch/_aot_autograd/runtime_wrappers.py"))
 }
 
@@ -192,7 +193,7 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
     if method == "__init__" {
         // Of one's own optimizer, its class or its file has that in its name.
         let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
-        let file = line.file.rsplit('/').next().unwrap_or_default();
+        let file = file_name(line.file);
         let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
         return Some(if optimizer { Sign::BuildsOptimizer } else { Sign::BuildsObject });
     }

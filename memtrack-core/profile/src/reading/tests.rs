@@ -19,6 +19,7 @@ impl Named {
             function: text(snapshot.frames.name(frame)),
             file: Some(text(snapshot.frames.filename(frame))),
             line: Some(7),
+            binary: None,
         };
         Self((0..snapshot.frames.len() as u32).map(FrameId).map(frame).collect())
     }

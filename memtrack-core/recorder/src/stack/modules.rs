@@ -28,7 +28,7 @@ pub fn loaded_modules() -> Vec<Module> {
 
 /// The loader's name as a path that still means the same elsewhere.
 fn real_path(name: &str) -> String {
-    if name.is_empty() {
+    if is_the_program(name) {
         let program = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
         // What the kernel appends when the program's file was replaced while it runs.
         return program.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(program);
@@ -38,6 +38,15 @@ fn real_path(name: &str) -> String {
             .map_or_else(|_| name.to_owned(), |path| path.to_string_lossy().into_owned());
     }
     name.to_owned()
+}
+
+/// Whether the loader's name stands for the program itself: glibc has none for it, musl the link to it that the kernel
+/// provides, or the name by which it was called.
+fn is_the_program(name: &str) -> bool {
+    const LINK: &str = "/proc/self/exe";
+    let is_called =
+        || std::env::current_exe().is_ok_and(|program| program.file_name() == Some(name.as_ref()));
+    name.is_empty() || name == LINK || (!name.contains('/') && is_called())
 }
 
 extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void) -> c_int {
@@ -123,6 +132,18 @@ mod tests {
         assert!((program.start..program.end).contains(&here));
         let id = build_id::read(Path::new(&program.path)).unwrap();
         assert_eq!((id.build_id, id.code_id), (program.build_id.clone(), program.code_id.clone()));
+    }
+
+    #[test]
+    fn every_name_that_loaders_have_for_the_program_becomes_its_path() {
+        let program = std::env::current_exe().unwrap();
+        let called = program.file_name().unwrap().to_str().unwrap();
+        for name in ["", "/proc/self/exe", called] {
+            assert_eq!(Path::new(&real_path(name)), program, "{name}");
+        }
+        for other in ["linux-vdso.so.1", "/usr/lib/libz.so.1"] {
+            assert_eq!(real_path(other), other);
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@
 //! rest, nor modules.
 
 use super::top::frames::is_python;
-use memtrack_model::Frame;
-use memtrack_model::Phase;
+use memtrack_model::paths::{file_name, slashed};
+use memtrack_model::{Frame, Phase};
 
 /// What one stack says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,9 +96,10 @@ impl<'a> Line<'a> {
 
     /// Whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
     pub fn is_in(&self, path: &str) -> bool {
-        let found = self.file.match_indices(path).any(|(at, _)| {
-            let begins = at == 0 || self.file.as_bytes()[at - 1] == b'/';
-            begins && (path.ends_with('/') || at + path.len() == self.file.len())
+        let file = slashed(self.file);
+        let found = file.match_indices(path).any(|(at, _)| {
+            let begins = at == 0 || file.as_bytes()[at - 1] == b'/';
+            begins && (path.ends_with('/') || at + path.len() == file.len())
         });
         self.is_python && found
     }
@@ -121,7 +122,7 @@ impl<'a> Line<'a> {
         {
             return class.rsplit('.').next().unwrap_or(class).to_owned();
         }
-        let file = self.file.rsplit('/').next().unwrap_or(self.file);
+        let file = file_name(self.file);
         self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
     }
 }
@@ -175,7 +176,12 @@ mod tests {
             None => Frame { function: (*text).into(), ..Frame::default() },
             Some((function, place)) => {
                 let (file, line) = place.rsplit_once(':').unwrap();
-                Frame { function: function.into(), file: Some(file.into()), line: line.parse().ok() }
+                Frame {
+                    function: function.into(),
+                    file: Some(file.into()),
+                    line: line.parse().ok(),
+                    binary: None,
+                }
             }
         };
         let frames: Vec<Frame> = frames.iter().map(frame).collect();

@@ -6,7 +6,9 @@ use super::pseudonyms::Pseudonyms;
 use super::public;
 use crate::analysis::ownership::{on_name, on_path, plain};
 use crate::analysis::torch_stacks::{Line, PROFILED_MODULE};
-use memtrack_model::Frame;
+use memtrack_model::paths::is_separator;
+use memtrack_model::{Binary, Frame};
+use std::sync::Arc;
 
 /// Parts of Python's names that are Python's own.
 const PYTHON: [&str; 10] = [
@@ -33,12 +35,15 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
     if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
         let number = &frame.function[line.file.len()..at + 3];
-        let inner =
-            Frame { function: line.function.to_owned(), file: Some(line.file.to_owned()), line: None };
+        let inner = Frame {
+            function: line.function.to_owned(),
+            file: Some(line.file.to_owned()),
+            ..Frame::default()
+        };
         let inner = scrubbed(&inner, keep, pseudonyms);
         let function = format!("{}{number}{}", inner.file.unwrap_or_default(), inner.function);
         let file = frame.file.as_deref().map(|file| paths::scrubbed(file, keep, pseudonyms));
-        return Frame { function, file, line: frame.line };
+        return Frame { function, file, line: frame.line, binary: None };
     }
     let is_public = paths::is_public(line.file);
     let is_kept = keep.iter().any(|glob| {
@@ -69,7 +74,10 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         true => file.to_owned(),
         false => paths::scrubbed(file, keep, pseudonyms),
     });
-    Frame { function, file, line: frame.line }
+    let binary = frame.binary.as_deref().map(|binary| {
+        Arc::new(Binary { path: paths::scrubbed(&binary.path, keep, pseudonyms), part: binary.part })
+    });
+    Frame { function, file, line: frame.line, binary }
 }
 
 /// Whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.
@@ -82,7 +90,7 @@ fn is_generated(file: &str) -> bool {
         "python_variable",
         "python_torch_functions",
     ];
-    !file.contains(['/', '\\'])
+    !file.contains(is_separator)
         && file.ends_with(".cpp")
         && BEGINNINGS.iter().any(|name| file.starts_with(name))
 }
@@ -183,7 +191,7 @@ fn native(
         // Rust's names have no arguments.
         None => frame.function.contains('('),
     };
-    let in_own_file = file.contains('/') && !is_public;
+    let in_own_file = file.contains(is_separator) && !is_public;
     Naming { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_own_file }.scrubbed(&frame.function)
 }
 
@@ -192,7 +200,8 @@ mod tests {
     use super::*;
 
     fn function(function: &str, file: Option<&str>) -> String {
-        let frame = Frame { function: function.into(), file: file.map(str::to_owned), line: Some(3) };
+        let frame =
+            Frame { function: function.into(), file: file.map(str::to_owned), line: Some(3), binary: None };
         let mut pseudonyms = Pseudonyms::new("");
         let once = scrubbed(&frame, &["kept/*".into()], &mut pseudonyms);
         assert_eq!(scrubbed(&once, &["kept/*".into()], &mut pseudonyms), once, "twice is once");

@@ -11,7 +11,7 @@ const LAYOUT: &str = "\
     dist-packages conda miniconda miniconda3 anaconda anaconda3 miniforge3 mambaforge envs pkgs nix store c++ libstdc++-v3 \
     pytorch torch nn modules optim autograd utils _dynamo _inductor _functorch csrc aten cuda cpython python Objects Python \
     Include Modules csu elf inet io libio malloc misc nptl nss posix stdlib string time sysdeps memtrack-core \
-    x86_64-linux-gnu aarch64-linux-gnu multiprocessing concurrent futures . .. \
+    Lib Scripts DLLs x86_64-linux-gnu aarch64-linux-gnu multiprocessing concurrent futures . .. \
     malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
 /// Endings of files of programs, which stay.
@@ -44,6 +44,8 @@ fn public_from(parts: &[&str]) -> Option<usize> {
             "rustlib" => next == "src" && parts.get(at + 2) == Some(&"rust"),
             "pytorch" => matches!(next, "torch" | "aten" | "c10"),
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
+            // Python's own modules on Windows.
+            "Lib" => public::is_standard(&stem(next)),
             // As PyTorch's profiler and its builds write their own files.
             "torch" => at == 0 && parts.len() > 1,
             // The interpreter's own sources, by which PyTorch's reports leave frames out.
@@ -147,7 +149,9 @@ fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     let versioned =
         ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_python));
     let is_layout = LAYOUT.split_ascii_whitespace().any(|known| known == part);
-    if is_layout || versioned || is_index(part) || is_pseudonym(part) || public::is_binary(part) {
+    // A drive of Windows, and the `?` of `\\\\?\\`.
+    let is_drive = part == "?" || matches!(part.as_bytes(), [drive, b':'] if drive.is_ascii_alphabetic());
+    if is_layout || is_drive || versioned || is_index(part) || is_pseudonym(part) || public::is_binary(part) {
         return part.to_owned();
     }
     if let Some(user) = part.strip_prefix("torchinductor_") {

@@ -151,7 +151,7 @@ impl Tables<'_> {
                 None => self.from.get(frames.text(row, key)).into_owned(),
             };
             let file = frames.has(row, Key::Filename).then(|| text(Key::Filename));
-            named.push(Frame { function: text(Key::Name), file, line: None });
+            named.push(Frame { function: text(Key::Name), file, ..Frame::default() });
         }
         self.records(frames, &[Key::Name, Key::Filename]);
         let mut memo: HashMap<Frame, (StringId, StringId)> = HashMap::new();

@@ -6,6 +6,7 @@ use memtrack_model::NameFrames;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{FrameId, FrameTable, Snapshot, StringId};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The tables of names, and what was named so far.
 pub(super) struct Names<'a> {
@@ -62,7 +63,14 @@ impl<'a> Names<'a> {
                 let file = self.strings.intern(frame.file.as_deref().unwrap_or("??").as_bytes());
                 let line = u64::from(frame.line.unwrap_or(0));
                 let table = &mut self.frames;
-                *self.known_frames.entry((name, file, line)).or_insert_with(|| table.push(name, file, line))
+                let new = || {
+                    let id = table.push(name, file, line);
+                    if let Some(binary) = &frame.binary {
+                        table.set_binary(id, Arc::clone(binary));
+                    }
+                    id
+                };
+                *self.known_frames.entry((name, file, line)).or_insert_with(new)
             })
             .collect()
     }

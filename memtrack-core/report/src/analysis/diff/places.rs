@@ -3,6 +3,8 @@
 
 use super::names::of_function;
 use memtrack_model::Frame;
+use memtrack_model::paths::{is_separator, slashed};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 /// Above so many pairs of lines nobody looks for a shift that fits: no function is that long.
@@ -102,7 +104,7 @@ fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'
     let mut new: Vec<&str> = all_after.difference(&all_before).copied().collect();
     let mut moved = HashMap::new();
     for parts in [3, 2, 1] {
-        let mut ends: HashMap<&str, [Vec<&str>; 2]> = HashMap::new();
+        let mut ends: HashMap<Cow<'_, str>, [Vec<&str>; 2]> = HashMap::new();
         for (side, files) in [&gone, &new].into_iter().enumerate() {
             for &file in files {
                 ends.entry(end(file, parts)).or_default()[side].push(file);
@@ -120,9 +122,9 @@ fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'
     moved
 }
 
-/// The last parts of a path.
-fn end(path: &str, parts: usize) -> &str {
-    path.rmatch_indices('/').nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..])
+/// The last parts of a path, with slashes between them.
+fn end(path: &str, parts: usize) -> Cow<'_, str> {
+    slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
 /// What lines of one function become in either file: the same number for the same line. Lines that are not named stay
@@ -228,7 +230,8 @@ mod tests {
     fn places(frames: &[(&str, &str, u32)]) -> Places {
         let mut places = Places::default();
         for &(function, file, line) in frames {
-            let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(line) };
+            let frame =
+                Frame { function: function.into(), file: Some(file.into()), line: Some(line), binary: None };
             places.number(&frame);
             places.saw(&frame);
         }
@@ -248,6 +251,14 @@ mod tests {
         let [here, there] = matched(&before, &after);
         assert_eq!(here[..2], there[..2]);
         assert!(!there.contains(&here[2]));
+    }
+
+    #[test]
+    fn files_of_windows_are_the_same_as_on_another_system() {
+        let before = places(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
+        let after = places(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
+        let [here, there] = matched(&before, &after);
+        assert_eq!(here, there);
     }
 
     #[test]

@@ -295,7 +295,12 @@ mod tests {
     fn a_stack_is_called_by_the_line_that_its_table_begins_with() {
         let line = |function: &str, file: &str, line| StackLine {
             address: 0,
-            frame: Frame { function: function.into(), file: Some(file.into()), line: Some(line) },
+            frame: Frame {
+                function: function.into(),
+                file: Some(file.into()),
+                line: Some(line),
+                binary: None,
+            },
         };
         let row = DiffRow {
             name: "at::TensorIteratorBase::fast_set_up".into(),

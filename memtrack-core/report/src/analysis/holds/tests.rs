@@ -44,6 +44,7 @@ fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapsho
         function: function.into(),
         file: Some(format!("/home/ana/{}.py", if line > 90 { "elsewhere" } else { "train" })),
         line: Some(line),
+        binary: None,
     };
     let named = [("load", 3), ("step", 53), ("cache", 99)];
     let symbols =
@@ -202,7 +203,12 @@ fn where_there_is_no_time_the_largest_are_named_and_the_rest_is_told_apart() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
     }
     for row in 0..40 {
-        let frame = Frame { function: "step".into(), file: Some("/home/ana/train.py".into()), line: Some(7) };
+        let frame = Frame {
+            function: "step".into(),
+            file: Some("/home/ana/train.py".into()),
+            line: Some(7),
+            binary: None,
+        };
         symbols = symbols.with_frames(100 + row, vec![frame]);
     }
     let told = of(&snapshot, &mut symbols, &Asked::default().within(Duration::ZERO));

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn found(patterns: &str, function: &str, file: &str) -> Option<usize> {
-        let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(1) };
+        let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(1), binary: None };
         Suppressions::new().with_lines(patterns).first_of(&[frame])
     }
 

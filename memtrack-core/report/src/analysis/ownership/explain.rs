@@ -22,10 +22,14 @@ impl Rules {
         let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
         let judged: Vec<&Judged> = judged.iter().collect();
         let owned = owned::of(&judged);
+        let in_torch = judged.iter().any(|judged| judged.is_torch);
         let row = |(owner, judged): (Owner, &&Judged)| {
             let rule = match (owner, judged.verdict.owner) {
                 (Owner::Framework, Owner::Mine) => {
-                    "a native function without a source file, in a program of Python"
+                    "a native function without a source file, beside Python, PyTorch or own code that has them"
+                }
+                (Owner::Noise, Owner::Mine) if in_torch && judged.verdict.guessed => {
+                    "a name of C without a source file, in a stack of PyTorch's"
                 }
                 (Owner::Noise, Owner::Mine | Owner::Framework) => "inside of the program's own allocator",
                 _ => &*judged.verdict.rule,

@@ -5,7 +5,9 @@
 //! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
 //! shows the rule that decided.
 
+mod binaries;
 mod explain;
+mod forwards;
 mod names;
 mod owned;
 mod owners;
@@ -16,8 +18,11 @@ mod tests;
 use super::patterns::matches;
 use super::torch_stacks::{Line, PROFILED_MODULE};
 use super::trim::{is_allocator_entry, is_plumbing};
+use binaries::InBinary;
 pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
+pub use forwards::Forwards;
 use memtrack_model::Frame;
+use memtrack_model::paths::{is_separator, slashed};
 use names::crate_of;
 pub(crate) use names::plain;
 pub use names::short;
@@ -75,16 +80,24 @@ struct Own {
     level: usize,
 }
 
+impl Own {
+    fn verdict(&self) -> Verdict {
+        let option = if self.owner == Owner::Mine { "mine" } else { "not-mine" };
+        Verdict::known(self.owner, format!("{option} {}", self.glob))
+    }
+}
+
 /// What decides whose a frame is.
 ///
-/// A glob is compared with the file and with the function's path, as `my_crate::model::Layer::forward`. `*` stands for any
-/// characters, also for slashes; a glob may begin at any folder of the path, and a folder or a module stands for all below
-/// it. Where several match, the longest decides, and of equal ones the first that was given.
+/// A glob is compared with the file, with the function's path, as `my_crate::model::Layer::forward`, and with the path and the
+/// name of the binary that the function is in, as `libsqlite3.so`. `*` stands for any characters, also for slashes; a glob may
+/// begin at any folder of the path, and a folder or a module stands for all below it. Paths of Windows match with either
+/// slash. Where several match, the longest decides, and of equal ones the first that was given.
 ///
 /// ```
 /// # use memtrack_report::analysis::ownership::{Owner, Rules};
 /// # use memtrack_model::Frame;
-/// let frame = Frame { function: "forward".into(), file: Some("/home/ana/lab/einops/einops.py".into()), line: Some(9) };
+/// let frame = Frame { function: "forward".into(), file: Some("/home/ana/lab/einops/einops.py".into()), line: Some(9), ..Frame::default() };
 /// assert_eq!(Rules::new().judge(&frame).owner, Owner::Mine);
 /// assert_eq!(Rules::new().not_mine("lab/einops").judge(&frame).owner, Owner::Framework);
 /// ```
@@ -129,12 +142,10 @@ impl Rules {
     /// Whose a frame is, and which rule says so.
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = Line::of(frame);
-        // PyTorch writes `??` for a file that it does not know.
-        let file = if line.file == "??" { "" } else { line.file };
-        let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
-        if let Some(own) = self.own_rule(file, &path) {
-            let option = if own.owner == Owner::Mine { "mine" } else { "not-mine" };
-            return Verdict::known(own.owner, format!("{option} {}", own.glob));
+        let binary = InBinary::of(frame, &line);
+        let (file, path) = (source(&line, binary.as_ref()), path_of(&line));
+        if let Some(own) = self.own_rule(&file, &path) {
+            return own.verdict();
         }
         if line.function.starts_with(PROFILED_MODULE) {
             return Verdict::known(Owner::Noise, "the name of a module in a profile");
@@ -142,20 +153,31 @@ impl Rules {
         if line.function.starts_with("<built-in ") {
             return Verdict::known(Owner::Framework, "a function built into Python or a package");
         }
-        if line.is_python { judge_python(&line, file) } else { judge_native(line.function, file, &path) }
+        if line.is_python {
+            return judge_python(&line, &file);
+        }
+        let own = binary.as_ref().and_then(|binary| self.rule_of_binary(binary, &file));
+        judge_native(line.function, &file, &path, binary.as_ref(), own)
     }
 
     /// Whether one of the user's globs is about the frame, if only to be overruled by another.
     pub fn mentions(&self, frame: &Frame) -> bool {
         let line = Line::of(frame);
-        let file = if line.file == "??" { "" } else { line.file };
-        let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
-        self.own_rule(file, &path).is_some()
+        let binary = InBinary::of(frame, &line);
+        let file = source(&line, binary.as_ref());
+        self.own_rule(&file, &path_of(&line)).is_some()
+            || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
     /// The user's glob that decides: of the first level that has any, the longest that matches.
     fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
         let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
+        matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
+    }
+
+    /// The user's glob that decides about the functions of a binary whose sources no glob is about.
+    fn rule_of_binary(&self, binary: &InBinary<'_>, file: &str) -> Option<&Own> {
+        let matching = self.own.iter().filter(|own| binary.is_meant_by(&own.glob, file));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
@@ -176,14 +198,22 @@ struct Judged {
     is_entry: bool,
     /// Whether it is Python's, or of its interpreter.
     is_interpreted: bool,
+    /// Whether it is a function of PyTorch's in C++.
+    is_torch: bool,
+    /// Whether it is the user's because of its source file.
+    has_own_source: bool,
 }
 
 impl Judged {
     fn new(frame: &Frame, rules: &Rules) -> Self {
         let function = frame.function.as_str();
+        let verdict = rules.judge(frame);
+        let has_file = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
         Self {
             frame: frame.clone(),
-            verdict: rules.judge(frame),
+            is_torch: ["at::", "c10::", "torch::"].iter().any(|beginning| function.starts_with(beginning)),
+            has_own_source: verdict.owner == Owner::Mine && !verdict.guessed && has_file,
+            verdict,
             is_entry: is_allocator_entry(function),
             is_interpreted: Line::of(frame).is_python
                 || ["_PyEval_", "PyObject_", "_PyObject_", "Py_RunMain"]
@@ -193,17 +223,57 @@ impl Judged {
     }
 }
 
+/// The source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
+fn source<'a>(line: &Line<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
+    let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
+    if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
+}
+
+/// The function's path as rules compare it.
+fn path_of(line: &Line<'_>) -> String {
+    if line.is_python { line.function.to_owned() } else { plain(line.function) }
+}
+
 fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
         if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
             return Verdict::known(Owner::Noise, row.what);
         }
     }
-    by_path(table::PYTHON_PATHS, file)
-        .unwrap_or_else(|| Verdict::known(Owner::Mine, "a file of Python's outside of packages"))
+    if let Some(verdict) = by_path(table::PYTHON_PATHS, file) {
+        return verdict;
+    }
+    if is_pythons_on_windows(line.file) {
+        return Verdict::known(Owner::Framework, "Python's standard library");
+    }
+    Verdict::known(Owner::Mine, "a file of Python's outside of packages")
 }
 
-fn judge_native(function: &str, file: &str, path: &str) -> Verdict {
+/// Whether a file is in the folder `Lib` of a Python on Windows: below a folder that is named after Python, or where a
+/// module of the standard library is expected.
+fn is_pythons_on_windows(file: &str) -> bool {
+    if !memtrack_model::paths::is_of_windows(file) {
+        return false;
+    }
+    let parts: Vec<&str> = file.split(is_separator).collect();
+    let names_python = |part: &&str| {
+        let part = part.to_ascii_lowercase();
+        ["python", "conda", "pypy"].iter().any(|name| part.contains(name)) || part == "envs"
+    };
+    parts.iter().enumerate().any(|(at, part)| {
+        let next = parts.get(at + 1).and_then(|next| next.split('.').next()).unwrap_or_default();
+        part.eq_ignore_ascii_case("Lib")
+            && (parts[..at].iter().any(names_python) || table::PYTHON_MODULES.contains(&next))
+    })
+}
+
+fn judge_native(
+    function: &str,
+    file: &str,
+    path: &str,
+    binary: Option<&InBinary<'_>>,
+    own: Option<&Own>,
+) -> Verdict {
     use Owner::{Framework, Mine, Noise};
     if names::is_unnamed(function) {
         return Verdict::known(Noise, "a frame without a name");
@@ -214,6 +284,9 @@ fn judge_native(function: &str, file: &str, path: &str) -> Verdict {
     if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
         return Verdict::known(Noise, *what);
     }
+    if let Some(own) = own.filter(|own| own.owner == Framework) {
+        return own.verdict();
+    }
     if let Some(verdict) = by_path(table::NATIVE_PATHS, file) {
         return verdict;
     }
@@ -221,17 +294,24 @@ fn judge_native(function: &str, file: &str, path: &str) -> Verdict {
         return Verdict::known(Framework, *what);
     }
     // A bare file name is what libraries without debug information have; programs have folders.
-    if file.contains('/') {
-        return Verdict::known(Mine, "a source file outside of packages");
-    }
-    if let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
+    let has_source = file.contains('/');
+    if !has_source && let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::known(Noise, *what);
+    }
+    if !has_source && is_plumbing(function) {
+        return Verdict::known(Noise, "what carries an allocation out");
+    }
+    if let Some(own) = own {
+        return own.verdict();
+    }
+    if let Some(verdict) = binary.and_then(|binary| binary.verdict(file)) {
+        return verdict;
+    }
+    if has_source {
+        return Verdict::known(Mine, "a source file outside of packages");
     }
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::known(Framework, *what);
-    }
-    if is_plumbing(function) {
-        return Verdict::known(Noise, "what carries an allocation out");
     }
     let rule = match crate_of(path) {
         Some(name) => Cow::from(format!("no rule knows {name}")),
@@ -248,7 +328,8 @@ fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict>
 
 /// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
 pub(crate) fn on_path(glob: &str, file: &str) -> bool {
-    let glob = glob.trim_end_matches('/');
+    let (glob, file) = (slashed(glob), slashed(file));
+    let (glob, file) = (glob.trim_end_matches('/'), &*file);
     if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
         return false;
     }
@@ -259,7 +340,7 @@ pub(crate) fn on_path(glob: &str, file: &str) -> bool {
 /// Whether `glob` is about the function: a module stands for all in it.
 pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
-    if glob.is_empty() || glob.contains('/') || !may_match(glob, path) {
+    if glob.is_empty() || glob.contains(is_separator) || !may_match(glob, path) {
         return false;
     }
     matches(glob, path) || matches(&format!("{glob}::*"), path)

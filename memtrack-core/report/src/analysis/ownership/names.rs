@@ -3,6 +3,7 @@
 use super::Owner;
 use crate::analysis::torch_stacks::{Line, built_in, operator};
 use memtrack_model::Frame;
+use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
 
 /// A native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor const&)`.
@@ -42,6 +43,11 @@ pub(super) fn crate_of(path: &str) -> Option<&str> {
     path.split_once("::").map(|(first, _)| first).filter(|first| !first.is_empty())
 }
 
+/// Whether a function has a name of C: no path, and no arguments.
+pub(super) fn is_of_c(function: &str) -> bool {
+    !function.contains("::") && !function.contains('(')
+}
+
 /// Whether a frame has no name: `??`, or a place in a binary that was not found.
 pub(super) fn is_unnamed(function: &str) -> bool {
     let place = function.split(" [build id").next().unwrap_or(function);
@@ -58,7 +64,7 @@ fn is_hex(text: &str) -> bool {
 /// known.
 pub fn short(frame: &Frame) -> String {
     let line = Line::of(frame);
-    let file = line.file.rsplit('/').next().filter(|file| !file.is_empty() && *file != "??");
+    let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
     let number = line.line.filter(|&number| number > 0);
     if line.is_python {
         return placed(file, number, line.function);

@@ -1,6 +1,6 @@
 //! Of a stack, the line that a person would point at: the innermost frame that is the user's, and what it called.
 
-use super::names::{is_unnamed, nobodys, short};
+use super::names::{self, is_unnamed, nobodys, short};
 use super::{Judged, Owner};
 use crate::analysis::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
@@ -66,10 +66,18 @@ pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
     // Inside of an allocator that the program brought itself everything is that allocator's work.
     let entered = stack.iter().rposition(|judged| judged.is_entry);
     let interpreted = stack.iter().any(|judged| judged.is_interpreted);
+    let in_torch = stack.iter().any(|judged| judged.is_torch);
+    // The functions of a program have either all their lines or none: beside a line of the user's own, a function without one
+    // is a library's.
+    let has_own_source = stack.iter().any(|judged| judged.has_own_source);
     let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {
         _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
         // Python's libraries are full of functions without a file, and hardly any of them is the user's.
-        Owner::Mine if judged.verdict.guessed && interpreted => Owner::Framework,
+        // For a function of a C library without symbols, PyTorch's stacks have the name of the nearest one that has.
+        Owner::Mine if judged.verdict.guessed && in_torch && names::is_of_c(&judged.frame.function) => {
+            Owner::Noise
+        }
+        Owner::Mine if judged.verdict.guessed && (interpreted || has_own_source) => Owner::Framework,
         owner => owner,
     };
     stack.iter().enumerate().map(owner).collect()

@@ -1,6 +1,6 @@
 //! Finds the owners of many stacks: the functions at an address are judged once.
 
-use super::{Judged, Owned, Owner, Rules, owned};
+use super::{Forwards, Judged, Owned, Owner, Rules, owned};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -12,6 +12,8 @@ pub struct Owners<'a> {
     rules: &'a Rules,
     /// The functions by their keys. No larger than the snapshot's own table of frames.
     known: HashMap<u64, Rc<[Judged]>, foldhash::fast::RandomState>,
+    /// The lines that made nodes of autograd.
+    forwards: Rc<Forwards>,
     /// Functions that were given with their names.
     named: HashMap<Frame, Rc<Judged>, foldhash::fast::RandomState>,
 }
@@ -19,13 +21,35 @@ pub struct Owners<'a> {
 impl<'a> Owners<'a> {
     /// By these rules.
     pub fn new(rules: &'a Rules) -> Self {
-        Self { rules, known: HashMap::default(), named: HashMap::default() }
+        Self { rules, known: HashMap::default(), forwards: Rc::default(), named: HashMap::default() }
+    }
+
+    /// The same, also for stacks of the backward pass of that snapshot.
+    #[must_use]
+    pub fn with_forwards(self, forwards: Rc<Forwards>) -> Self {
+        Self { forwards, ..self }
+    }
+
+    /// The lines that made nodes of autograd.
+    pub fn forwards(&self) -> Rc<Forwards> {
+        Rc::clone(&self.forwards)
+    }
+
+    /// What a stack comes to, with the line of the forward pass where it has none of its own.
+    fn with_forward(&self, mut owned: Owned) -> Owned {
+        if owned.mine.is_none()
+            && let Some(node) = &owned.called
+        {
+            owned.mine = self.forwards.line_of(node).cloned();
+        }
+        owned
     }
 
     /// The owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys), innermost first.
     pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Owned {
         let stack = self.judged(keys, symbols);
-        owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>())
+        let owned = owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
+        self.with_forward(owned)
     }
 
     /// The functions of such a stack, each with whose it is, innermost first.
@@ -50,7 +74,8 @@ impl<'a> Owners<'a> {
     /// The owner of a stack of these functions, innermost first.
     pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
         let stack = self.judged_by_name(frames);
-        owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
+        let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
+        self.with_forward(owned)
     }
 
     /// Whose each of these functions of a stack is, innermost first.

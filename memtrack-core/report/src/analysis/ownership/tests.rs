@@ -1,4 +1,6 @@
 use super::*;
+use memtrack_model::{Binary, BinaryPart};
+use std::sync::Arc;
 
 /// A stack of `stacks.txt`.
 struct Told {
@@ -21,13 +23,23 @@ fn told() -> Vec<Told> {
     all
 }
 
-/// `FUNCTION` or `FUNCTION @ FILE:LINE`.
+/// `FUNCTION` or `FUNCTION @ FILE:LINE`, and after ` % ` the binary that it is in, `PART PATH`.
 fn frame(text: &str) -> Frame {
+    if let Some((text, binary)) = text.split_once(" % ") {
+        let (part, path) = binary.split_once(' ').unwrap();
+        let part = match part {
+            "program" => BinaryPart::Program,
+            "with-program" => BinaryPart::WithProgram,
+            "library" => BinaryPart::Library,
+            _ => panic!("no part of a program: {part}"),
+        };
+        return Frame { binary: Some(Arc::new(Binary { path: path.into(), part })), ..frame(text) };
+    }
     let Some((function, place)) = text.split_once(" @ ") else {
         return Frame { function: text.into(), ..Frame::default() };
     };
     let (file, line) = place.rsplit_once(':').unwrap();
-    Frame { function: function.into(), file: Some(file.into()), line: line.parse().ok() }
+    Frame { function: function.into(), file: Some(file.into()), line: line.parse().ok(), binary: None }
 }
 
 #[test]
@@ -96,4 +108,59 @@ fn odd_frames_are_judged_without_trouble() {
         let _ = (Rules::new().mine("é*").judge(&frame(text)), Rules::new().owner(&[frame(text)]).to_string());
     }
     assert_eq!(Rules::new().owner(&[]), Owned::default());
+}
+
+#[test]
+fn a_glob_names_a_binary_by_its_path_its_folder_and_its_name() {
+    let insert = frame("insert % library /home/kim/deps/lib/libstore.so.1.2");
+    let known = frame("insert @ /build/pkg/src/insert.c:7 % library /home/kim/deps/lib/libstore.so.1.2");
+    for glob in [
+        "libstore.so.1.2",
+        "libstore.so.1",
+        "libstore.so",
+        "libstore",
+        "libst*",
+        "/home/kim/deps/lib/libstore.so.1.2",
+        "deps/lib",
+        "/home/kim/deps/",
+        "lib/libstore.so.*",
+    ] {
+        assert_eq!(Rules::new().not_mine(glob).judge(&known).owner, Owner::Framework, "{glob}");
+        assert_eq!(Rules::new().mine(glob).judge(&insert).owner, Owner::Mine, "{glob}");
+        assert!(Rules::new().mine(glob).mentions(&insert), "{glob}");
+    }
+    for glob in ["store", "libstore.so.2", "libstore.s", "lib/lib", "/deps", "", "/", "libstore::insert"] {
+        assert_eq!(Rules::new().not_mine(glob).judge(&known).owner, Owner::Mine, "{glob}");
+        assert!(!Rules::new().mine(glob).mentions(&insert), "{glob}");
+    }
+    let exec = frame("sqlite3_exec % library /lib/x86_64-linux-gnu/libsqlite3.so.0");
+    for glob in ["/usr/lib/", "/lib", "libsqlite3.so"] {
+        assert_eq!(Rules::new().mine(glob).judge(&exec).owner, Owner::Mine, "{glob}");
+    }
+}
+
+#[test]
+fn the_folder_of_a_program_says_nothing_of_the_sources_that_it_was_built_from() {
+    let push = frame(
+        "alloc::vec::Vec<T,A>::push @ /rustc/5980/library/alloc/src/vec/mod.rs:480 % program /home/kim/proj/target/app",
+    );
+    assert_eq!(Rules::new().mine("proj").judge(&push).owner, Owner::Framework);
+    let shared = frame("shared::load @ /home/kim/shared/src/load.rs:3 % program /home/kim/proj/target/app");
+    assert_eq!(Rules::new().not_mine("proj").judge(&shared).owner, Owner::Mine);
+    assert_eq!(Rules::new().not_mine("proj/target/app").judge(&shared).owner, Owner::Framework);
+}
+
+#[test]
+fn globs_match_paths_of_windows_with_either_slash() {
+    let einsum = frame("einsum @ D:\\lm\\.venv\\Lib\\site-packages\\einops\\einops.py:916");
+    let model = frame("forward @ d:\\lm\\model.py:39");
+    for glob in
+        ["site-packages\\einops", "site-packages/einops", "einops.py", "D:\\lm\\.venv", "d:/lm/.venv/*"]
+    {
+        assert_eq!(Rules::new().mine(glob).judge(&einsum).owner, Owner::Mine, "{glob}");
+    }
+    for glob in ["D:\\lm", "D:/lm/", "lm\\model.py", "\\\\?\\D:\\lm"] {
+        assert_eq!(Rules::new().not_mine(glob).judge(&model).owner, Owner::Framework, "{glob}");
+    }
+    assert_eq!(Rules::new().not_mine("C:\\lm").judge(&model).owner, Owner::Mine);
 }

@@ -4,6 +4,7 @@ use super::StackLine;
 use crate::analysis::layout::{SHORTEST_NAME, fit};
 use crate::analysis::trim::is_internal;
 use memtrack_model::Frame;
+use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
 /// At most `layout.frames` frames in `room` characters each, and a line for those that are left out. Where Python's are
@@ -53,7 +54,7 @@ pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
 /// `function file:line` in about `room` characters, with the file's name only.
 pub(in crate::analysis) fn described(frame: &Frame, room: usize) -> String {
     // PyTorch writes `??` and 0 for what it does not know.
-    let file = frame.file.as_deref().and_then(|file| file.rsplit('/').next());
+    let file = frame.file.as_deref().map(file_name);
     let file = file.filter(|file| !file.is_empty() && *file != "??");
     let place = match (file, frame.line.filter(|&line| line > 0)) {
         (Some(file), Some(line)) => format!(" {file}:{line}"),
@@ -71,7 +72,12 @@ mod tests {
     fn stack(files: &[&str]) -> Vec<StackLine> {
         let line = |(place, file): (usize, &&str)| StackLine {
             address: place as u64,
-            frame: Frame { function: format!("f{place}"), file: Some((*file).into()), line: Some(7) },
+            frame: Frame {
+                function: format!("f{place}"),
+                file: Some((*file).into()),
+                line: Some(7),
+                binary: None,
+            },
         };
         files.iter().enumerate().map(line).collect()
     }
@@ -113,6 +119,7 @@ mod tests {
             function: "f(int, int, int)".repeat(3),
             file: Some(file.into()),
             line: Some(line),
+            binary: None,
         };
         assert_eq!(described(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
         assert_eq!(described(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");

@@ -16,15 +16,17 @@ use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_on
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
 use crate::analysis::not_recorded::missing_stacks;
-use crate::analysis::ownership::{Owned, Owners, plain, short};
+use crate::analysis::ownership::{Forwards, Owned, Owners, plain, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
+use memtrack_model::paths::{slashed, split_file_name};
 use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
 use memtrack_model::units::shorten_middle;
 use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 /// The row of blocks of which only the free was recorded; in rankings by stack, of all that are older than the trace and
 /// have none.
@@ -156,6 +158,7 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
+        let forwards = Rc::new(Forwards::of(snapshot, symbols, &options.rules));
         Self {
             snapshot,
             symbols,
@@ -175,7 +178,7 @@ impl<'a> Sorter<'a> {
             is_shown: true,
             fold_hidden: options.fold_hidden,
             fold: Fold::default(),
-            owners: Owners::new(&options.rules),
+            owners: Owners::new(&options.rules).with_forwards(forwards),
             called: Vec::new(),
             called_numbers: HashMap::new(),
             rows: HashMap::new(),
@@ -594,13 +597,14 @@ pub(super) fn rank(
     }
     // Sums of scopes bring rows of their own, but only where no moment was asked for.
     let shown = if span.is_some() { shown } else { usize::MAX };
+    let forwards = sorter.owners.forwards();
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, span.as_ref());
     if is_whole {
         rows.iter_mut().for_each(|row| row.at_most(&totals));
     }
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
-    let mut owners = Owners::new(&options.rules);
+    let mut owners = Owners::new(&options.rules).with_forwards(forwards);
     for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
@@ -694,7 +698,7 @@ fn name_apart(rows: &mut [TopRow]) {
     for row in rows {
         let line = row.owned.mine.as_ref().or(row.freed_at.as_ref());
         let file = line.and_then(|line| line.file.as_deref());
-        let folder = file.and_then(|file| file.rsplit_once('/')).map(|(folder, _)| folder);
+        let folder = file.and_then(split_file_name).map(|(folder, _)| slashed(folder));
         if let Some(folder) = folder.filter(|_| times.get(&row.name).is_some_and(|&times| times > 1)) {
             row.name = match &row.freed_at {
                 Some(_) => row.name.replacen("freed at ", &format!("freed at {folder}/"), 1),

@@ -281,7 +281,7 @@ impl Finish {
             clock: clock(&table, &pytorch.events),
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
-            frames: FrameTable { records: frames },
+            frames: FrameTable { records: frames, ..FrameTable::default() },
             named: std::mem::take(&mut self.folder.stacks.table),
             pytorch: Some(Box::new(pytorch)),
             ..Snapshot::default()

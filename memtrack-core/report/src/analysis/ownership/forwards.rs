@@ -1,0 +1,220 @@
+//! Which line of the user's own made a node of autograd: the backward pass runs in a thread of its own, whose stacks contain no
+//! line of Python. A node is made by an operator of the forward pass, and where every recorded call of that operator is in
+//! one line, that line made the node.
+
+use super::Owners;
+use super::Rules;
+use crate::analysis::torch_stacks::TorchStack;
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::{Frame, Phase};
+use memtrack_symbols::Symbolizer;
+use std::collections::{HashMap, HashSet};
+
+/// Where operators make their nodes.
+const MAKES_NODE: &str = "torch::autograd::VariableType::(anonymous namespace)::";
+/// Where nodes are.
+const IS_NODE: &str = "torch::autograd::generated::";
+
+/// The lines that made nodes of autograd.
+#[derive(Clone, Debug, Default)]
+pub struct Forwards {
+    /// By the class of the node, `BmmBackward0`.
+    lines: HashMap<String, Frame>,
+}
+
+impl Forwards {
+    /// Finds them in a snapshot of PyTorch; none in others.
+    pub fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, rules: &Rules) -> Self {
+        let mut search = Search::default();
+        if snapshot.pytorch.is_some() && has_nodes(snapshot) {
+            let mut owners = Owners::new(rules);
+            let mut seen = HashSet::new();
+            for &stack in
+                snapshot.events.stack.iter().filter(|&&stack| !stack.is_none() && seen.insert(stack))
+            {
+                let keys = snapshot.frame_keys(stack);
+                let frames: Vec<Frame> = keys.iter().flat_map(|&key| symbols.frames(key).to_vec()).collect();
+                search.take(&frames, || owners.owner(&keys, symbols).mine);
+            }
+        }
+        search.finish()
+    }
+
+    /// The line that made the node that runs in this function.
+    pub(super) fn line_of(&self, node: &Frame) -> Option<&Frame> {
+        self.lines.get(node_of(&node.function)?)
+    }
+}
+
+/// What the stacks say so far.
+#[derive(Debug, Default)]
+struct Search {
+    /// The line that calls each operator; none where there are several, or where a stack contains none.
+    calls: HashMap<String, Option<Frame>>,
+    nodes: HashSet<String>,
+    /// Nodes that ran before any recorded call of their operator.
+    older: HashSet<String>,
+}
+
+impl Search {
+    /// Takes the next stack, innermost frame first; `line` finds the user's own line of it.
+    fn take(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
+        if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
+            if !self.calls.keys().any(|operator| makes(operator, node)) {
+                self.older.insert(node.to_owned());
+            }
+            self.nodes.insert(node.to_owned());
+            return;
+        }
+        let operators: Vec<&str> = frames.iter().filter_map(|frame| made_by(&frame.function)).collect();
+        // An optimizer computes without nodes.
+        if operators.is_empty() || TorchStack::of(frames).phase == Some(Phase::Optimizer) {
+            return;
+        }
+        let line = line();
+        for operator in operators {
+            match self.calls.get_mut(operator) {
+                None => {
+                    self.calls.insert(operator.to_owned(), line.clone());
+                }
+                Some(known) if *known != line => *known = None,
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn finish(self) -> Forwards {
+        let mut lines = HashMap::new();
+        for node in self.nodes.difference(&self.older) {
+            let mut calls =
+                self.calls.iter().filter(|(operator, _)| makes(operator, node)).map(|(_, line)| line);
+            let Some(Some(line)) = calls.next() else { continue };
+            if calls.all(|other| other.as_ref() == Some(line)) {
+                lines.insert(node.clone(), line.clone());
+            }
+        }
+        Forwards { lines }
+    }
+}
+
+/// Whether any function of the snapshot is a node's.
+fn has_nodes(snapshot: &Snapshot) -> bool {
+    let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
+    names.map(|frame| snapshot.strings.get(snapshot.frames.name(frame))).any(|name| node_of(&name).is_some())
+}
+
+/// The node that runs in this function: `BmmBackward0` of `torch::autograd::generated::BmmBackward0::apply(…)`.
+fn node_of(function: &str) -> Option<&str> {
+    let (node, rest) = function.strip_prefix(IS_NODE)?.split_once("::")?;
+    (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
+}
+
+/// The operator that makes its node in this function: `mul_Tensor`.
+fn made_by(function: &str) -> Option<&str> {
+    let at = function.find(MAKES_NODE)? + MAKES_NODE.len();
+    let name = function[at..].split(['(', '<']).next()?;
+    // Types of templates contain functions too.
+    let is_itself = !function[..at - MAKES_NODE.len()].contains(['<', '(']);
+    (is_itself && !name.is_empty() && !name.contains("::")).then_some(name)
+}
+
+/// Whether the operator makes nodes of that class: `mul_Tensor` makes `MulBackward0`, `_to_copy` makes `ToCopyBackward0`. The
+/// number, which stands for an overload, is left open.
+fn makes(operator: &str, node: &str) -> bool {
+    let Some((class, _)) = node.split_once("Backward") else { return false };
+    let mut letters = class.chars().map(|letter| letter.to_ascii_lowercase()).peekable();
+    let mut rest = operator;
+    while letters.peek().is_some() {
+        let Some(letter) = rest.chars().next() else { return false };
+        rest = &rest[letter.len_utf8()..];
+        if letter == '_' {
+            continue;
+        }
+        if letters.next() != Some(letter.to_ascii_lowercase()) {
+            return false;
+        }
+    }
+    // What follows is an overload, or the mark of an operator in place.
+    let rest = rest.trim_start_matches('_');
+    let overloads = ["dim", "int", "out", "self", "other", "dtype", "correction", "forward"];
+    rest.is_empty()
+        || rest.starts_with(|first: char| first.is_ascii_uppercase())
+        || overloads.iter().any(|overload| rest.starts_with(overload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(function: &str) -> Frame {
+        Frame { function: function.into(), ..Frame::default() }
+    }
+
+    fn line(number: u32) -> Option<Frame> {
+        let file = Some("/home/kim/model.py".to_owned());
+        Some(Frame { function: "forward".into(), file, line: Some(number), binary: None })
+    }
+
+    fn forward(operator: &str) -> Vec<Frame> {
+        vec![
+            native("at::_ops::x::call(at::Tensor const&)"),
+            native(&format!("{MAKES_NODE}{operator}(c10::DispatchKeySet)")),
+        ]
+    }
+
+    fn backward(node: &str) -> Vec<Frame> {
+        vec![native(&format!("{IS_NODE}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
+    }
+
+    /// The line that made the node, of stacks in this order: an operator with its line, or a node.
+    fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
+        let mut search = Search::default();
+        for &(name, number) in stacks {
+            match number {
+                0 if name.contains("Backward") => search.take(&backward(name), || None),
+                0 => search.take(&forward(name), || None),
+                _ => search.take(&forward(name), || line(number)),
+            }
+        }
+        search.finish().line_of(&backward(node)[0]).and_then(|frame| frame.line)
+    }
+
+    #[test]
+    fn the_only_line_that_calls_an_operator_made_its_nodes() {
+        let stacks = [("bmm", 39), ("exp", 40), ("bmm", 39), ("BmmBackward0", 0)];
+        assert_eq!(found(&stacks, "BmmBackward0"), Some(39));
+        assert_eq!(found(&stacks, "ExpBackward0"), None, "no such node ran");
+    }
+
+    #[test]
+    fn a_node_that_several_lines_or_an_unknown_one_could_have_made_has_none() {
+        assert_eq!(found(&[("bmm", 39), ("bmm", 52), ("BmmBackward0", 0)], "BmmBackward0"), None);
+        assert_eq!(found(&[("bmm", 39), ("bmm", 0), ("BmmBackward0", 0)], "BmmBackward0"), None);
+        assert_eq!(found(&[("mul_Tensor", 3), ("mul_Scalar", 4), ("MulBackward0", 0)], "MulBackward0"), None);
+    }
+
+    #[test]
+    fn a_node_that_ran_before_its_operator_was_recorded_has_none() {
+        assert_eq!(found(&[("BmmBackward0", 0), ("bmm", 39), ("BmmBackward0", 0)], "BmmBackward0"), None);
+    }
+
+    #[test]
+    fn operators_make_the_nodes_that_are_named_after_them() {
+        for (operator, node, expected) in [
+            ("mul_Tensor", "MulBackward0", true),
+            ("_to_copy", "ToCopyBackward0", true),
+            ("_softmax", "SoftmaxBackward0", true),
+            ("_log_softmax", "SoftmaxBackward0", false),
+            ("softmax", "LogSoftmaxBackward0", false),
+            ("sum_dim_IntList", "SumBackward1", true),
+            ("relu_", "ReluBackward0", true),
+            ("nll_loss_forward", "NllLossBackward0", true),
+            ("addmm", "AddBackward0", false),
+            ("add_Tensor", "AddmmBackward0", false),
+            ("index_select", "IndexBackward0", false),
+            ("bmm", "BmmBackward0", true),
+        ] {
+            assert_eq!(makes(operator, node), expected, "{operator} {node}");
+        }
+    }
+}

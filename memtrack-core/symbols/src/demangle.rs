@@ -1,0 +1,141 @@
+//! Names of symbols as people read them, and which of several names of one address is the public one. `symbols` calls it.
+
+use crate::names::readable;
+use addr2line::gimli::{DW_LANG_C_plus_plus, DW_LANG_Rust};
+use object::read::{Object, ObjectSymbol, ReadCache};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+/// Returns a mangled symbol of Rust or C++ as people read it. All others are names of C and stay as they are: to a demangler
+/// of types, the function `w` would be a `wchar_t`.
+pub(super) fn demangled(symbol: &str) -> String {
+    let symbol = without_clone(symbol);
+    // Object files of macOS have one underscore more.
+    let plain = if symbol.starts_with("__Z") || symbol.starts_with("__R") { &symbol[1..] } else { symbol };
+    let name = match plain.get(..2) {
+        Some("_R") => addr2line::demangle(plain, DW_LANG_Rust),
+        Some("_Z") => addr2line::demangle(plain, DW_LANG_Rust)
+            .or_else(|| addr2line::demangle(plain, DW_LANG_C_plus_plus)),
+        // Symbols of C may carry the version that they are exported with.
+        _ => return symbol.split_once('@').map_or(symbol, |(name, _)| name).to_owned(),
+    };
+    name.map_or_else(|| symbol.to_owned(), |name| readable(&name).to_owned())
+}
+
+/// Removes what a compiler appends to the name of a function that it split or specialised: `render.constprop.0`.
+fn without_clone(symbol: &str) -> &str {
+    const CLONES: [&str; 7] = [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".clone."];
+    let first = CLONES.iter().filter_map(|clone| symbol.find(clone)).min();
+    first.filter(|&at| at > 0).map_or(symbol, |at| &symbol[..at])
+}
+
+/// Whether the symbol has a name of C.
+pub(super) fn is_of_c(symbol: &str) -> bool {
+    !["_Z", "__Z", "_R", "__R"].iter().any(|beginning| symbol.starts_with(beginning))
+}
+
+/// The public names of C functions that have several: `asprintf`, which is `__asprintf` too.
+#[derive(Debug, Default)]
+pub(super) struct PublicNames {
+    /// By the address of the function.
+    names: HashMap<u64, String, foldhash::fast::RandomState>,
+}
+
+impl PublicNames {
+    /// Reads the symbols of the binary at `path`; none when it cannot be read.
+    pub(super) fn read(path: &Path) -> Self {
+        Self::try_read(path).unwrap_or_default()
+    }
+
+    fn try_read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        // What one address is called; whether it has a second name.
+        let mut known: HashMap<u64, (Rank<'_>, bool), foldhash::fast::RandomState> = HashMap::default();
+        for symbol in file.dynamic_symbols().chain(file.symbols()) {
+            let Ok(name) = symbol.name() else { continue };
+            if !symbol.is_definition() || name.is_empty() || !is_of_c(name) {
+                continue;
+            }
+            let rank = rank(name, symbol.is_global());
+            known
+                .entry(symbol.address())
+                .and_modify(|(best, several)| {
+                    *several |= best.3 != rank.3;
+                    *best = (*best).min(rank);
+                })
+                .or_insert((rank, false));
+        }
+        let names = known.into_iter().filter(|(_, (_, several))| *several);
+        Some(Self { names: names.map(|(address, (rank, _))| (address, rank.3.to_owned())).collect() })
+    }
+
+    /// Returns the public name of the function at `address`, if it has several names.
+    pub(super) fn of(&self, address: u64) -> Option<&str> {
+        self.names.get(&address).map(String::as_str)
+    }
+}
+
+/// The order in which names of one function are preferred: exported ones, those with the fewest underscores in front, the
+/// shortest, the first of the alphabet.
+type Rank<'a> = (bool, usize, usize, &'a str);
+
+fn rank(name: &str, is_exported: bool) -> Rank<'_> {
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    let underscores = name.len() - name.trim_start_matches('_').len();
+    (!is_exported, underscores, name.len(), name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_of_every_mangling_become_readable() {
+        for (symbol, name) in [
+            ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+            ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
+            ("_RINvCs1234_7mycrate3foohE", "mycrate::foo::<u8>"),
+            ("_ZN3foo3barEv", "foo::bar()"),
+            ("__ZN3foo3barEv", "foo::bar()"),
+            ("__RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
+        ] {
+            assert_eq!(demangled(symbol), name);
+        }
+    }
+
+    #[test]
+    fn names_of_c_stay_whatever_type_they_could_stand_for() {
+        let codes = "vwbcahstijlmxynofdegz";
+        for name in codes.split("").chain(["malloc", "Pi", "St", "Ss", "Dn", "_Read", "_Zebra", "FvvE"]) {
+            assert_eq!(demangled(name), name);
+        }
+        assert_eq!(demangled("memcpy@@GLIBC_2.14"), "memcpy");
+    }
+
+    #[test]
+    fn parts_of_a_function_have_its_name() {
+        for (symbol, name) in [
+            ("render.constprop.0.isra.0", "render"),
+            ("_ZN3foo3barEv.part.0", "foo::bar()"),
+            ("render.cold", "render"),
+            (".cold", ".cold"),
+            ("a.b", "a.b"),
+        ] {
+            assert_eq!(demangled(symbol), name);
+        }
+    }
+
+    #[test]
+    fn the_public_name_of_a_function_is_exported_and_begins_with_no_underscore() {
+        let mut names = [
+            rank("_IO_asprintf", true),
+            rank("__asprintf", true),
+            rank("asprintf@@GLIBC_2.2.5", true),
+            rank("asp", false),
+        ];
+        names.sort_unstable();
+        assert_eq!(names.map(|(.., name)| name), ["asprintf", "_IO_asprintf", "__asprintf", "asp"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Whose functions reports name, and how: of programs in C and Rust that `memtrack run --host` records, with libraries of the
+//! system and of others, with and without debug information, and with binaries that were moved.
+
+use memtrack_tests::child::ends_well;
+use memtrack_tests::memtrack;
+use memtrack_tests::run::{Bench, said};
+use std::fs;
+use std::process::Command;
+
+/// Compiles `NAME.c` to `NAME`.
+fn compile(bench: &Bench, name: &str, source: &str, arguments: &[&str]) {
+    let file = format!("{name}.c");
+    fs::write(bench.path(&file), source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-w", "-O1", "-fno-omit-frame-pointer", &file, "-o", name]).args(arguments);
+    ends_well(cc.current_dir(bench.folder.path()));
+}
+
+/// Records `program` as `FILE`.
+fn record(bench: &Bench, file: &str, program: &str) {
+    let output = bench.run(&["--host", "-o", file, "--", program]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+/// What a verb prints.
+fn verb(bench: &Bench, arguments: &[&str]) -> String {
+    let mut command = Command::new(memtrack());
+    let output =
+        command.args(arguments).current_dir(bench.folder.path()).env("COLUMNS", "200").output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The largest line of the user's own code, with what it called.
+fn first_line(bench: &Bench, file: &str, arguments: &[&str]) -> String {
+    let json = verb(bench, &[&["top", file, "--by", "line", "--json"], arguments].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let row = &json["devices"][0]["rows"][0];
+    let name = row["name"].as_str().unwrap().to_owned();
+    match row["called"][0]["name"].as_str() {
+        Some(called) => format!("{name} → {called}"),
+        None => name,
+    }
+}
+
+const PRINTS: &str = r#"#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noinline)) void render(char **out) { if (asprintf(out, "%3000000d", 1) < 0) abort(); }
+int main(void) { char *p; render(&p); return p[0] == 'x'; }
+"#;
+
+#[test]
+fn a_function_of_the_c_library_has_the_name_by_which_it_is_called() {
+    let bench = Bench::new();
+    compile(&bench, "prints", PRINTS, &["-g"]);
+    record(&bench, "a", "./prints");
+    assert_eq!(first_line(&bench, "a", &[]), "prints.c:4 render → asprintf");
+    compile(&bench, "plain", PRINTS, &[]);
+    record(&bench, "b", "./plain");
+    assert_eq!(first_line(&bench, "b", &[]), "render → asprintf");
+    let summary = verb(&bench, &["summary", "a"]);
+    assert!(summary.contains("prints.c:4 render"), "{summary}");
+}
+
+const STORE: &str = r"#include <stdlib.h>
+__attribute__((noinline)) void *pages(long n) { char *p = malloc(n); p[0] = 1; return p; }
+__attribute__((noinline)) void *store_open(long n) { char *p = pages(n); p[1] = 2; return p; }
+";
+const USES_STORE: &str = r"extern void *store_open(long);
+char *kept;
+__attribute__((noinline)) void fill(void) { kept = store_open(5000000); kept[3] = 1; }
+int main(void) { fill(); return kept[0] == 9; }
+";
+
+#[test]
+fn a_library_without_debug_information_is_not_the_users_unless_a_glob_makes_it_so() {
+    let bench = Bench::new();
+    let program = bench.path("program");
+    let deps = bench.path("deps");
+    fs::create_dir(&program).unwrap();
+    fs::create_dir(&deps).unwrap();
+    compile(&bench, "store", STORE, &["-shared", "-fPIC", "-o", "deps/libstore.so"]);
+    let search = format!("-Wl,-rpath,{}", deps.display());
+    compile(&bench, "uses", USES_STORE, &["-g", "-Ldeps", "-lstore", &search, "-o", "program/uses"]);
+    compile(&bench, "uses", USES_STORE, &["-Ldeps", "-lstore", &search, "-o", "program/without"]);
+    for (program, own) in [("./program/uses", "uses.c:3 fill"), ("./program/without", "fill")] {
+        let file = program.rsplit('/').next().unwrap();
+        record(&bench, file, program);
+        assert_eq!(first_line(&bench, file, &[]), format!("{own} → store_open"));
+        for glob in ["libstore.so", "libstore", "deps", deps.to_str().unwrap()] {
+            assert_eq!(first_line(&bench, file, &["--mine", glob]), "pages", "{glob}");
+        }
+        for glob in ["program", program.trim_start_matches("./")] {
+            let without = first_line(&bench, file, &["--not-mine", glob]);
+            // A folder says nothing of the sources of the program itself.
+            let expected = match (file, glob) {
+                ("uses", "program") => "uses.c:3 fill → store_open".to_owned(),
+                _ => without.clone(),
+            };
+            assert_eq!(without, expected, "{glob}");
+            assert!(without.starts_with("not mine: ") || expected.starts_with("uses.c"), "{without}");
+        }
+    }
+}
+
+const SHORT_NAMES: &str = r"#include <stdlib.h>
+char *kept[3];
+__attribute__((noinline)) void w(void) { kept[0] = malloc(3000000); kept[0][1] = 1; }
+__attribute__((noinline)) void i(void) { kept[1] = malloc(2000000); kept[1][1] = 1; }
+__attribute__((noinline)) void f(void) { kept[2] = malloc(1000000); kept[2][1] = 1; }
+int main(void) { w(); i(); f(); return kept[0][0] == 9; }
+";
+
+#[test]
+fn functions_of_c_keep_names_that_could_be_codes_of_types() {
+    let bench = Bench::new();
+    for (program, arguments, places) in [
+        ("lines", &["-g"][..], ["short.c:3 w", "short.c:4 i", "short.c:5 f"]),
+        ("none", &[][..], ["w", "i", "f"]),
+    ] {
+        compile(&bench, "short", SHORT_NAMES, &[arguments, &["-o", program]].concat());
+        record(&bench, &format!("{program}.memtrack"), &format!("./{program}"));
+        let json = verb(&bench, &["top", &format!("{program}.memtrack"), "--by", "line", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let name = |row: usize| json["devices"][0]["rows"][row]["name"].as_str().unwrap().to_owned();
+        assert_eq!([name(0), name(1), name(2)], places);
+    }
+}
+
+#[test]
+fn every_verb_that_prints_names_finds_binaries_that_were_moved() {
+    let bench = Bench::new();
+    compile(&bench, "prints", PRINTS, &["-g"]);
+    record(&bench, "a.memtrack", "./prints");
+    fs::create_dir(bench.path("moved")).unwrap();
+    fs::rename(bench.path("prints"), bench.path("moved/renamed")).unwrap();
+    let verbs: [&[&str]; 7] = [
+        &["top", "a.memtrack", "--by", "line"],
+        &["summary", "a.memtrack"],
+        &["peak", "a.memtrack"],
+        &["trace", "a.memtrack"],
+        &["memory", "a.memtrack", "--folded"],
+        &["memory", "a.memtrack", "--at", "peak", "--folded"],
+        &["segments", "a.memtrack", "--folded"],
+    ];
+    for arguments in verbs {
+        let without = verb(&bench, arguments);
+        assert!(!without.contains("render"), "{arguments:?}: {without}");
+        for place in ["moved", "moved/renamed"] {
+            let with = verb(&bench, &[arguments, &["--symbols", place]].concat());
+            // Segments of the heap have no stacks of their own.
+            let has_names = arguments[0] != "segments";
+            assert_eq!(with.contains("render"), has_names, "{arguments:?} {place}: {with}");
+        }
+    }
+    for (arguments, output) in [
+        (&["view", "a.memtrack", "-o", "a.html"][..], "a.html"),
+        (&["convert", "a.memtrack", "a.json"][..], "a.json"),
+    ] {
+        verb(&bench, &[arguments, &["--symbols", "moved"]].concat());
+        assert!(fs::read(bench.path(output)).unwrap().len() > 100, "{output}");
+    }
+    assert!(fs::read_to_string(bench.path("a.json")).unwrap().contains("render"));
+    let mut command = Command::new(memtrack());
+    let refused =
+        command.args(["summary", "a.memtrack", "--symbols", "nowhere"]).current_dir(bench.folder.path());
+    let refused = refused.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+}
+
+/// In a folder that does not have the crate's name.
+const CLOSURES: &str = r"use std::hint::black_box;
+fn each(n: usize) -> Vec<Vec<u8>> {
+    (0..n)
+        .map(|i| {
+            vec![i as u8; 1_000_000]
+        })
+        .collect()
+}
+fn main() {
+    let run = |n: usize| -> Vec<u64> {
+        let mut all = Vec::new();
+        all.resize(n, 7u64);
+        all
+    };
+    let here = run(black_box(1_000_000));
+    let there = std::thread::spawn(|| {
+        vec![1u32; black_box(1_500_000)]
+    });
+    let there = there.join().unwrap();
+    black_box((here, there, each(black_box(4))));
+}
+";
+
+#[test]
+fn closures_are_named_after_the_function_that_they_are_in() {
+    let bench = Bench::new();
+    let source = bench.path("kernels/src");
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("main.rs"), CLOSURES).unwrap();
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut rustc = Command::new(compiler);
+    rustc.args(["--edition=2021", "-Copt-level=3", "-Cdebuginfo=line-tables-only", "--crate-name=wave"]);
+    let main = source.join("main.rs");
+    ends_well(rustc.arg(&main).args(["-o", "wave"]).current_dir(bench.folder.path()));
+    record(&bench, "a", "./wave");
+    let json = verb(&bench, &["top", "a", "--by", "line", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = json["devices"][0]["rows"].as_array().unwrap();
+    let large = rows.iter().filter(|row| row["requested_bytes"].as_u64().unwrap() >= 1_000_000);
+    let names: Vec<&str> = large.map(|row| row["name"].as_str().unwrap()).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, ["main.rs:12 main", "main.rs:17 main", "main.rs:5 each"], "{json:#}");
+}
