@@ -15,7 +15,7 @@ mod rule;
 mod tests;
 mod text;
 
-pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals};
+pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 pub use rule::{Confidence, Rule};
 
 use crate::Category;
