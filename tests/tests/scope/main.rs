@@ -13,6 +13,7 @@ mod peaks;
 mod refusals;
 mod sums;
 mod tensors;
+mod verbs;
 mod watches;
 
 use memtrack_core::TrackingAllocator;
