@@ -22,8 +22,8 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 answers! {
-    ADVISE = "advise" 1: AdviceAnswer;
-    CATEGORIES = "categories" 2: CategoriesAnswer;
+    ADVISE = "advise" 2: AdviceAnswer;
+    CATEGORIES = "categories" 3: CategoriesAnswer;
     CHECK = "check" 2: FoundAnswer;
     COMPARE = "compare" 2: CompareAnswer;
     CONVERT = "convert" 1: WrittenAnswer;
@@ -36,7 +36,7 @@ answers! {
     GPUS = "gpus" 1: GpusAnswer;
     LEAKS = "leaks" 3: LeaksAnswer;
     MEMORY = "memory" 2: MemoryAnswer;
-    MODULES = "modules" 1: ModulesAnswer;
+    MODULES = "modules" 2: ModulesAnswer;
     PEAK = "peak" 2: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
     RANKS = "ranks" 3: RanksAnswer;

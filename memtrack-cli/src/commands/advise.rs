@@ -6,14 +6,24 @@ use crate::answers;
 use crate::args::{AdviseArgs, TextArgs};
 use crate::error::{CliError, Exit};
 use crate::report::layout;
+use memtrack_core::analysis::moment::Moment;
+use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::profile::advice::Advice;
+use memtrack_core::snapshot::Snapshot;
+use memtrack_core::stack::symbols::Symbolizer;
 
 /// Analyses the trace and prints the findings.
 pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?.read;
-    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
+    let source = optrace::load(&args.trace, streams)?;
+    let (profile, repairs) = optrace::analysed(&args.trace, &source, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
-    let advice = Advice::of(&profile, device, repairs);
+    let mut advice = Advice::of(&profile, device, repairs);
+    if let Some(recording) = &source.recording {
+        advice.device = optrace::called(&advice.device);
+        if let Some(at_peak) = lines_at_peak(recording, &advice.device) {
+            advice = advice.with_largest(&at_peak);
+        }
+    }
     let rows = if args.rows == 0 { usize::MAX } else { args.rows };
     if args.format.json {
         answers::ADVISE.print(&advice.answer(rows), streams)?;
@@ -22,4 +32,12 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;
     }
     Ok(Exit::Fine)
+}
+
+/// What the program's own lines hold at the peak of the device that reports call `device`; `None` where no line is known.
+fn lines_at_peak(recording: &Snapshot, device: &str) -> Option<TopReport> {
+    let device = recording.device_ids().into_iter().find(|&id| recording.device_name(id) == device)?;
+    let options = TopOptions::new().limit(Advice::PARTS).at(Moment::Peak);
+    let report = top_with(recording, &mut Symbolizer::of(recording), By::Line, device, &options);
+    report.rows.iter().any(|row| row.owned.mine.is_some()).then_some(report)
 }

@@ -1,6 +1,7 @@
 //! `memtrack categories`: what memory is for.
 
-use super::{categories_read, optrace};
+use super::categories_read;
+use super::optrace::{self, Source};
 use crate::Streams;
 use crate::answers::{self, CategoriesAnswer, DeviceCategories};
 use crate::args::{AtMoment, CategoriesArgs, TextArgs};
@@ -8,7 +9,7 @@ use crate::error::{CliError, Exit};
 use crate::load::load_with;
 use crate::report::layout;
 use memtrack_core::profile::analysis::Profile;
-use memtrack_core::profile::optrace::{ReadTrace, begins_like_trace};
+use memtrack_core::profile::optrace::begins_like_trace;
 use memtrack_core::profile::report::{At, CategoryReport};
 use memtrack_core::snapshot::Loaded;
 use std::io::Read;
@@ -22,24 +23,19 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
     if begins_like_trace(&head) {
-        return of_trace(args, &optrace::load(&args.trace, streams)?.read, false, streams);
+        return of_trace(args, &optrace::load(&args.trace, streams)?, streams);
     }
     let Loaded { snapshot, .. } =
         load_with(&args.trace.path, args.trace.input, &args.trace.symbols, streams)?;
-    match optrace::of_recording(&snapshot) {
-        Some(read) => of_trace(args, &read, true, streams),
-        None => categories_read::run(args, snapshot, streams),
+    match optrace::of_recording(snapshot) {
+        Ok(source) => of_trace(args, &source, streams),
+        Err(snapshot) => categories_read::run(args, *snapshot, streams),
     }
 }
 
 /// Analyses the trace and prints its categories. That of a recording names devices as traces do; reports do not.
-fn of_trace(
-    args: &CategoriesArgs,
-    read: &ReadTrace,
-    is_recorded: bool,
-    streams: &mut Streams<'_>,
-) -> Result<Exit, CliError> {
-    let (profile, repairs) = optrace::analysed(&args.trace, read, streams)?;
+fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
+    let (profile, repairs) = optrace::analysed(&args.trace, source, streams)?;
     if args.tensors {
         return tensors(args, &profile, streams);
     }
@@ -51,7 +47,7 @@ fn of_trace(
         Some(AtMoment::After(ns)) => vec![At::After(ns)],
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
-    if is_recorded {
+    if source.recording.is_some() {
         report.device = optrace::called(&report.device);
     }
     if args.format.json {

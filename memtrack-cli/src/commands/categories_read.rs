@@ -7,7 +7,8 @@ use crate::args::device::{AskedDevice, parse_device};
 use crate::args::{AtMoment, CategoriesArgs};
 use crate::error::{CliError, Exit};
 use crate::report::{mention_reordered, print_devices};
-use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
+use memtrack_core::analysis::attribution::EventNames;
+use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingAt};
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 
@@ -37,7 +38,11 @@ pub(super) fn run(
         return Err(CliError::Usage(format!("--at: {path}: {why}")));
     }
     let mut symbols = Symbolizer::of(&snapshot);
-    let read = |device| CategoryReading::of(&snapshot, &mut symbols, device, &moments);
+    let names = EventNames::of(&snapshot, &mut symbols);
+    let read = |device| {
+        let blocks = BlockCategories::read(&snapshot, &mut symbols, device);
+        CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
+    };
     let mut devices: Vec<CategoryReading> = chosen(&snapshot, asked)?.into_iter().map(read).collect();
     let is_used = |device: &CategoryReading| device.all.blocks > 0;
     if asked.is_none() && devices.iter().any(is_used) {

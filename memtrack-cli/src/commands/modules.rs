@@ -10,10 +10,13 @@ use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 
 /// Analyses the trace and prints its modules.
 pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let read = optrace::load(&args.trace, streams)?.read;
-    let (profile, repairs) = optrace::analysed(&args.trace, &read, streams)?;
+    let source = optrace::load(&args.trace, streams)?;
+    let (profile, repairs) = optrace::analysed(&args.trace, &source, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
-    let report = ModuleReport::of(&profile, device, repairs);
+    let mut report = ModuleReport::of(&profile, device, repairs);
+    if source.recording.is_some() {
+        report.device = optrace::called(&report.device);
+    }
     if args.format.json {
         answers::MODULES.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
     } else {

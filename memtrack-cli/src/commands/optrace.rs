@@ -5,15 +5,17 @@ use crate::args::TraceArgs;
 use crate::error::CliError;
 use crate::load::check_places;
 use crate::neighbours::{Kind, head_of_stdin, refused};
+use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
 use memtrack_core::profile::analysis::{AnalysisError, Profile, analyse};
 use memtrack_core::profile::optrace::DeviceIndex;
 use memtrack_core::profile::optrace::{self, Mode, ReadTrace};
-use memtrack_core::profile::recorded::operator_trace;
+use memtrack_core::profile::recorded::{Attribution, lacks_records, operator_trace};
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::recording::MAGIC;
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
+use memtrack_core::stack::symbols::Symbolizer;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -41,6 +43,10 @@ const HEAD: u64 = 4096;
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
+    /// What the recording's other reports call its allocations, and how exact sums over them are.
+    pub(super) attribution: Option<Attribution>,
+    /// Nothing is missing in the recording but small blocks, for which samples stand.
+    only_sampled: bool,
 }
 
 /// Reads the trace, or that of a recording.
@@ -73,7 +79,7 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
         // Of a snapshot, the trace's reader says what else there is.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
         let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
-        return Ok(Source { read, recording: None });
+        return Ok(Source { read, ..Source::default() });
     }
     let options = LoadOptions::new().max_input(args.input.max_input);
     let loaded = Snapshot::open_stream(input, options).map_err(|error| failed(&error))?;
@@ -85,15 +91,18 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
 
 /// The trace of a recording.
 fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
-    let read = of_recording(&snapshot).ok_or_else(|| {
+    of_recording(snapshot).map_err(|_| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
-    })?;
-    Ok(Source { read, recording: Some(snapshot) })
+    })
 }
 
-/// The trace of a recording, if it has operators.
-pub(super) fn of_recording(snapshot: &Snapshot) -> Option<ReadTrace> {
-    Some(operator_trace(snapshot)?.trace.into())
+/// The trace of a recording with its names, or the recording if it has no operators.
+pub(super) fn of_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
+    let Some(recorded) = operator_trace(&snapshot) else { return Err(Box::new(snapshot)) };
+    let names = EventNames::of(&snapshot, &mut Symbolizer::of(&snapshot));
+    let attribution = Some(Attribution::of(&snapshot, &recorded, names));
+    let only_sampled = snapshot.may_lack_small_blocks() && !lacks_records(&snapshot);
+    Ok(Source { read: recorded.trace.into(), recording: Some(snapshot), attribution, only_sampled })
 }
 
 /// What reports call a device of a recording that its trace calls `name`.
@@ -124,13 +133,19 @@ pub(super) fn mode(args: &TraceArgs) -> Mode {
 /// When the trace has no allocations, or PyTorch would refuse it and is to be imitated.
 pub(super) fn analysed<'a>(
     args: &TraceArgs,
-    read: &'a ReadTrace,
+    source: &'a Source,
     streams: &mut Streams<'_>,
 ) -> Result<(Profile<'a>, Repairs), CliError> {
-    let profile = analyse(&read.trace, mode(args))
+    let Source { read, attribution, only_sampled, .. } = source;
+    let mut profile = analyse(&read.trace, mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
+    // PyTorch knows of no samples.
+    if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
+        profile = profile.attributed(attribution);
+    }
     let repairs = read.repairs.and(profile.repairs());
-    if read.trace.header.partial {
+    // Sums over samples are estimates with their error.
+    if read.trace.header.partial && (!only_sampled || profile.is_compat()) {
         let what =
             "the trace is partial: the program that wrote it left something out, so sums may be too small";
         let _ = writeln!(streams.stderr, "memtrack: warning: {what}");

@@ -1,6 +1,6 @@
 //! `memtrack timeline`: what memory was for over time, as PyTorch's exports.
 
-use super::optrace::{self, Source};
+use super::optrace;
 use super::page::name;
 use crate::Streams;
 use crate::answers;
@@ -78,17 +78,27 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     if !to_stdout {
         check_targets([args.output.as_path()], args.force)?;
     }
-    let Source { mut read, recording } = optrace::load(&args.trace, streams)?;
+    let mut source = optrace::load(&args.trace, streams)?;
     if let Some(scrub) = scrub::asked(&args.scrub) {
-        scrub.times(&mut read.trace);
+        scrub.times(&mut source.read.trace);
     }
+    let recording = source.recording.take();
     let drawn = |error: String| CliError::output(&args.output, error);
-    let (profile, _) = optrace::analysed(&args.trace, &read, streams)?;
+    let (profile, _) = optrace::analysed(&args.trace, &source, streams)?;
     // A snapshot has room for all devices.
     let device = match (form, &args.trace.device) {
         (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
         _ => optrace::device(&args.trace, &profile)?,
     };
+    // PyTorch's forms of the data have no room for errors.
+    let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
+    if let Some(peak) = estimate.filter(|_| !matches!(form, Form::Page | Form::Pickle)) {
+        let _ = writeln!(
+            streams.stderr,
+            "memtrack: note: small blocks were sampled, so that sums are estimates; the peak: {}",
+            peak.as_bytes(peak.value as u64)
+        );
+    }
     let devices = if args.trace.device.is_some() { vec![device] } else { profile.devices() };
     let reserved = recording.as_ref().and_then(|recording| reserved(recording, profile.device_name(device)));
     let in_pytorch_form = |streams: &mut Streams<'_>| {

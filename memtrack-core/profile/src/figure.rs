@@ -3,10 +3,12 @@
 
 use crate::analysis::Profile;
 use crate::category::Category;
+use crate::pieces::pieces;
 use crate::report::text::{grouped, human_time};
 use crate::series::{Moment, peak, span_ns, walk};
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, printable};
+use memtrack_report::analysis::estimate::{Estimate, Sum};
 use memtrack_report::figures::{
     AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
 };
@@ -88,6 +90,8 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
+    /// How far off the peak may be, and each category's part of it, where small blocks were sampled.
+    errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
     /// The trace's first record, in ns.
     begin_ns: i64,
     /// What was allocated in each column of real pixels, when it was most.
@@ -117,12 +121,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
         let columns = columns(profile, device, begin_ns, lasts, count);
-        let device = printable(profile.device_name(device));
+        let (index, device) = (device, printable(profile.device_name(device)));
         let bottom = HEIGHT as i32 - 58;
         Self {
             canvas,
             device,
             peak,
+            errors: peak.and_then(|peak| errors(profile, index, peak.time_ns)),
             begin_ns,
             columns,
             memory,
@@ -208,12 +213,12 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let Some(peak) = self.peak else { return Ok(()) };
         let total = u64::try_from(peak.total()).unwrap_or(0);
         let after = u64::try_from(peak.time_ns.saturating_sub(self.begin_ns)).unwrap_or(0);
-        let text = format!(
-            "Peak allocated: {} ({} bytes), {} after the start; what it is made of:",
-            human_bytes(total),
-            grouped(total),
-            human_time(after)
-        );
+        let bytes = match &self.errors {
+            None => format!("{} ({} bytes)", human_bytes(total), grouped(total)),
+            Some((error, _)) => format!("{} (small blocks were sampled)", error.as_bytes(total)),
+        };
+        let text =
+            format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_time(after));
         canvas.text(&text, (MARGIN, 52), HPos::Left, LEGEND)?;
         if peak.time_ns >= self.begin_ns {
             let share = self.time.share((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
@@ -241,7 +246,10 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             let at_peak = self.peak.map_or(0, |peak| peak.bytes[category as usize]).max(0) as u64;
             let text = match at_peak {
                 0 => format!("{category} -"),
-                bytes => format!("{category} {}", human_bytes(bytes)),
+                bytes => match &self.errors {
+                    None => format!("{category} {}", human_bytes(bytes)),
+                    Some((_, of)) => format!("{category} {}", of[category as usize].as_bytes(bytes)),
+                },
             };
             let wide = 20 + width_of(&text, LEGEND.0) + 12;
             if x > MARGIN && x + wide > WIDTH as i32 - MARGIN {
@@ -254,6 +262,22 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
         Ok(())
     }
+}
+
+/// How far off the bytes of a moment may be: all, and by category. `None` where they are exact.
+fn errors(
+    profile: &Profile<'_>,
+    device: DeviceIndex,
+    time_ns: i64,
+) -> Option<(Estimate, [Estimate; Category::ALL.len()])> {
+    let attribution = profile.attribution().filter(|attribution| attribution.is_estimate(device))?;
+    let (mut all, mut blocks) = (Sum::default(), Sum::default());
+    let mut sums = [Sum::default(); Category::ALL.len()];
+    for piece in pieces(profile, device).iter().filter(|piece| piece.is_live_at(time_ns)) {
+        piece.add_to(profile, &mut all, &mut blocks);
+        piece.add_to(profile, &mut sums[piece.category_at(time_ns) as usize], &mut blocks);
+    }
+    Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
 /// What was allocated in each of `count` columns of the time since `begin_ns`, at the moment when it was most.

@@ -20,6 +20,8 @@ pub mod figure;
 mod interner;
 #[cfg(feature = "all")]
 pub mod modules;
+#[cfg(feature = "all")]
+mod names;
 pub mod optrace;
 mod phases;
 #[cfg(feature = "all")]

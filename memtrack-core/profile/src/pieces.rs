@@ -4,6 +4,7 @@ use crate::analysis::{Action, Profile};
 use crate::category::Category;
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
+use memtrack_report::analysis::estimate::Sum;
 use std::collections::HashMap;
 
 /// A piece of memory.
@@ -26,6 +27,22 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// What it is for, whenever that was found out: what the recording's own events have.
+    pub(crate) fn settled_category(&self) -> Category {
+        let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
+        self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
+    }
+
+    /// Adds it to sums of bytes and of blocks; a sampled one counts for all that it stands for.
+    pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
+        let record = self.obtained.or(self.freed);
+        let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
+        let (size_bytes, weight) =
+            sample.map_or((self.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
+        bytes.add(size_bytes as f64, weight);
+        blocks.add(1.0, weight);
+    }
+
     /// What it is for after all that happened until then, in ns.
     pub fn category_at(&self, time_ns: i64) -> Category {
         let after = self.stages.partition_point(|&(since, _)| since <= time_ns);

@@ -161,6 +161,10 @@ fn a_program_that_follows_the_advice_has_the_promised_peak() {
         let text = String::from_utf8(run(&file, &["-n", "1", "--wide"]).stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(": the peak is 257.0 MiB, "), "{text}");
+        // What the peak is made of comes first.
+        assert!(lines[1] == "Held then by:" && lines[2].starts_with("  128.0 MiB   49.8 %  "), "{text}");
+        let head = lines.iter().position(|line| *line == "What would lower it:").unwrap();
+        let lines = &lines[head..];
         assert!(lines[1].starts_with("  1. −32.0 MiB  32.0 MiB "), "{text}");
         assert!(lines[1].contains("obtained by make_table were obtained "), "{text}");
         assert!(lines[1].contains(" and are first used by look_up ("), "{text}");

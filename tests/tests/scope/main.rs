@@ -14,6 +14,7 @@ mod peaks;
 mod refusals;
 mod sums;
 mod tensors;
+mod verbs;
 mod watches;
 
 use memtrack_core::TrackingAllocator;

@@ -6,10 +6,12 @@ use super::uses::{Gap, Memory, Use};
 use super::{Finding, Kind, NearUse};
 use crate::category::Category;
 use crate::curve::{Curve, State};
+use crate::names::Names;
 use crate::places::{ModuleId, When};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{TraceFrame, What};
 use memtrack_model::snapshot::StringId;
+use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
 /// Something that would lower the peak, and what it does to memory.
@@ -198,22 +200,39 @@ fn finding(
     let piece = &memory.pieces[largest as usize];
     let peak_ns = curve.begin_ns(peak)?;
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
-    let near = |of: Use, distance_ns: u64| NearUse {
-        operator: memory.profile.operator_name(of.record),
-        module: memory.places.get(of.record).module.map(|module| memory.places.full_name(module)),
-        distance_ns,
+    let mut names = Names::of(memory.profile, &memory.places);
+    let (operator, module) = if names.are_scopes() && !is_kept(key.origin.category) {
+        // The name has the module in it; what stands in its place is in brackets.
+        let name = names.operator(piece.obtained);
+        (Some(name).filter(|name| !name.contains('(')), None)
+    } else {
+        let module = key.origin.module.map(|module| memory.places.full_name(module));
+        (key.origin.operator.map(|name| trace.strings.get(name).into_owned()), module)
     };
+    let near = |of: Use, distance_ns: u64| {
+        let (operator, module) = names.call(of.record);
+        NearUse { operator, module, distance_ns }
+    };
+    let (mut sum, mut blocks) = (Sum::default(), Sum::default());
+    for (piece, _) in at_peak {
+        memory.pieces[*piece as usize].add_to(memory.profile, &mut sum, &mut blocks);
+    }
+    let bytes = memory.bytes_of(at_peak.iter().map(|(piece, _)| piece));
+    let error = memory.error(bytes, &sum);
     Some(Finding {
         kind: key.kind,
         category: memory.category(largest, curve, peak),
-        module: key.origin.module.map(|module| memory.places.full_name(module)),
+        module,
         modules: Vec::new(),
-        operator: key.origin.operator.map(|name| trace.strings.get(name).into_owned()),
+        operator,
         line: key.origin.line.map(|frame| Line::of(trace, frame)),
         pieces: at_peak.len() as u64,
-        bytes: memory.bytes_of(at_peak.iter().map(|(piece, _)| piece)),
+        bytes,
+        error,
         saves_bytes: 0,
+        saves_error: Estimate::default(),
         peak_bytes: 0,
+        peak_error: Estimate::default(),
         obtained_ns: piece.begin_ns.map(|begin_ns| since(begin_ns, peak_ns)),
         used_before: gap.before.map(|of| near(of, since(of.end_ns, peak_ns))),
         used_after: gap.after.map(|of| near(of, since(peak_ns, of.begin_ns))),

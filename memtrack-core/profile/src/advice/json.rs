@@ -1,12 +1,12 @@
 //! The advice as JSON.
 
-use super::{Advice, Finding, Together};
+use super::{Advice, Finding, PeakPart, Together};
 use crate::answer::{RepairCounts, repair_counts};
-use memtrack_model::answer::{DeviceAnswer, FrameAnswer};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What would lower a device's peak. Bytes are exact.
+/// What would lower a device's peak. Bytes are exact, but for those of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -15,9 +15,13 @@ pub struct AdviceAnswer {
     pub device: DeviceAnswer,
     /// Its peak.
     pub peak_bytes: u64,
+    /// How far off it may be where small blocks were sampled; null: it is exact.
+    pub peak_bytes_error: Option<ErrorAnswer>,
     /// When it is reached first, after the trace's first record.
     pub peak_ns: u64,
-    /// What can be done, what saves most first.
+    /// The lines that hold most of it, or the operators where no lines are known; the largest first, at most five.
+    pub largest: Vec<PeakPartAnswer>,
+    /// What can be done, what saves most first; without what saves less than a hundredth of the peak, unless all are asked for.
     pub findings: Vec<FindingAnswer>,
     /// The findings that are not listed.
     pub others: OtherFindingsAnswer,
@@ -25,8 +29,26 @@ pub struct AdviceAnswer {
     pub together: TogetherAnswer,
     /// What was live at the peak and is not looked into.
     pub unseen_bytes: u64,
+    /// How far off it may be.
+    pub unseen_bytes_error: Option<ErrorAnswer>,
     /// What had to be put right in the trace, and how often.
     pub repairs: RepairCounts,
+}
+
+/// What a line or an operator holds at the peak.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct PeakPartAnswer {
+    /// The line or operator.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// Its bytes.
+    pub requested_bytes: u64,
+    /// How far off they may be where small blocks were sampled.
+    pub requested_bytes_error: Option<ErrorAnswer>,
+    /// Its share of the peak, from 0 to 1.
+    pub share: f64,
 }
 
 /// Something that would lower the peak. Of several pieces of memory, times are the largest one's.
@@ -40,10 +62,16 @@ pub struct FindingAnswer {
     pub sentence: String,
     /// How much lower the peak is if it is done.
     pub saves_bytes: u64,
+    /// How far off that may be where small blocks were sampled.
+    pub saves_bytes_error: Option<ErrorAnswer>,
     /// The peak then.
     pub new_peak_bytes: u64,
+    /// How far off it may be.
+    pub new_peak_bytes_error: Option<ErrorAnswer>,
     /// The memory that it is about.
     pub allocated_bytes: u64,
+    /// How far off it may be.
+    pub allocated_bytes_error: Option<ErrorAnswer>,
     /// In how many pieces.
     pub count: u64,
     /// What that memory is for.
@@ -132,10 +160,15 @@ pub struct AfterAnswer {
 impl Advice {
     /// The advice as `memtrack advise --json` has it. At most `rows` findings are listed; `others` sums up the rest.
     pub fn answer(&self, rows: usize) -> AdviceAnswer {
-        let (shown, rest) = self.findings.split_at(rows.min(self.findings.len()));
+        let (listed, _) = self.listed(rows);
+        let shown = &listed[..rows.min(listed.len())];
+        // They are in the order of the findings, and begin with the first.
+        let rest = &self.findings[shown.len()..];
         AdviceAnswer {
             device: DeviceAnswer::named(&self.device),
             peak_bytes: self.peak_bytes,
+            peak_bytes_error: self.peak_error.answer(),
+            largest: self.largest.iter().map(part_answer).collect(),
             peak_ns: self.peak_ns,
             findings: shown.iter().map(|finding| self.finding_answer(finding)).collect(),
             others: OtherFindingsAnswer {
@@ -144,6 +177,7 @@ impl Advice {
             },
             together: TogetherAnswer { without_more_work: after(&self.free), all: after(&self.all) },
             unseen_bytes: self.unseen_bytes,
+            unseen_bytes_error: self.unseen_error.answer(),
             repairs: repair_counts(&self.repairs),
         }
     }
@@ -158,8 +192,11 @@ impl Advice {
             kind: finding.kind.name(),
             sentence: self.sentence(finding),
             saves_bytes: finding.saves_bytes,
+            saves_bytes_error: finding.saves_error.answer(),
             new_peak_bytes: finding.peak_bytes,
+            new_peak_bytes_error: finding.peak_error.answer(),
             allocated_bytes: finding.bytes,
+            allocated_bytes_error: finding.error.answer(),
             count: finding.pieces,
             category: finding.category.name(),
             module: finding.module.clone(),
@@ -185,6 +222,15 @@ impl Advice {
             freed_ns_after_the_peak: finding.freed_ns,
             forward_ns: finding.forward_ns,
         }
+    }
+}
+
+fn part_answer(part: &PeakPart) -> PeakPartAnswer {
+    PeakPartAnswer {
+        name: NameAnswer::shown(&part.name),
+        requested_bytes: part.bytes,
+        requested_bytes_error: part.error.answer(),
+        share: part.share,
     }
 }
 

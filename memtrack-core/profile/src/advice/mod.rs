@@ -4,6 +4,7 @@
 mod edits;
 mod find;
 mod json;
+mod largest;
 mod lines;
 mod recompute;
 mod uses;
@@ -12,16 +13,20 @@ mod words;
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::Curve;
+use crate::names::is_of_sdk;
 use crate::repairs::Repairs;
 use edits::{Change, Edits};
 use find::Found;
+use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::optrace::DeviceIndex;
+use memtrack_report::analysis::estimate::Estimate;
+use memtrack_report::analysis::top::TopReport;
 use std::cmp::Reverse;
 use uses::Memory;
 
 pub use json::{
-    AdviceAnswer, AfterAnswer, FindingAnswer, OtherFindingsAnswer, TogetherAnswer, UsedAfterAnswer,
-    UsedBeforeAnswer,
+    AdviceAnswer, AfterAnswer, FindingAnswer, OtherFindingsAnswer, PeakPartAnswer, TogetherAnswer,
+    UsedAfterAnswer, UsedBeforeAnswer,
 };
 pub use lines::Line;
 
@@ -75,7 +80,7 @@ pub struct NearUse {
 }
 
 /// Something that would lower the peak.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Finding {
     /// What can be done.
@@ -94,10 +99,16 @@ pub struct Finding {
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// How far off they may be, where small blocks were sampled.
+    pub error: Estimate,
     /// How much lower the peak is if this is done, in bytes.
     pub saves_bytes: u64,
+    /// How far off that may be.
+    pub saves_error: Estimate,
     /// The peak if this is done, in bytes.
     pub peak_bytes: u64,
+    /// How far off that may be.
+    pub peak_error: Estimate,
     /// From when it was obtained to the peak, for the largest piece, in ns; none if it was there before the trace.
     pub obtained_ns: Option<u64>,
     /// The last use of the largest piece before the peak, beyond the operator that made it.
@@ -122,16 +133,38 @@ pub struct Together {
     pub peak_bytes: u64,
 }
 
+/// What a line or an operator holds at the peak.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PeakPart {
+    /// The line of the program's own code as `memtrack top` names it, or where no line is known the operator.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// How far off they may be, where small blocks were sampled.
+    pub error: Estimate,
+    /// Its share of the peak, from 0 to 1.
+    pub share: f64,
+}
+
 /// What would lower a device's peak.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Advice {
     /// The device's name in the trace.
     pub device: String,
     /// The peak, in bytes.
     pub peak_bytes: u64,
+    /// How far off it may be, where small blocks were sampled.
+    pub peak_error: Estimate,
     /// When it is reached first, in ns after the trace's first record.
     pub peak_ns: u64,
+    /// Who holds most of it: the largest parts, at most [`Advice::PARTS`].
+    pub largest: Vec<PeakPart>,
+    /// Whether the program runs on several accelerators, which can share its memory.
+    pub has_several_devices: bool,
+    /// Whether memtrack's SDK recorded the trace: a program in Rust.
+    pub is_of_sdk: bool,
     /// What would lower it, by how much it does, then by bytes. The last ones may save nothing alone, because as much is
     /// allocated at another moment.
     pub findings: Vec<Finding>,
@@ -141,11 +174,16 @@ pub struct Advice {
     pub all: Together,
     /// Bytes of the peak in which no tensor was seen, so that nothing can be said about their use.
     pub unseen_bytes: u64,
+    /// How far off they may be.
+    pub unseen_error: Estimate,
     /// What had to be put right in the trace.
     pub repairs: Repairs,
 }
 
 impl Advice {
+    /// How many of the largest parts of a peak are listed.
+    pub const PARTS: usize = 5;
+
     /// Looks for what would lower the peak of a device. `repairs` are the ones to report.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
@@ -179,15 +217,69 @@ impl Advice {
         let mut findings: Vec<Finding> =
             others.into_iter().chain(modules).map(|found| found.finding).collect();
         findings.sort_by_key(|finding| (Reverse(finding.saves_bytes), Reverse(finding.bytes)));
+        let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
+        let peak_error = estimate.unwrap_or(Estimate::exact(old as f64));
+        let old = estimate.map_or(old, |error| error.value as u64);
+        for finding in &mut findings {
+            finding.peak_bytes = old.saturating_sub(finding.saves_bytes);
+            let share = finding.saves_bytes as f64 / finding.bytes.max(1) as f64;
+            (finding.saves_error, finding.peak_error) = if estimate.is_some() {
+                let saves = finding.error.times(share);
+                (saves, peak_error.less(&saves))
+            } else {
+                (Estimate::exact(finding.saves_bytes as f64), Estimate::exact(finding.peak_bytes as f64))
+            };
+        }
+        let (unseen_bytes, unseen_error) = memory.unseen_bytes(peak);
+        let unseen_error = unseen_error.at_most(peak_error.high);
         Self {
             device: profile.device_name(device).to_owned(),
             peak_bytes: old,
+            peak_error,
+            largest: largest::largest(&memory, peak),
+            has_several_devices: largest::has_several_devices(profile.trace()),
+            is_of_sdk: is_of_sdk(profile),
             peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),
             findings,
             free,
             all,
-            unseen_bytes: memory.unseen_bytes(peak),
+            unseen_bytes,
+            unseen_error,
             repairs,
         }
+    }
+
+    /// The same with the largest parts of the peak as `top`, ranking what was live at the peak, names them.
+    #[must_use]
+    pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
+        let part = |row: &memtrack_report::analysis::top::TopRow| PeakPart {
+            name: row.name.clone(),
+            bytes: row.allocated_bytes,
+            error: row.errors.allocated_bytes,
+            share: row.share.min(1.0),
+        };
+        self.largest = at_peak.rows.iter().take(Self::PARTS).map(part).collect();
+        self
+    }
+
+    /// Findings that save less than this are not listed: a hundredth of the peak is not worth a change.
+    fn least_bytes(&self, rows: usize) -> u64 {
+        if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
+    }
+
+    /// The findings that are listed, of which `rows` are shown, and whether they lower the peak only together.
+    fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
+        let least = self.least_bytes(rows);
+        let listed: Vec<&Finding> =
+            self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
+        if listed.is_empty() && self.all.saves_bytes >= least {
+            return (self.findings.iter().collect(), true);
+        }
+        (listed, false)
+    }
+
+    /// Whether the memory is the host's, where there is nothing else to move it to but files.
+    fn is_on_host(&self) -> bool {
+        self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
     }
 }

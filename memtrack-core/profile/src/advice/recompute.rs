@@ -12,6 +12,7 @@ use crate::places::{ModuleId, When};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, What};
 use memtrack_model::snapshot::StringId;
+use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
@@ -133,8 +134,11 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
             line: None,
             pieces: 0,
             bytes: 0,
+            error: Estimate::default(),
             saves_bytes: 0,
+            saves_error: Estimate::default(),
             peak_bytes: 0,
+            peak_error: Estimate::default(),
             obtained_ns: None,
             used_before: None,
             used_after: None,

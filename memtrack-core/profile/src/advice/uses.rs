@@ -9,6 +9,7 @@ use crate::places::{Places, When};
 use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId, What};
+use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
 /// From a first state to a last one, both included.
@@ -54,6 +55,7 @@ struct Touched {
 /// Pieces of memory with their uses.
 pub(super) struct Memory<'a> {
     pub(super) profile: &'a Profile<'a>,
+    device: DeviceIndex,
     pub(super) places: Places,
     pub(super) calls: Calls,
     pub(super) pieces: Vec<Piece>,
@@ -86,6 +88,7 @@ impl<'a> Memory<'a> {
         }
         let mut memory = Self {
             profile,
+            device,
             lives: pieces.iter().map(|piece| life(piece, curve)).collect(),
             uses: vec![Vec::new(); pieces.len()],
             places,
@@ -251,14 +254,26 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Bytes of a state in which no tensor was seen.
-    pub(super) fn unseen_bytes(&self, state: State) -> u64 {
-        let unseen = self
-            .pieces
-            .iter()
-            .zip(&self.lives)
-            .filter(|(piece, life)| piece.storage.is_none() && life.0 <= state && state <= life.1);
-        unseen.fold(0, |sum, (piece, _)| sum.saturating_add(piece.bytes))
+    /// The pieces that are there in a state.
+    pub(super) fn there(&self, state: State) -> impl Iterator<Item = &Piece> {
+        let pieces = self.pieces.iter().zip(&self.lives);
+        pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
+    }
+
+    /// Bytes of a state in which no tensor was seen, and how far off they may be.
+    pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
+        let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
+        for piece in self.there(state).filter(|piece| piece.storage.is_none()) {
+            bytes = bytes.saturating_add(piece.bytes);
+            piece.add_to(self.profile, &mut sum, &mut blocks);
+        }
+        (bytes, self.error(bytes, &sum))
+    }
+
+    /// How far off a number of bytes may be that is this sum.
+    pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
+        let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
+        estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))
     }
 
     /// How large these pieces are together.

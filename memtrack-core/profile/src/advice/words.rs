@@ -26,31 +26,33 @@ impl Advice {
             out,
             "{}: the peak is {}, {} after the start",
             printable(&self.device),
-            human_bytes(self.peak_bytes),
+            self.peak_error.as_bytes(self.peak_bytes),
             human_time(self.peak_ns)
         )?;
-        // Less than a thousandth of the peak is not worth a change, unless everything is asked for.
-        let least = if rows == usize::MAX { 1 } else { (self.peak_bytes / 1000).max(1) };
-        let mut listed: Vec<&Finding> =
-            self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
-        let mut hidden =
-            self.findings.iter().filter(|finding| finding.saves_bytes > 0).count() - listed.len();
-        if listed.is_empty() && self.all.saves_bytes >= least {
+        self.write_largest(out, width)?;
+        let (listed, is_only_together) = self.listed(rows);
+        let saving = self.findings.iter().filter(|finding| finding.saves_bytes > 0).count();
+        let mut hidden = if is_only_together { 0 } else { saving - listed.len() };
+        if is_only_together {
             writeln!(
                 out,
                 "Nothing lowers it by itself, since as much is allocated at another moment. Together these do:"
             )?;
-            listed = self.findings.iter().collect();
-            hidden = 0;
         } else if listed.is_empty() {
-            writeln!(out, "Nothing was found that would lower it noticeably.")?;
+            let hint = match self.largest.is_empty() {
+                true => "",
+                false => " To lower it, let the largest of these hold less at once.",
+            };
+            writeln!(out, "Nothing was found that would lower it noticeably.{hint}")?;
+        } else {
+            writeln!(out, "What would lower it:")?;
         }
         let shown = &listed[..rows.min(listed.len())];
         for (number, finding) in (1..).zip(shown) {
             let head = format!("{number:>3}. ");
             let saves = match finding.saves_bytes {
                 0 => String::new(),
-                bytes => format!("−{}  ", human_bytes(bytes)),
+                bytes => format!("−{}  ", finding.saves_error.as_bytes(bytes)),
             };
             write_wrapped(out, &head, &format!("{saves}{}", self.sentence(finding)), width)?;
         }
@@ -71,7 +73,7 @@ impl Advice {
             writeln!(
                 out,
                 "{} of the peak are memory in which no tensor was seen: nothing can be said of its use.",
-                human_bytes(self.unseen_bytes)
+                self.unseen_error.as_bytes(self.unseen_bytes)
             )?;
         }
         Ok(())
@@ -85,9 +87,26 @@ impl Advice {
         printable(&text)
     }
 
+    /// The lines that hold most, but for those of less than a hundredth.
+    fn write_largest(&self, out: &mut String, width: Option<usize>) -> fmt::Result {
+        let shown = || self.largest.iter().filter(|part| part.share >= 0.01);
+        if shown().next().is_none() {
+            return Ok(());
+        }
+        writeln!(out, "Held then by:")?;
+        let bytes: Vec<String> = shown().map(|part| part.error.as_bytes(part.bytes)).collect();
+        let wide = bytes.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        for (part, bytes) in shown().zip(bytes) {
+            let head = format!("  {bytes:>wide$} {:>8}  ", part.error.as_share(part.share));
+            let room = width.map_or(usize::MAX, |width| width.saturating_sub(head.chars().count()).max(30));
+            writeln!(out, "{head}{}", shorten_middle(&printable(&part.name), room))?;
+        }
+        Ok(())
+    }
+
     /// Where memory of the device can be kept instead.
     fn elsewhere(&self) -> &'static str {
-        if self.device == "cpu" { "a file" } else { "host memory" }
+        if self.is_on_host() { "a file" } else { "host memory" }
     }
 
     fn write_sentence(&self, out: &mut String, finding: &Finding) -> fmt::Result {
@@ -96,39 +115,44 @@ impl Advice {
             (Kind::ZeroGrad, _) => {
                 return write!(
                     out,
-                    "{} at the peak, though the step that used them is over: call zero_grad(set_to_none=True) right after \
-                     step(), or drop the gradients there; {}",
+                    "{} at the peak, though the step that used them is over: {}; {}",
                     are(finding, "gradients are still there", "gradient is still there"),
+                    match self.is_of_sdk {
+                        true => "drop the gradients right after the optimizer's step",
+                        false =>
+                            "call zero_grad(set_to_none=True) right after step(), or drop the gradients there",
+                    },
                     self.falls(finding),
                 );
             }
             (Kind::Idle, Category::OptimizerState) => {
                 write!(
                     out,
-                    "{} at the peak and used only by the optimizer{}: keep it in {} between steps, or share it out \
-                     among devices",
+                    "{} at the peak and used only by the optimizer{}: keep it in {} between steps{}",
                     are(finding, "pieces of optimizer state are there", "piece of optimizer state is there"),
                     next(finding),
                     self.elsewhere(),
+                    if self.has_several_devices { ", or share it out among devices" } else { "" },
                 )?;
             }
             (Kind::Idle, Category::Parameter) => {
                 write!(
                     out,
-                    "{} at the peak and not in use{}: share them out among devices (FSDP), or keep them in {} between \
-                     their uses",
+                    "{} at the peak and not in use{}: {}keep them in {} between their uses",
                     are(finding, "parameters are there", "parameter is there"),
                     next(finding),
+                    if self.has_several_devices { "share them out among devices (FSDP), or " } else { "" },
                     self.elsewhere(),
                 )?;
             }
             (Kind::Idle, Category::Gradient) => {
                 write!(
                     out,
-                    "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there (a hook after \
-                     it is accumulated), or move them to {} until then",
+                    "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there{}, or move \
+                     them to {} until then",
                     are(finding, "gradients are there", "gradient is there"),
                     next(finding),
+                    if self.is_of_sdk { "" } else { " (a hook after it is accumulated)" },
                     self.elsewhere(),
                 )?;
             }
@@ -213,7 +237,7 @@ impl Advice {
             return "alone that leaves the peak as it is, because as much is allocated at another moment"
                 .to_owned();
         }
-        format!("the peak falls to {}", human_bytes(finding.peak_bytes))
+        format!("the peak falls to {}", finding.peak_error.as_bytes(finding.peak_bytes))
     }
 }
 
@@ -225,7 +249,7 @@ impl fmt::Display for Advice {
 
 /// `12.0 MiB of activations that aten::mm obtained in encoder.0 (train, train.py:12)`.
 fn what(finding: &Finding) -> String {
-    let mut text = human_bytes(finding.bytes);
+    let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {
         let _ = write!(text, " in {}", counted(finding.pieces, "piece"));
     }
@@ -248,7 +272,7 @@ fn are(finding: &Finding, many: &str, one: &str) -> String {
     let what = if finding.pieces == 1 { one } else { many };
     let mut words = what.splitn(2, ' ');
     let (first, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let text = format!("{} {first} ({}) {rest}", finding.pieces, human_bytes(finding.bytes));
+    let text = format!("{} {first} ({}) {rest}", finding.pieces, finding.error.as_bytes(finding.bytes));
     capitalised(&text)
 }
 

@@ -18,7 +18,7 @@ pub use timeline::{Action, Change};
 use crate::category::Category;
 use crate::optrace::Mode;
 use crate::phases::phases;
-use crate::recorded::PRODUCER;
+use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
@@ -95,6 +95,8 @@ pub struct Profile<'a> {
     /// As `by_version`: the rule that decided.
     rules: Vec<Option<Rule>>,
     mode: Mode,
+    /// Of a recording: names and errors of its allocations.
+    attribution: Option<&'a Attribution>,
 }
 
 /// A version of a storage with its category.
@@ -157,6 +159,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         stated,
         rules,
         mode,
+        attribution: None,
     };
     if mode == Mode::Tolerant && trace.header.producer.0 == PRODUCER {
         profile.take_what_is_stated();
@@ -167,6 +170,43 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
 }
 
 impl<'a> Profile<'a> {
+    /// The same with what is known of the recording's allocations: sampled blocks count for those that they stand for. A tensor in a
+    /// block that was no sample has no allocation and no free in the recording, so it is left out: others stand for it.
+    #[must_use]
+    pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
+        let mut is_recorded = vec![false; self.storages.len()];
+        for change in &self.changes {
+            let is_free = |record: RecordId| {
+                matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free)
+            };
+            let is_event = match change.action {
+                Action::Create => true,
+                Action::Destroy => change.record.is_some_and(is_free),
+                Action::Preexisting | Action::IncrementVersion => false,
+            };
+            if let Some(storage) = change.storage.filter(|_| is_event) {
+                is_recorded[storage as usize] = true;
+            }
+        }
+        self.changes.retain(|change| {
+            let is_sample = change.storage.is_none_or(|storage| is_recorded[storage as usize]);
+            is_sample || !attribution.is_estimate(change.device)
+        });
+        for change in &mut self.changes {
+            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            if let Some(sample) = sample {
+                change.bytes = sample.bytes;
+            }
+        }
+        self.attribution = Some(attribution);
+        self
+    }
+
+    /// What is known of the recording's allocations, if the trace is of a recording.
+    pub const fn attribution(&self) -> Option<&'a Attribution> {
+        self.attribution
+    }
+
     /// The trace.
     pub const fn trace(&self) -> &'a OperatorTrace {
         self.trace

@@ -1,14 +1,15 @@
 //! What a program states itself, for traces that memtrack's SDK recorded. In a Rust framework operators are coarse: what
 //! happens inside an annotated function is not seen, and a backward pass is one call. So data flow alone leaves much of
 //! the memory unnamed, although the program says in which phase and inside of which operator it was obtained. These rules
-//! name it. Each holds only where data flow and registrations say nothing, but for the last two.
+//! name it. Each holds only where data flow and registrations say nothing, but for the last two, and for temporaries that data flow
+//! takes for activations.
 //!
 //! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine, are not touched.
 
 use super::timeline::{Action, Change};
 use crate::category::Category;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, TracePhase, What};
 
 /// A rule by which memory has its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,10 +20,10 @@ pub enum Rule {
     OptimizerKeeps,
     /// Obtained in an optimizer's step, and given back in it: temporary memory of the optimizer.
     OptimizerGivesBack,
-    /// Obtained in an operator or module of the forward pass, kept beyond the operator, and given back before the next step:
-    /// an activation.
+    /// Obtained in a module of the forward pass and kept beyond the operator, or obtained in an operator outside of modules that
+    /// reports its tensors, and given back before the next step: an activation.
     ForwardKeeps,
-    /// Obtained in an operator of the forward pass, and given back in it: temporary.
+    /// Obtained in an operator outside of the backward pass and of the optimizer, and given back in it: temporary.
     ForwardGivesBack,
     /// An input by data flow, but obtained inside a module: what is made in the forward pass of what no operator was seen
     /// to make it of. An activation.
@@ -41,8 +42,10 @@ pub(super) struct Stated {
 /// Where memory was obtained: what is around the record that obtained it.
 #[derive(Clone, Copy, Default)]
 struct Around {
-    /// The outermost operator that is known.
+    /// The outermost operator of the current phase. An operator around a whole forward pass is none of the pass.
     operator: Option<RecordId>,
+    /// Whether one of the operators reports its tensors.
+    reports_tensors: bool,
     /// The outermost record of the optimizer's phase.
     optimizer: Option<RecordId>,
     is_in_module: bool,
@@ -57,8 +60,15 @@ pub(super) fn stated(
     let mut around: Vec<Around> = Vec::with_capacity(trace.records.len());
     for (number, record) in (0..).zip(&trace.records) {
         let mut here = record.parent.map_or(Around::default(), |parent| around[parent as usize]);
+        let outer = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
+        if phases[number as usize] != outer {
+            (here.operator, here.reports_tensors) = (None, false);
+        }
         match &record.what {
-            What::Op(op) if op.known => here.operator = here.operator.or(Some(number)),
+            What::Op(op) if op.known || op.kind == OpKind::Op => {
+                here.operator = here.operator.or(Some(number));
+                here.reports_tensors |= op.known;
+            }
             What::Module(_) => here.is_in_module = true,
             _ => {}
         }
@@ -95,7 +105,8 @@ pub(super) fn stated(
             TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
             _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
-            _ if outlives_step() => continue,
+            // An operator outside of the passes may make anything, such as data that is kept.
+            _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
         stated[obtained as usize] = Some(Stated { rule, category });
@@ -103,8 +114,8 @@ pub(super) fn stated(
     stated
 }
 
-/// Where training steps end: what is kept for longer than the step in which it was obtained is neither an activation nor
-/// a detail of the backward pass, but a cache or a buffer that something keeps for itself.
+/// Where training steps end: outside of modules, and in the backward pass, what is kept for longer than the step in which it was
+/// obtained is neither an activation nor a detail of the pass, but a cache or a buffer that something keeps for itself.
 struct Steps {
     /// When backward passes and optimizer steps begin, sorted.
     turns_ns: Vec<i64>,
@@ -161,6 +172,12 @@ pub(super) fn decide(
         }
         (Some(Category::Parameter), Some(stated)) if is_of_forward(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NoParameter))
+        }
+        // The result of an inner operator, which the outer one drops.
+        (Some(Category::Activation), Some(stated))
+            if stated.rule == Rule::ForwardGivesBack && !is_registered =>
+        {
+            (Some(stated.category), Some(stated.rule))
         }
         _ => (by_flow, None),
     }

@@ -3,7 +3,8 @@
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, total};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
 use crate::series::Bytes;
-use memtrack_model::answer::DeviceAnswer;
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use memtrack_report::analysis::estimate::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,6 +15,8 @@ use serde_json::Value;
 pub struct ModulesAnswer {
     /// The device.
     pub device: DeviceAnswer,
+    /// Whether small blocks were sampled, so that sums are estimates.
+    pub estimated: bool,
     /// Modules that are inside of others than `--depth` shows.
     pub deeper_modules: usize,
     /// The modules, each after the one that called it first.
@@ -88,6 +91,8 @@ pub struct SpanAnswer {
 pub struct AllocatedAnswer {
     /// All of it.
     pub allocated_bytes: i64,
+    /// How far off it may be where small blocks were sampled; null: it is exact.
+    pub allocated_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub category_bytes: ByCategory,
 }
@@ -100,6 +105,7 @@ impl ModuleReport {
         let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();
         ModulesAnswer {
             device: DeviceAnswer::named(&self.device),
+            estimated: self.is_estimate,
             deeper_modules: self.modules.len() - modules.len(),
             modules,
             repairs: repair_counts(&self.repairs),
@@ -140,12 +146,16 @@ fn span(span: &Span) -> SpanAnswer {
         begin_ns: span.begin_ns,
         end_ns: span.end_ns,
         peak_ns: span.peak_ns,
-        before: allocated(&span.before),
-        peak: allocated(&span.peak),
-        after: allocated(&span.after),
+        before: allocated(&span.before, &span.errors[0]),
+        peak: allocated(&span.peak, &span.errors[1]),
+        after: allocated(&span.after, &span.errors[2]),
     }
 }
 
-fn allocated(bytes: &Bytes) -> AllocatedAnswer {
-    AllocatedAnswer { allocated_bytes: total(bytes), category_bytes: by_category(bytes) }
+fn allocated(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
+    AllocatedAnswer {
+        allocated_bytes: total(bytes),
+        allocated_bytes_error: error.answer(),
+        category_bytes: by_category(bytes),
+    }
 }

@@ -7,7 +7,7 @@ mod natural;
 mod text;
 mod traffic;
 
-use crate::analysis::Profile;
+use crate::analysis::{Action, Profile};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
@@ -16,6 +16,7 @@ use crate::series::{Bytes, walk};
 use calls::{Calls, MOST_NESTED};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, What};
+use memtrack_report::analysis::estimate::{Estimate, Sum};
 use natural::by_number;
 use std::collections::HashSet;
 use traffic::Traffic;
@@ -24,7 +25,7 @@ pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAns
 pub use text::DEPTH;
 
 /// A device's memory, module by module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
@@ -32,12 +33,14 @@ pub struct ModuleReport {
     /// The modules, each after the one that called it first. Modules with one caller are in the natural order of their
     /// paths (`layers.2` before `layers.10`); where the trace has no paths, in the order of their first calls.
     pub modules: Vec<ModuleMemory>,
+    /// Whether small blocks were sampled, so that numbers are estimates.
+    pub is_estimate: bool,
     /// What had to be put right in the trace.
     pub repairs: Repairs,
 }
 
 /// A module's memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {
     /// Its path in the model where the trace says it, else its type and a number.
@@ -59,7 +62,7 @@ pub struct ModuleMemory {
 }
 
 /// A module's call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleCall {
     /// Whether it was called in the backward pass, to make activations again that had not been kept.
@@ -78,7 +81,7 @@ pub struct ModuleCall {
 }
 
 /// A part of the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
     /// When it began, in ns after the trace's first record.
@@ -93,6 +96,8 @@ pub struct Span {
     pub peak_ns: u64,
     /// What was allocated at its end, by category.
     pub after: Bytes,
+    /// How far off these sums may be where small blocks were sampled: before, at the peak and after.
+    pub errors: [Estimate; 3],
 }
 
 /// All categories together.
@@ -104,6 +109,15 @@ impl Span {
     /// What was allocated when most was, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         u64::try_from(total(&self.peak)).unwrap_or(0)
+    }
+
+    /// How far off [`Self::left_bytes`] may be.
+    pub fn left_error(&self) -> Estimate {
+        let [before, _, after] = self.errors;
+        if before.is_exact() && after.is_exact() {
+            return Estimate::exact(self.left_bytes() as f64);
+        }
+        after.less(&before)
     }
 
     /// Bytes allocated at its end beyond those before it; negative if it freed more than it obtained.
@@ -158,7 +172,8 @@ impl ModuleReport {
                 backward,
             });
         }
-        Self { device: profile.device_name(device).to_owned(), modules, repairs }
+        let is_estimate = profile.attribution().is_some_and(|attribution| attribution.is_estimate(device));
+        Self { device: profile.device_name(device).to_owned(), modules, is_estimate, repairs }
     }
 }
 
@@ -198,11 +213,14 @@ fn spans(
         })
         .collect();
     wanted.sort_unstable();
+    let errors = errors(profile, device);
     let mut wanted = wanted.into_iter().peekable();
     let mut fill = |state: State, bytes: &Bytes| {
         while let Some((_, number)) = wanted.next_if(|&(of, _)| of == state) {
             let span = &mut spans[number / 3];
             *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
+            span.errors[number % 3] =
+                errors.get(state).copied().unwrap_or_else(|| Estimate::exact(total(bytes) as f64));
         }
     };
     fill(0, &Bytes::default());
@@ -215,6 +233,30 @@ fn spans(
         .into_iter()
         .map(|(forward, backward)| (spans[forward], backward.map(|place| spans[place])))
         .collect()
+}
+
+/// By state of the device's [`Curve`], how far off its sum may be; empty where sums are exact.
+fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
+    let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
+        return Vec::new();
+    };
+    let mut sum = Sum::default();
+    let mut errors = vec![attribution.bytes(device, &sum)];
+    let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
+    walk(profile, device, |moment| {
+        while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
+            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            let (size_bytes, weight) =
+                sample.map_or((change.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
+            match change.action {
+                Action::Preexisting | Action::Create => sum.add(size_bytes as f64, weight),
+                Action::Destroy => sum.take_out(size_bytes as f64, weight),
+                Action::IncrementVersion => {}
+            }
+        }
+        errors.push(attribution.bytes(device, &sum));
+    });
+    errors
 }
 
 /// Bytes of parameters and buffers, by module.

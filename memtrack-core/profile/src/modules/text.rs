@@ -36,15 +36,17 @@ impl ModuleReport {
                 "The trace has no modules: record it with with_stack=True, or with modules' scopes."
             );
         }
-        let room = width.map_or(usize::MAX, |width| width.saturating_sub(NUMBERS + 30).max(20));
+        let (first, last) = if self.is_estimate { (17, 18) } else { (10, 11) };
+        let numbers = NUMBERS + 2 * (first - 10) + (last - 11);
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(numbers + 30).max(20));
         let wide =
             shown.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).clamp(6, room.max(6));
         writeln!(
             out,
-            "{:<wide$} {:>10} {:>5} {:<9} {:>10} {:>10} {:>11}  the peak by category",
+            "{:<wide$} {:>10} {:>5} {:<9} {:>first$} {:>first$} {:>last$}  the peak by category",
             "module", "parameters", "calls", "pass", "before", "peak", "leaves"
         )?;
-        let room = width.map_or(usize::MAX, |width| width.saturating_sub(wide + NUMBERS));
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(wide + numbers));
         for (module, label) in &shown {
             let passes = passes(module);
             for (place, (pass, calls, span)) in passes.iter().enumerate() {
@@ -55,10 +57,10 @@ impl ModuleReport {
                 };
                 writeln!(
                     out,
-                    "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>10} {:>10} {:>11}  {}",
-                    human_bytes(span.bytes_before()),
-                    human_bytes(span.peak_bytes()),
-                    signed(span.left_bytes()),
+                    "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>first$} {:>first$} {:>last$}  {}",
+                    span.errors[0].as_bytes(span.bytes_before()),
+                    span.errors[1].as_bytes(span.peak_bytes()),
+                    left(span),
                     parts(span, room),
                 )?;
             }
@@ -113,6 +115,19 @@ fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     passes.into_iter().filter_map(of).collect()
 }
 
+/// What a span left behind; of estimates that may have left nothing, the most that it may be.
+fn left(span: &Span) -> String {
+    let error = span.left_error();
+    match span.left_bytes() {
+        bytes if error.is_exact() => signed(bytes),
+        _ if error.low <= 0.0 && error.high >= 0.0 => {
+            format!("±{}", human_bytes(error.high.max(-error.low).ceil() as u64))
+        }
+        bytes if bytes >= 0 => format!("+{}", error.as_bytes(bytes.unsigned_abs())),
+        bytes => format!("−{}", error.times(-1.0).as_bytes(bytes.unsigned_abs())),
+    }
+}
+
 fn signed(bytes: i64) -> String {
     let sign = match bytes {
         0 => "",
@@ -127,7 +142,12 @@ fn parts(span: &Span, room: usize) -> String {
     let mut text = String::new();
     let all = largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {
-        let part = format!("{}{category} {}", if place > 0 { ", " } else { "" }, human_bytes(*bytes));
+        let separator = if place > 0 { ", " } else { "" };
+        // Of estimates only the sum has an error.
+        let part = match span.errors[1].is_exact() {
+            true => format!("{separator}{category} {}", human_bytes(*bytes)),
+            false => format!("{separator}{category}"),
+        };
         let is_last = place + 1 == all.len();
         let needed = text.chars().count() + part.chars().count() + if is_last { 0 } else { 3 };
         if place > 0 && needed > room {

@@ -111,6 +111,9 @@ impl<'a> Case<'a> {
             Rule::ScopeOptimizer => scope == Some(Phase::Optimizer) && !self.outlives(storage),
             Rule::ScopeBackwardKept => scope == Some(Phase::Backward) && self.outlives(storage),
             Rule::ScopeBackward => scope == Some(Phase::Backward) && !self.outlives(storage),
+            Rule::ScopeTemporary => {
+                matches!(scope, None | Some(Phase::Forward)) && self.is_freed_in_its_operator(storage)
+            }
             Rule::ScopeForward => scope == Some(Phase::Forward),
             Rule::HeldByGraph => {
                 matches!(scope.or(phase), None | Some(Phase::Forward)) && end() == End::Graph
@@ -126,7 +129,10 @@ impl<'a> Case<'a> {
                 let builds =
                     [Sign::BuildsObject, Sign::BuildsOptimizer, Sign::MovesModule, Sign::LoadsWeights];
                 let is_made = is_outside && stack.has(Sign::MakesTensor) && !stack.has_any(&builds);
-                is_made && self.is_before_forward(storage)
+                // Weights are copied to the device in the same way.
+                let may_be_weights =
+                    || stack.has(Sign::CopiesTensor) && self.is_used_by_several_steps(storage);
+                is_made && self.is_before_forward(storage) && !may_be_weights()
             }
             Rule::HeldForBackward => {
                 is_outside && self.is_next(storage, Phase::Backward) && end() == End::In(Phase::Backward)
@@ -147,6 +153,7 @@ impl<'a> Case<'a> {
             | Rule::EarlySizeOfGradient
             | Rule::EarlySizeAgain
             | Rule::WrittenInStep
+            | Rule::FrozenParameter
             | Rule::OldAndUntouched
             | Rule::OldInInference => false,
         }
@@ -154,6 +161,25 @@ impl<'a> Case<'a> {
 
     pub(super) fn is_written_in(&self, storage: &Storage, phase: Phase) -> bool {
         storage.written.iter().any(|&row| self.order.run(row).phase == Some(phase))
+    }
+
+    /// Whether it was made in an operator's scope, and freed before its thread allocated anything outside of that operator.
+    fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
+        let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
+        self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
+    }
+
+    /// Whether it was there before the first step, and is still there after the last.
+    pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
+        let is_early = storage.from.is_none_or(|from| self.order.around(from).0.is_none());
+        let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
+        let last = phases.into_iter().filter_map(|phase| self.order.last(phase)).max();
+        is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
+    }
+
+    /// Whether it was there before the first of several steps and after the last. Data of one step does not live so long.
+    pub(super) fn is_used_by_several_steps(&self, storage: &Storage) -> bool {
+        self.order.backward_passes > 1 && self.outlives_all_steps(storage)
     }
 
     /// Whether nothing is known of its allocation.

@@ -10,6 +10,9 @@ use std::collections::{HashMap, HashSet};
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
+/// How many tensors of a parameter's size an optimizer keeps of it: AMSGrad has three, and others a copy in full precision besides.
+const MOST_STATES: usize = 4;
+
 /// What an optimizer's step did with blocks of one size: the rows and storages of those that it made and kept, and of
 /// older ones that it freed.
 #[derive(Default)]
@@ -64,7 +67,12 @@ impl Case<'_> {
             });
             for (place, at) in found.into_iter().enumerate() {
                 let storage = &self.storages[at];
-                let rule = match (place < gradients[&class], self.is_old(storage)) {
+                let count = gradients[&class];
+                // More than an optimizer keeps of each: other parameters that have the size by chance.
+                if self.is_old(storage) && place >= count * (1 + MOST_STATES) {
+                    continue;
+                }
+                let rule = match (place < count, self.is_old(storage)) {
                     (true, true) => Rule::SizeOfGradient,
                     (false, true) => Rule::SizeOfGradientAgain,
                     (true, false) => Rule::EarlySizeOfGradient,
@@ -155,7 +163,16 @@ impl Case<'_> {
             let rule = match self.end(storage) {
                 End::In(Phase::Optimizer) if !self.facts.of_profiler => Rule::OldFreedInStep,
                 _ if self.is_written_in(storage, Phase::Optimizer) => Rule::WrittenInStep,
-                _ if has_backward && storage.written.is_empty() => Rule::OldAndUntouched,
+                _ if has_backward && storage.written.is_empty() => {
+                    if self.facts.of_profiler || !self.outlives_all_steps(storage) {
+                        Rule::OldAndUntouched
+                    } else if self.is_used_by_several_steps(storage) {
+                        Rule::FrozenParameter
+                    } else {
+                        // Frozen weights and the data of a single step look alike.
+                        continue;
+                    }
+                }
                 End::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };

@@ -42,6 +42,8 @@ pub(super) enum Sign {
     CallsFunctional,
     /// The operator makes a tensor from no other, or copies one to a device.
     MakesTensor,
+    /// The operator copies a tensor to a device or to another type.
+    CopiesTensor,
 }
 
 /// What one stack says.
@@ -115,8 +117,12 @@ impl StackFacts {
         }
         facts.phase = facts.phase.or(in_forward.then_some(Phase::Forward));
         facts.is_outside = facts.phase.is_none() && from_main;
-        if TorchStack::of(frames).operator.as_deref().is_some_and(makes_a_tensor) {
+        let operator = TorchStack::of(frames).operator;
+        if operator.as_deref().is_some_and(makes_a_tensor) {
             facts.signs |= 1 << Sign::MakesTensor as u8;
+        }
+        if operator.as_deref().is_some_and(copies_a_tensor) {
+            facts.signs |= 1 << Sign::CopiesTensor as u8;
         }
         facts.call = call(frames);
         facts
@@ -175,6 +181,7 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
     }
     let loads = (line.is_in("torch/serialization.py") && method == "load")
         || line.is_in("safetensors/torch.py")
+        || WEIGHT_LOADERS.iter().any(|path| line.is_in(path))
         || matches!(method, "load_state_dict" | "_load_from_state_dict" | "from_pretrained");
     if loads {
         return Some(Sign::LoadsWeights);
@@ -198,6 +205,42 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
         return Some(if optimizer { Sign::BuildsOptimizer } else { Sign::BuildsObject });
     }
     None
+}
+
+/// Files and folders of libraries that read, quantize or convert a model's weights. What they do in a forward pass is decided by the
+/// pass.
+const WEIGHT_LOADERS: [&str; 13] = [
+    "transformers/modeling_utils.py",
+    "transformers/core_model_loading.py",
+    "transformers/quantizers/",
+    "transformers/integrations/",
+    "accelerate/big_modeling.py",
+    "accelerate/utils/modeling.py",
+    "peft/utils/other.py",
+    "bitsandbytes/",
+    "auto_gptq/",
+    "gptqmodel/",
+    "hqq/core/",
+    "torchao/quantization/",
+    "diffusers/models/model_loading_utils.py",
+];
+
+/// Whether that operator copies a tensor to a device or to another type: `aten::_to_copy`, `Tensor.cuda`.
+fn copies_a_tensor(operator: &str) -> bool {
+    let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
+    let name = name.rsplit('.').next().unwrap_or(name);
+    matches!(
+        name,
+        "to" | "_to_copy"
+            | "cuda"
+            | "copy_"
+            | "clone"
+            | "contiguous"
+            | "empty"
+            | "empty_strided"
+            | "empty_like"
+            | "pin_memory"
+    )
 }
 
 /// Whether that operator's result comes from no tensor of the device: `aten::randint_low`, `torch.tensor`, and copies

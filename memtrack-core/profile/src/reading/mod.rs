@@ -17,7 +17,7 @@ mod tests;
 mod text;
 
 pub use inferred::inferred;
-pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals};
+pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 pub use rule::{Confidence, Rule};
 
 use crate::Category;

@@ -4,8 +4,8 @@
 use super::frames::StackFacts;
 use memtrack_model::NameFrames;
 use memtrack_model::Phase;
-use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
-use memtrack_model::snapshot::{FrameId, Snapshot};
+use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::{FrameId, ScopeKind, Snapshot};
 use memtrack_report::analysis::lifetimes::Lifetime;
 use std::collections::HashMap;
 
@@ -17,6 +17,8 @@ pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
     of_none: StackFacts,
     by_scope: Vec<Option<Phase>>,
+    /// By scope: the outermost operator around it in its phase.
+    operators: Vec<Option<ScopeId>>,
     /// The frames are those that a profiler writes: a free has the stack of its allocation, and a tensor that is written
     /// in place is freed and allocated again at once.
     pub(super) of_profiler: bool,
@@ -26,7 +28,7 @@ pub(super) struct Facts {
     pub(super) python_only: bool,
     /// Any stack has frames.
     pub(super) has_stacks: bool,
-    /// Any event is in a scope that tells its phase.
+    /// Any block was made in a scope that shows its phase, or in an operator.
     pub(super) has_scopes: bool,
 }
 
@@ -39,7 +41,8 @@ impl Facts {
     ) -> Self {
         let scopes = 0..snapshot.scopes.rows.len() as u32;
         let mut facts = Self {
-            by_scope: scopes.map(|scope| snapshot.scopes.place(ScopeId(scope)).phase).collect(),
+            by_scope: scopes.clone().map(|scope| snapshot.scopes.place(ScopeId(scope)).phase).collect(),
+            operators: scopes.map(|scope| outermost_operator(snapshot, ScopeId(scope))).collect(),
             of_profiler: is_of_profiler(snapshot),
             ..Self::default()
         };
@@ -61,7 +64,8 @@ impl Facts {
             }
             _ => false,
         });
-        facts.has_scopes = lifetimes.iter().any(|lifetime| facts.scope(lifetime.scope).is_some());
+        let is_in_scope = |scope| facts.scope(scope).is_some() || facts.operator(scope).is_some();
+        facts.has_scopes = lifetimes.iter().any(|lifetime| is_in_scope(lifetime.scope));
         facts
     }
 
@@ -72,6 +76,23 @@ impl Facts {
     pub(super) fn scope(&self, scope: ScopeId) -> Option<Phase> {
         self.by_scope.get(scope.index()).copied().flatten()
     }
+
+    /// The outermost operator around a scope in its phase.
+    pub(super) fn operator(&self, scope: ScopeId) -> Option<ScopeId> {
+        self.operators.get(scope.index()).copied().flatten()
+    }
+}
+
+/// The outermost operator around a scope, but for operators around a whole model, a backward pass or an optimizer's step.
+fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
+    let row =
+        |id: ScopeId| snapshot.scopes.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
+    let outwards = std::iter::successors(row(scope), |&(id, scope)| {
+        row(scope.parent).filter(|&(parent, _)| parent < id)
+    });
+    let of_phase =
+        outwards.take_while(|(_, row)| matches!(row.kind, ScopeKind::Operator | ScopeKind::Module));
+    of_phase.filter(|(_, row)| row.kind == ScopeKind::Operator).last().map(|(id, _)| id)
 }
 
 /// Whether the file is of the form that `_profile_to_snapshot` writes: its frames have no files.
@@ -168,6 +189,10 @@ pub(super) struct Order {
     of_row: Vec<u32>,
     /// For each row of an allocation, the next one that was made in another call.
     other_call: Vec<usize>,
+    /// For each row of an allocation, the next one of its thread that was made in another operator.
+    other_operator: Vec<usize>,
+    /// How many backward passes there are.
+    pub(super) backward_passes: usize,
 }
 
 /// What an event says about the part that is running.
@@ -192,6 +217,8 @@ impl Order {
             runs: Vec::new(),
             of_row: vec![0; snapshot.events.len()],
             other_call: Vec::new(),
+            other_operator: Vec::new(),
+            backward_passes: 0,
             first_of: [None; 3],
             last_of: [None; 3],
         };
@@ -220,6 +247,7 @@ impl Order {
         }
         order.look_around();
         order.other_call = other_calls(snapshot, facts, &written, &rows);
+        order.other_operator = other_operators(snapshot, facts, &rows);
         order
     }
 
@@ -227,6 +255,8 @@ impl Order {
         let mut before = None;
         for (number, run) in self.runs.iter_mut().enumerate() {
             run.before = before;
+            let is_backward = |phase: Option<Phase>| phase == Some(Phase::Backward);
+            self.backward_passes += usize::from(is_backward(run.phase) && !is_backward(before));
             before = run.phase.or(before);
             if let Some(phase) = run.phase {
                 self.first_of[phase as usize].get_or_insert(number);
@@ -284,6 +314,11 @@ impl Order {
     /// Whether no allocation of the run in which `row` was came after it.
     pub(super) fn is_after_allocations(&self, row: usize) -> bool {
         self.run(row).last_alloc.is_none_or(|last| row > last)
+    }
+
+    /// Whether the thread that made the block at `from` allocated nothing outside of the operator before `to`.
+    pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
+        self.other_operator.get(from).is_some_and(|&other| other > to)
     }
 
     /// Whether no call but the one that made the block at `from` allocated anything before `to`.
@@ -374,6 +409,28 @@ fn other_calls(
             Some((row, _)) => row,
         };
         next = Some((row, call));
+    }
+    other
+}
+
+fn other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
+    if facts.operators.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    let mut other = vec![0; snapshot.events.len()];
+    // By thread: the next allocation, its operator, and the next one in another operator than that.
+    let mut next: FastMap<ThreadId, (usize, Option<ScopeId>)> = FastMap::default();
+    for &row in rows.iter().rev() {
+        if snapshot.events.action[row] != Action::Alloc {
+            continue;
+        }
+        let (thread, operator) = (snapshot.events.thread[row], facts.operator(snapshot.events.scope[row]));
+        other[row] = match next.get(&thread) {
+            None => usize::MAX,
+            Some(&(row, same)) if same == operator => other[row],
+            Some(&(row, _)) => row,
+        };
+        next.insert(thread, (row, operator));
     }
     other
 }

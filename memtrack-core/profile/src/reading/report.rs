@@ -4,12 +4,14 @@ use super::BlockCategories;
 use super::rule::{Confidence, Rule};
 use crate::Category;
 use memtrack_model::NameFrames;
-use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
+use memtrack_report::analysis::attribution::EventNames;
 use memtrack_report::analysis::estimate::{Estimate, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
 use memtrack_report::analysis::net::{AtEnd, counted_at_end};
+use memtrack_report::analysis::origin::Origin;
 use memtrack_report::analysis::peak::Peak;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -140,6 +142,30 @@ pub struct MomentReading {
     /// What was live then.
     #[serde(flatten)]
     pub live: Totals,
+    /// The operators that allocated what no rule tells, named as `top` names them; those with most bytes first, at most three.
+    pub untold_by: Vec<UntoldRow>,
+}
+
+/// An operator that allocated blocks whose category no rule tells.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct UntoldRow {
+    /// The operator.
+    #[serde(flatten)]
+    pub name: NameAnswer,
+    /// Requested bytes of these blocks.
+    #[serde(rename = "requested_bytes")]
+    pub bytes: u64,
+    /// How far off they may be where blocks were sampled.
+    #[serde(rename = "requested_bytes_error")]
+    pub bytes_error: Option<ErrorAnswer>,
+    /// How texts show the operator.
+    #[serde(skip)]
+    pub shown: String,
+    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    #[serde(skip)]
+    pub error: Estimate,
 }
 
 /// A rule and the blocks that it was applied to.
@@ -253,6 +279,17 @@ impl CategoryReading {
         blocks: &BlockCategories,
         moments: &[ReadingAt],
     ) -> Self {
+        Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
+    }
+
+    /// The same with the operators that allocated what no rule tells; without names there are none.
+    pub fn of_named(
+        snapshot: &Snapshot,
+        device: DeviceId,
+        blocks: &BlockCategories,
+        moments: &[ReadingAt],
+        names: &EventNames,
+    ) -> Self {
         let seconds = |row: usize| snapshot.seconds_at(row);
         let number = |row: usize| snapshot.events.rows_of(device).take_while(|&before| before < row).count();
         let row_of = |at: ReadingAt| match at {
@@ -278,11 +315,13 @@ impl CategoryReading {
                     live.count_as(&held);
                 }
                 by_decision.push(tallies);
+                let untold_by = untold_by(blocks, &sums, names, row);
                 MomentReading {
                     moment: at.name(),
                     seconds: row.and_then(seconds),
                     event: row.map(number),
                     live,
+                    untold_by,
                 }
             })
             .collect();
@@ -366,6 +405,12 @@ impl CategoryReading {
                  record from before the model is built to know.",
             );
         }
+        if used(Rule::FrozenParameter) {
+            hints.push(
+                "Memory from before the first event that all steps left as it was is taken for frozen parameters; data that is \
+                 kept from step to step looks the same.",
+            );
+        }
         if used(Rule::SizeOfGradient) || used(Rule::SizeOfGradientAgain) {
             hints.push(
                 "Memory from before the first event was told apart by sizes only; record from before the model is built \
@@ -374,6 +419,40 @@ impl CategoryReading {
         }
         hints
     }
+}
+
+/// The operators that allocated what no rule tells and what was live after `row`.
+fn untold_by(
+    blocks: &BlockCategories,
+    sums: &Sums,
+    names: &EventNames,
+    row: Option<usize>,
+) -> Vec<UntoldRow> {
+    let untold = blocks.lifetimes.iter().zip(&blocks.read).filter(|(_, read)| read.is_none());
+    let live = untold.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
+    let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
+    for lifetime in live {
+        let name = match lifetime.from {
+            Some(row) => names.operator(row),
+            None => Origin::Older.stands_for_stack(),
+        };
+        by_name.entry(name.unwrap_or("(unattributed)")).or_default().push(lifetime);
+    }
+    let row = |(name, live): (&str, Vec<&Lifetime>)| {
+        let error = sums.bytes(live.iter().copied());
+        UntoldRow {
+            name: NameAnswer::shown(name),
+            bytes: live.iter().fold(0, |sum, one| sum.saturating_add(one.bytes)),
+            bytes_error: error.answer(),
+            shown: name.to_owned(),
+            error,
+        }
+    };
+    let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.bytes));
+    rows.truncate(3);
+    // Without names there is nothing to show.
+    if names.is_empty() { Vec::new() } else { rows }
 }
 
 /// Adds up the blocks that are `counted`.

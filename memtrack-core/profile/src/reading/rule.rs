@@ -122,6 +122,8 @@ rules! {
         "The block was made in a backward scope and outlived it.";
     ScopeBackward = "scope-backward", AutogradDetail, Likely,
         "The block was made in a backward scope and freed there, or memory ran out in the scope.";
+    ScopeTemporary = "scope-temporary", Temporary, Guess,
+        "The block was made in an operator's scope, and freed before its thread allocated anything outside of the operator.";
     ScopeForward = "scope-forward", Activation, Likely,
         "The block was made in a module's scope.";
     HeldByGraph = "held-by-graph", Activation, Named,
@@ -160,8 +162,12 @@ rules! {
         "The block was made before the first step and kept; for each gradient of its size there is a parameter already.";
     WrittenInStep = "written-in-step", OptimizerState, Guess,
         "The block is older than the trace, an optimizer's step wrote it in place, and no gradient has its size.";
+    FrozenParameter = "frozen-parameter", Parameter, Guess,
+        "The block is older than the trace and outlived its steps, several of them, none of which wrote it; no gradient has its \
+         size.";
     OldAndUntouched = "old-and-untouched", Input, Guess,
-        "The block is older than the trace, which has a backward pass; no gradient has its size, and no step wrote it.";
+        "The block is older than the trace, and was freed outside of the passes before the last one; no gradient has its size, and \
+         no step wrote it. In a profile it may also be there at the end.";
     OldInInference = "old-in-inference", Parameter, Guess,
         "The block is older than the trace, which has a forward pass and no backward one, and was never freed.";
 }

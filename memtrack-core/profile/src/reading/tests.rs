@@ -252,6 +252,7 @@ fn example(rule: Rule) -> Snapshot {
         Rule::ScopeOptimizer => return recorded(ScopeKind::Optimizer, false),
         Rule::ScopeBackwardKept => return recorded(ScopeKind::Backward, true),
         Rule::ScopeBackward => return recorded(ScopeKind::Backward, false),
+        Rule::ScopeTemporary => return recorded(ScopeKind::Operator, false),
         Rule::ScopeForward => return recorded(ScopeKind::Module, true),
         Rule::HeldByGraph => trace.alloc(IT, FORWARD).alloc(A, FORWARD).free(IT, GRAPH),
         Rule::SavedForBackward => trace.alloc(IT, FORWARD).alloc(A, NODE).free(IT, ENGINE),
@@ -275,7 +276,10 @@ fn example(rule: Rule) -> Snapshot {
         Rule::EarlySizeAgain => {
             trace.alloc(A, PLAIN).alloc(IT, PLAIN).alloc_odd(B, FORWARD).alloc(C, ACCUMULATE)
         }
-        Rule::OldAndUntouched => trace.old(IT, NONE).alloc_odd(A, ACCUMULATE),
+        Rule::FrozenParameter => {
+            trace.old(IT, NONE).alloc_odd(A, ACCUMULATE).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE)
+        }
+        Rule::OldAndUntouched => trace.alloc_odd(A, FORWARD).free(IT, OUTSIDE).alloc_odd(B, ACCUMULATE),
         Rule::OldInInference => trace.old(IT, NONE).alloc(A, FORWARD),
     };
     trace.snapshot()
@@ -310,6 +314,94 @@ fn each_rule_decides_its_example_and_nothing_else_does_without_it() {
         let without = decided(&snapshot, IT, |other| other != rule);
         assert_ne!(without.map(|(_, by)| by), Some(rule), "{} is left out", rule.name());
     }
+}
+
+/// Two steps with gradients that have no size in common with other blocks.
+fn two_steps(trace: Trace) -> Trace {
+    trace.alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE).alloc_odd(C, FORWARD).alloc_odd(0x5000, ACCUMULATE)
+}
+
+#[test]
+fn weights_copied_before_the_first_step_and_left_alone_by_several_are_no_input() {
+    let copied: Stack = &["at::_ops::_to_copy::call(at::Tensor const&)", "<module> @ /app/train.py"];
+    let quantized: Stack = &[
+        "at::_ops::empty_strided::call(c10::ArrayRef<long>)",
+        "quantize_4bit @ /v/bitsandbytes/functional.py",
+        "_quantize @ /v/bitsandbytes/nn/modules.py",
+        "<module> @ /app/train.py",
+    ];
+    let cast: Stack = &[
+        "at::_ops::_to_copy::call(at::Tensor const&)",
+        "prepare_model_for_kbit_training @ /v/peft/utils/other.py",
+        "<module> @ /app/train.py",
+    ];
+    let weights = Some((Category::Parameter, Rule::WeightsLoaded));
+    for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
+        assert_eq!(decided_by_all(two_steps(Trace::default().alloc(IT, stack)), IT), decision);
+    }
+    // Of a single step, and where the stack shows numbers that were just made, it is the data.
+    let input = Some((Category::Input, Rule::InputMade));
+    let one_step = Trace::default().alloc(IT, RANDN).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+    assert_eq!(decided_by_all(one_step, IT), input);
+    assert_eq!(decided_by_all(two_steps(Trace::default().alloc(IT, RANDN)), IT), input);
+}
+
+#[test]
+fn one_step_does_not_distinguish_frozen_weights_from_its_data() {
+    let trace = Trace::default().old(IT, NONE).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+    assert_eq!(decided_by_all(trace, IT), None);
+}
+
+#[test]
+fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
+    // One gradient of the size, and many more blocks than an optimizer keeps of one parameter.
+    let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
+    let trace = old.alloc(IT, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
+    let snapshot = trace.snapshot();
+    let rules: Vec<_> =
+        (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
+    let count = |rule| rules.iter().filter(|&&other| other == rule).count();
+    assert_eq!(count(Rule::SizeOfGradient), 1);
+    assert!(count(Rule::SizeOfGradientAgain) <= 4 && count(Rule::FrozenParameter) >= 40, "{rules:?}");
+}
+
+#[test]
+fn what_an_operator_makes_and_frees_is_temporary_and_what_it_returns_is_not() {
+    let mut snapshot = Snapshot::default();
+    let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
+    // A model, an operator in it, an operator outside, and the backward pass.
+    snapshot.scopes.rows.extend([
+        scope(0, ScopeKind::Root, "net"),
+        scope(1, ScopeKind::Operator, "attention"),
+        scope(0, ScopeKind::Operator, "crowding"),
+        scope(0, ScopeKind::Backward, "backward"),
+    ]);
+    let events = [
+        (Action::Alloc, IT, 3),
+        (Action::Alloc, A, 3),
+        (Action::Free, IT, 3),
+        (Action::Alloc, B, 2),
+        (Action::Alloc, C, 2),
+        (Action::Free, B, 2),
+        (Action::Alloc, 0x5000, 4),
+        (Action::Free, C, 2),
+        (Action::Free, A, 3),
+    ];
+    for (ticks, (action, address, scope)) in (0..).zip(events) {
+        let device = DeviceId(0);
+        snapshot.events.push(&Event {
+            ticks,
+            address,
+            size_bytes: SIZE,
+            scope: ScopeId(scope),
+            device,
+            action,
+            ..Event::BLANK
+        });
+    }
+    let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+    assert_eq!((of(IT), of(A)), (Some(Category::Temporary), None));
+    assert_eq!((of(B), of(C)), (Some(Category::Temporary), Some(Category::Activation)));
 }
 
 #[test]

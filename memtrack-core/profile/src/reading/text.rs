@@ -1,8 +1,8 @@
 //! The reading as text for people.
 
-use super::report::{CategoryReading, MomentReading, RuleRow};
+use super::report::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
-use memtrack_model::units::{capitalised, human_share};
+use memtrack_model::units::{capitalised, human_share, printable};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -20,6 +20,13 @@ impl fmt::Display for CategoryReading {
                 human_share(moment.live.untold_share),
                 human_share(moment.live.guessed_share)
             )?;
+            let is_named = moment.untold_by.iter().any(|row| row.shown != "(unattributed)");
+            if is_named && moment.live.untold_share >= 0.01 {
+                let part =
+                    |row: &UntoldRow| format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes));
+                let parts: Vec<String> = moment.untold_by.iter().map(part).collect();
+                writeln!(f, "Most of what could not be told, by operator: {}.", parts.join(", "))?;
+            }
         }
         if !self.hints.is_empty() {
             writeln!(f)?;

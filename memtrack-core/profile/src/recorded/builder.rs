@@ -1,6 +1,6 @@
 //! Puts a recording's operator trace together, line by line and event by event.
 
-use super::{PRODUCER, RecordedTrace};
+use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
 use foldhash::fast::RandomState;
 use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Owned};
@@ -44,10 +44,7 @@ struct Open {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
-        let is_partial = snapshot.operators.left_out > 0
-            || snapshot.may_lack_small_blocks()
-            || snapshot.meta.earlier_parts > 0
-            || snapshot.devices.iter().any(|device| device.dropped > 0);
+        let is_partial = lacks_records(snapshot) || snapshot.may_lack_small_blocks();
         let header = Header {
             unix_time: true,
             producer: (PRODUCER.to_owned(), snapshot.meta.memtrack_version.clone()),
@@ -176,8 +173,10 @@ impl<'a> Builder<'a> {
             ScopeKind::Module | ScopeKind::Root => {
                 // The root's own name is not part of paths, but it is the root's.
                 let path = place.module_path();
+                // A root's own name is no part of its operators' names.
+                let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
-                    identity: self.string(&format!("scope {}", scope.0)),
+                    identity: self.string(&format!("{identity}{}", scope.0)),
                     class: self.string(&row.name),
                     path: self.string(if path.is_empty() { &row.name } else { &path }),
                     ..Module::default()
@@ -367,7 +366,7 @@ impl<'a> Builder<'a> {
 }
 
 /// A device as traces name it.
-fn device_name(device: DeviceId) -> String {
+pub(super) fn device_name(device: DeviceId) -> String {
     match device {
         DeviceId::HOST => "cpu".to_owned(),
         DeviceId::PINNED => "pinned".to_owned(),

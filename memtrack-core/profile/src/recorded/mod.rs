@@ -1,7 +1,10 @@
 //! A recording's operator trace: the log of what the program reported, merged with what its memory did. And the way back:
 //! which category each event of the recording has.
 
+mod attribution;
 mod builder;
+
+pub use attribution::Attribution;
 
 use crate::analysis::{Action, analyse};
 use crate::category::Category;
@@ -15,6 +18,9 @@ use memtrack_model::snapshot::{EventCategories, Snapshot};
 ///
 /// [`Header::producer`]: memtrack_model::optrace::Header::producer
 pub const PRODUCER: &str = "memtrack-core";
+
+/// What the identity of a root's record begins with in such a trace; other modules' records are otherwise the same.
+pub(crate) const ROOT: &str = "root ";
 
 /// A trace, and where its memory records come from.
 #[derive(Clone, Debug)]
@@ -45,6 +51,13 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     }
     builder.events_before(row, u64::MAX);
     Some(builder.finish())
+}
+
+/// Whether operators or events of a recording are missing, beyond small blocks for which samples stand.
+pub fn lacks_records(snapshot: &Snapshot) -> bool {
+    snapshot.operators.left_out > 0
+        || snapshot.meta.earlier_parts > 0
+        || snapshot.devices.iter().any(|device| device.dropped > 0)
 }
 
 /// What each event of a recording was for, found out once and kept with it: [`Snapshot::categories`]. `None` where it has

@@ -2,11 +2,11 @@
 
 use super::{CategoryReport, Held, PhaseRow, Row};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
-use memtrack_model::answer::{DeviceAnswer, NameAnswer};
+use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a device's memory is for, by an operator trace: exact as far as the trace goes.
+/// What a device's memory is for, by an operator trace: exact as far as the trace goes, but for the bytes of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -40,6 +40,8 @@ pub struct MomentAnswer {
     pub after_ns: u64,
     /// All that was allocated.
     pub requested_bytes: u64,
+    /// How far off it may be where small blocks were sampled; null: it is exact.
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub categories: Vec<CategoryAnswer>,
     /// The same by the module that obtained or registered it.
@@ -57,8 +59,12 @@ pub struct CategoryAnswer {
     pub category: String,
     /// The bytes.
     pub requested_bytes: u64,
+    /// How far off they may be where small blocks were sampled.
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// In how many pieces.
     pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
 }
 
 /// Groups of memory, the largest first.
@@ -82,8 +88,12 @@ pub struct GroupAnswer {
     pub name: NameAnswer,
     /// The bytes.
     pub requested_bytes: u64,
+    /// How far off they may be where small blocks were sampled.
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// In how many pieces.
     pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
     /// The bytes by category.
     pub category_bytes: ByCategory,
 }
@@ -97,8 +107,12 @@ pub struct OthersAnswer {
     pub rows: usize,
     /// Their bytes.
     pub requested_bytes: u64,
+    /// How far off they may be where small blocks were sampled.
+    pub requested_bytes_error: Option<ErrorAnswer>,
     /// In how many pieces.
     pub count: u64,
+    /// How far off their number may be.
+    pub count_error: Option<ErrorAnswer>,
 }
 
 /// What a phase does to memory, over the whole trace.
@@ -110,14 +124,22 @@ pub struct PhaseAnswer {
     pub phase: &'static str,
     /// What it obtained.
     pub obtained_bytes: u64,
+    /// How far off it may be where small blocks were sampled.
+    pub obtained_bytes_error: Option<ErrorAnswer>,
     /// What it freed.
     pub freed_bytes: u64,
+    /// How far off it may be.
+    pub freed_bytes_error: Option<ErrorAnswer>,
     /// Of what it obtained, what is there at the end of the trace.
     pub left_bytes: u64,
+    /// How far off it may be.
+    pub left_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub left_category_bytes: ByCategory,
     /// The most that was allocated right after something that it did.
     pub highest_bytes: Option<u64>,
+    /// How far off it may be.
+    pub highest_bytes_error: Option<ErrorAnswer>,
 }
 
 impl CategoryReport {
@@ -146,12 +168,15 @@ fn moment(held: &Held, rows: usize) -> MomentAnswer {
     let category = |row: &Row| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
+        requested_bytes_error: row.error.answer(),
         count: row.pieces,
+        count_error: row.count_error.answer(),
     };
     MomentAnswer {
         moment: held.moment,
         after_ns: held.after_ns,
         requested_bytes: held.bytes,
+        requested_bytes_error: held.error.answer(),
         categories: held.categories.iter().map(category).collect(),
         modules: groups(&held.modules, rows),
         operators: groups(&held.operators, rows),
@@ -163,15 +188,20 @@ fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
     let group = |row: &Row| GroupAnswer {
         name: NameAnswer::shown(&row.name),
         requested_bytes: row.bytes,
+        requested_bytes_error: row.error.answer(),
         count: row.pieces,
+        count_error: row.count_error.answer(),
         category_bytes: by_category(&row.by_category),
     };
+    let others = Row::together(rest);
     GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {
             rows: rest.len(),
-            requested_bytes: rest.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
-            count: rest.iter().map(|row| row.pieces).sum(),
+            requested_bytes: others.bytes,
+            requested_bytes_error: others.error.answer(),
+            count: others.pieces,
+            count_error: others.count_error.answer(),
         },
     }
 }
@@ -180,9 +210,13 @@ fn phase(row: &PhaseRow) -> PhaseAnswer {
     PhaseAnswer {
         phase: row.when.name(),
         obtained_bytes: row.obtained_bytes,
+        obtained_bytes_error: row.errors.obtained_bytes.answer(),
         freed_bytes: row.freed_bytes,
+        freed_bytes_error: row.errors.freed_bytes.answer(),
         left_bytes: row.left_bytes(),
+        left_bytes_error: row.errors.left_bytes.answer(),
         left_category_bytes: by_category(&row.left),
         highest_bytes: row.highest_bytes,
+        highest_bytes_error: row.errors.highest_bytes.answer(),
     }
 }

@@ -11,12 +11,16 @@ pub use json::{
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
+use crate::names::{Names, is_of_sdk};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, When};
+use crate::recorded::Attribution;
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, peak, span_ns, walk};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::optrace::{DeviceIndex, RecordId};
+use memtrack_model::units::human_count;
+use memtrack_report::analysis::estimate::{Estimate, Sum};
 use owners::Owners;
 use std::collections::HashMap;
 
@@ -32,7 +36,7 @@ pub enum At {
 }
 
 /// What a group of pieces of memory holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
     /// What they have in common: a category, a module or an operator.
@@ -43,10 +47,14 @@ pub struct Row {
     pub pieces: u64,
     /// Their bytes by category.
     pub by_category: Bytes,
+    /// How far off the bytes may be, where small blocks were sampled.
+    pub error: Estimate,
+    /// How far off their number may be.
+    pub count_error: Estimate,
 }
 
 /// What was allocated at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Held {
     /// `peak`, `end` or `time`.
@@ -55,6 +63,8 @@ pub struct Held {
     pub after_ns: u64,
     /// Bytes allocated.
     pub bytes: u64,
+    /// How far off they may be, where small blocks were sampled.
+    pub error: Estimate,
     /// By category, in the order of [`Category::ALL`], without those that hold nothing.
     pub categories: Vec<Row>,
     /// By the module that obtained it or registered it, largest first.
@@ -64,7 +74,7 @@ pub struct Held {
 }
 
 /// What a phase of the training steps does to memory, over the whole trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseRow {
     /// Which phase.
@@ -77,6 +87,48 @@ pub struct PhaseRow {
     pub left: Bytes,
     /// The most that was allocated right after something that it did; none if it did nothing to memory.
     pub highest_bytes: Option<u64>,
+    /// How far off these numbers may be, where small blocks were sampled.
+    pub errors: PhaseErrors,
+}
+
+/// How far off the numbers of a [`PhaseRow`] may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct PhaseErrors {
+    /// Of the bytes obtained.
+    pub obtained_bytes: Estimate,
+    /// Of the bytes freed.
+    pub freed_bytes: Estimate,
+    /// Of the bytes that are still there at the end.
+    pub left_bytes: Estimate,
+    /// Of the most that was allocated.
+    pub highest_bytes: Estimate,
+}
+
+impl PhaseErrors {
+    /// Whether no blocks were sampled.
+    pub fn are_exact(&self) -> bool {
+        [self.obtained_bytes, self.freed_bytes, self.left_bytes, self.highest_bytes]
+            .iter()
+            .all(Estimate::is_exact)
+    }
+}
+
+impl Row {
+    /// Rows that are not listed one by one.
+    fn together(rows: &[Self]) -> Self {
+        let sum = |of: fn(&Self) -> &Estimate| {
+            rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
+        };
+        Self {
+            name: format!("({} more)", human_count(rows.len() as u64)),
+            bytes: rows.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
+            pieces: rows.iter().fold(0, |sum, row| sum.saturating_add(row.pieces)),
+            error: sum(|row| &row.error),
+            count_error: sum(|row| &row.count_error),
+            ..Self::default()
+        }
+    }
 }
 
 impl PhaseRow {
@@ -87,7 +139,7 @@ impl PhaseRow {
 }
 
 /// What a device's memory is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CategoryReport {
     /// The device's name in the trace; of a recording, what reports call it.
@@ -112,7 +164,9 @@ impl CategoryReport {
         let places = Places::of(profile.trace());
         let owners = Owners::of(profile, &places);
         let pieces = pieces(profile, device);
-        let held = moments.iter().map(|&at| held(profile, device, at, &pieces, &places, &owners)).collect();
+        let mut names = Names::of(profile, &places);
+        let held =
+            moments.iter().map(|&at| held(profile, device, at, &pieces, &owners, &mut names)).collect();
         let span = span_ns(profile, device);
         Self {
             device: profile.device_name(device).to_owned(),
@@ -131,63 +185,145 @@ fn held(
     device: DeviceIndex,
     at: At,
     pieces: &[Piece],
-    places: &Places,
     owners: &Owners,
+    names: &mut Names<'_>,
 ) -> Held {
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
+    let attribution = profile.attribution();
+    // The moment of a recording's peak is the one that all its reports have.
+    let record = attribution.filter(|_| at == At::Peak).and_then(|attribution| attribution.peak(device));
     let (moment, time_ns) = match at {
-        At::Peak => ("peak", peak(profile, device).map_or(begin, |peak| peak.time_ns)),
+        At::Peak => (
+            "peak",
+            match record {
+                Some(record) => profile.trace().records[record as usize].time_ns,
+                None => peak(profile, device).map_or(begin, |peak| peak.time_ns),
+            },
+        ),
         At::End => ("end", i64::MAX),
         At::After(ns) => ("time", begin.saturating_add(ns)),
     };
-    let mut by_category: Vec<Row> =
-        Category::ALL.iter().map(|category| named(category.name().to_owned())).collect();
-    let mut by_module: Groups<Option<u32>> = Groups::default();
+    let is_live = |piece: &&Piece| match record {
+        Some(record) => is_live_after(piece, record, time_ns),
+        None => piece.is_live_at(time_ns),
+    };
+    let mut all = Tally::default();
+    let mut by_category: Vec<Tally> =
+        Category::ALL.iter().map(|category| Tally::named(category.name())).collect();
+    let mut by_module: Groups<(Option<u32>, Option<String>)> = Groups::default();
     let mut by_operator: Groups<String> = Groups::default();
-    let mut bytes = 0_u64;
-    for piece in pieces.iter().filter(|piece| piece.is_live_at(time_ns)) {
-        let category = piece.category_at(time_ns);
-        bytes = bytes.saturating_add(piece.bytes);
-        add(&mut by_category[category as usize], piece.bytes, category);
-        let place = piece.obtained.map(|record| places.get(record));
+    for piece in pieces.iter().filter(is_live) {
+        let category = if names.are_scopes() { piece.settled_category() } else { piece.category_at(time_ns) };
+        let add = |tally: &mut Tally| tally.add(profile, piece, category);
+        add(&mut all);
+        add(&mut by_category[category as usize]);
         let registered = piece.storage.and_then(|storage| owners.module(storage));
-        let module = registered.or_else(|| place.and_then(|place| place.module));
-        by_module.add(module, piece.bytes, category, || {
-            module.map_or_else(|| "(outside of modules)".to_owned(), |module| places.full_name(module))
-        });
-        let operator = match place {
-            None => "(before the trace)".to_owned(),
-            Some(place) => place
-                .operator
-                .map_or_else(|| "(outside of operators)".to_owned(), |record| profile.operator_name(record)),
-        };
-        by_operator.add(operator.clone(), piece.bytes, category, || operator);
+        match (registered, names.are_scopes()) {
+            (None, true) => {
+                let name = names.module(piece.obtained);
+                add(by_module.of((None, Some(name.clone())), || name));
+            }
+            (registered, _) => {
+                let module = registered.or_else(|| names.module_of(piece.obtained?));
+                add(by_module.of((module, None), || names.module_name(module)));
+            }
+        }
+        let operator = names.operator(piece.obtained);
+        add(by_operator.of(operator.clone(), || operator));
     }
-    by_category.retain(|row| row.pieces > 0);
+    let finish = |tally: Tally| tally.finish(attribution, device);
+    by_category.retain(|tally| tally.row.pieces > 0);
     let last = span_ns(profile, device).map_or(begin, |(_, last)| last);
-    Held {
+    let all = finish(all);
+    let mut held = Held {
         moment,
         after_ns: u64::try_from(time_ns.min(last).saturating_sub(begin)).unwrap_or(0),
-        bytes,
-        categories: by_category,
-        modules: by_module.largest_first(),
-        operators: by_operator.largest_first(),
+        bytes: all.bytes,
+        error: all.error,
+        categories: by_category.into_iter().map(finish).collect(),
+        modules: by_module.largest_first(finish),
+        operators: by_operator.largest_first(finish),
+    };
+    match at {
+        At::Peak => {
+            if let Some(peak) = attribution.and_then(|attribution| attribution.peak_error(device)) {
+                held.is_known_as((peak.value as u64, peak), None);
+            }
+        }
+        At::End => {
+            if let Some(counted) = attribution.and_then(|attribution| attribution.at_end(device)) {
+                held.is_known_as((counted.bytes, counted.bytes_error), Some(counted.blocks));
+            }
+        }
+        At::After(_) => {}
+    }
+    held
+}
+
+/// Whether a piece is there right after this record, at this time.
+fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
+    let has_begun = match piece.obtained {
+        Some(obtained) => obtained <= record,
+        None => piece.begin_ns.is_none_or(|begin_ns| begin_ns <= time_ns),
+    };
+    has_begun
+        && match piece.freed {
+            Some(freed) => freed > record,
+            None => piece.end_ns.is_none_or(|end_ns| end_ns > time_ns),
+        }
+}
+
+impl Held {
+    /// Takes what the recorder counted, or concluded of the peak, for the sum; no part is more than the whole.
+    fn is_known_as(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
+        (self.bytes, self.error) = (bytes, error);
+        for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
+            row.bytes = row.bytes.min(error.high as u64);
+            row.error = row.error.at_most(error.high);
+            if let Some(blocks) = blocks {
+                row.pieces = row.pieces.min(blocks);
+                row.count_error = row.count_error.at_most(blocks as f64);
+            }
+        }
     }
 }
 
-fn named(name: String) -> Row {
-    Row { name, ..Row::default() }
+/// A row while it grows.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    row: Row,
+    bytes: Sum,
+    blocks: Sum,
 }
 
-fn add(row: &mut Row, bytes: u64, category: Category) {
-    row.bytes = row.bytes.saturating_add(bytes);
-    row.pieces += 1;
-    let slot = &mut row.by_category[category as usize];
-    *slot = slot.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
+impl Tally {
+    fn named(name: impl Into<String>) -> Self {
+        Self { row: Row { name: name.into(), ..Row::default() }, ..Self::default() }
+    }
+
+    fn add(&mut self, profile: &Profile<'_>, piece: &Piece, category: Category) {
+        self.row.bytes = self.row.bytes.saturating_add(piece.bytes);
+        let slot = &mut self.row.by_category[category as usize];
+        *slot = slot.saturating_add(i64::try_from(piece.bytes).unwrap_or(i64::MAX));
+        piece.add_to(profile, &mut self.bytes, &mut self.blocks);
+        self.row.pieces = self.blocks.value().round() as u64;
+    }
+
+    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex) -> Row {
+        let Self { mut row, bytes, blocks } = self;
+        row.error = error(row.bytes, attribution.map(|of| of.bytes(device, &bytes)));
+        row.count_error = error(row.pieces, attribution.map(|of| of.blocks(device, &blocks)));
+        row
+    }
+}
+
+/// How far off a number may be; a number that no samples went into is exact.
+fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
+    estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
 /// Rows by what their pieces have in common.
-struct Groups<K>(HashMap<K, Row, RandomState>);
+struct Groups<K>(HashMap<K, Tally, RandomState>);
 
 impl<K> Default for Groups<K> {
     fn default() -> Self {
@@ -196,12 +332,12 @@ impl<K> Default for Groups<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Groups<K> {
-    fn add(&mut self, key: K, bytes: u64, category: Category, name: impl FnOnce() -> String) {
-        add(self.0.entry(key).or_insert_with(|| named(name())), bytes, category);
+    fn of(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
+        self.0.entry(key).or_insert_with(|| Tally::named(name()))
     }
 
-    fn largest_first(self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.0.into_values().collect();
+    fn largest_first(self, finish: impl Fn(Tally) -> Row) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.0.into_values().map(finish).collect();
         rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         rows
     }
@@ -209,30 +345,57 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 
 fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
     let mut rows = When::ALL.map(|when| PhaseRow { when, ..PhaseRow::default() });
+    // Obtained, freed and left, by phase.
+    let mut sums = [[Sum::default(); 3]; When::ALL.len()];
+    let mut ignored = Sum::default();
     for piece in pieces {
         let row_of = |record: Option<u32>| record.map(|record| places.get(record).when as usize);
+        let mut add = |sum: &mut Sum| piece.add_to(profile, sum, &mut ignored);
         if let Some(row) = row_of(piece.obtained) {
             rows[row].obtained_bytes = rows[row].obtained_bytes.saturating_add(piece.bytes);
+            add(&mut sums[row][0]);
             if piece.end_ns.is_none() {
-                let slot = &mut rows[row].left[piece.category_at(i64::MAX) as usize];
+                let is_of_sdk = is_of_sdk(profile);
+                let category = if is_of_sdk { piece.settled_category() } else { piece.category_at(i64::MAX) };
+                let slot = &mut rows[row].left[category as usize];
                 *slot = slot.saturating_add(i64::try_from(piece.bytes).unwrap_or(i64::MAX));
+                add(&mut sums[row][2]);
             }
         }
         if let Some(row) = row_of(piece.freed) {
             rows[row].freed_bytes = rows[row].freed_bytes.saturating_add(piece.bytes);
+            add(&mut sums[row][1]);
         }
     }
-    // Who did something at each moment; of several the last one.
+    // What did something at each moment; of several the last one.
+    let mut highest_ns = [0; When::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let memory = matches!(change.action, Action::Create | Action::Destroy);
             if let Some(record) = change.record.filter(|_| memory) {
-                let highest = &mut rows[places.get(record).when as usize].highest_bytes;
+                let row = places.get(record).when as usize;
                 let total = u64::try_from(moment.total()).unwrap_or(0);
-                *highest = Some(highest.map_or(total, |before| before.max(total)));
+                if rows[row].highest_bytes.is_none_or(|before| total > before) {
+                    (rows[row].highest_bytes, highest_ns[row]) = (Some(total), moment.time_ns);
+                }
             }
         }
     });
+    let attribution = profile.attribution().filter(|attribution| attribution.is_estimate(device));
+    for (row, (sums, highest_ns)) in rows.iter_mut().zip(sums.iter().zip(highest_ns)) {
+        let estimate = |number: u64, sum: &Sum| error(number, attribution.map(|of| of.bytes(device, sum)));
+        let mut highest = Sum::default();
+        if attribution.is_some() {
+            let live = pieces.iter().filter(|piece| piece.is_live_at(highest_ns));
+            live.for_each(|piece| piece.add_to(profile, &mut highest, &mut ignored));
+        }
+        row.errors = PhaseErrors {
+            obtained_bytes: estimate(row.obtained_bytes, &sums[0]),
+            freed_bytes: estimate(row.freed_bytes, &sums[1]),
+            left_bytes: estimate(row.left_bytes(), &sums[2]),
+            highest_bytes: estimate(row.highest_bytes.unwrap_or(0), &highest),
+        };
+    }
     rows.into_iter().filter(|row| row.highest_bytes.is_some()).collect()
 }

@@ -3,13 +3,15 @@
 use super::{CategoryReport, Held, PhaseRow, Row};
 use crate::category::Category;
 use crate::series::Bytes;
-use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable, shorten_middle};
+use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
 /// Characters of a line where nobody says how many there are.
 const WIDTH: usize = 120;
 /// Characters of a row beside its name.
 const NUMBERS: usize = 54;
+/// How much wider these are with their errors.
+const ERRORS: usize = 13;
 
 impl CategoryReport {
     /// The report as text, at most `rows` modules and operators for each moment, in lines of at most `width` characters
@@ -39,13 +41,16 @@ impl CategoryReport {
         }
         if !self.phases.is_empty() {
             out.push('\n');
+            let are_estimates = self.phases.iter().any(|row| !row.errors.are_exact());
+            let wide = if are_estimates { 20 } else { 0 };
+            let [first, left, highest] = [12, 14, 16].map(|width| wide.max(width));
             writeln!(
                 out,
-                "{:<12} {:>12} {:>12} {:>14} {:>16}  left, by category",
+                "{:<12} {:>first$} {:>first$} {:>left$} {:>highest$}  left, by category",
                 "phase", "obtained", "freed", "left at end", "highest then"
             )?;
             for row in &self.phases {
-                write_phase(out, row)?;
+                write_phase(out, row, [first, left, highest])?;
             }
         }
         Ok(())
@@ -58,51 +63,72 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_held(out: &mut String, held: &Held, rows: usize, room: usize) -> fmt::Result {
+fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::Result {
     let when = match held.moment {
         "peak" => format!("At the peak, {} after the start", human_time(held.after_ns)),
         "end" => "At the end".to_owned(),
         _ => format!("{} after the start", human_time(held.after_ns)),
     };
-    writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
+    if held.error.is_exact() {
+        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
+    } else {
+        writeln!(out, "{when}: {} requested (small blocks were sampled)", held.error.as_bytes(held.bytes))?;
+    }
     if held.categories.is_empty() {
         return Ok(());
     }
-    writeln!(out, "  {:<20} {:>11} {:>6} {:>9}", "category", "bytes", "share", "pieces")?;
+    let mut rows = held.categories.iter().chain(&held.modules).chain(&held.operators);
+    let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
+    let room = if are_estimates { room.saturating_sub(ERRORS).max(24) } else { room };
+    write_head(out, "category", 20, are_estimates)?;
+    out.push('\n');
     for row in &held.categories {
-        write_row(out, row, held.bytes, 20, false)?;
+        write_row(out, row, held.bytes, Widths { name: 20, are_estimates }, false)?;
     }
     for (title, all) in [("module", &held.modules), ("operator", &held.operators)] {
-        let (shown, rest) = all.split_at(rows.min(all.len()));
+        let (shown, rest) = all.split_at(most.min(all.len()));
         let name = |row: &Row| row.name.chars().count().min(room);
         let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
-        writeln!(out, "  {title:<wide$} {:>11} {:>6} {:>9}  mostly", "bytes", "share", "pieces")?;
+        let widths = Widths { name: wide, are_estimates };
+        write_head(out, title, wide, are_estimates)?;
+        out.push_str("  mostly\n");
         for row in shown {
-            write_row(out, row, held.bytes, wide, true)?;
+            write_row(out, row, held.bytes, widths, true)?;
         }
         if !rest.is_empty() {
-            let others = Row {
-                name: format!("({} more)", human_count(rest.len() as u64)),
-                bytes: rest.iter().map(|row| row.bytes).sum(),
-                pieces: rest.iter().map(|row| row.pieces).sum(),
-                ..Row::default()
-            };
-            write_row(out, &others, held.bytes, wide, false)?;
+            write_row(out, &Row::together(rest), held.bytes, widths, false)?;
         }
     }
     Ok(())
 }
 
-fn write_row(out: &mut String, row: &Row, of: u64, wide: usize, mostly: bool) -> fmt::Result {
+/// How wide the columns of a table are.
+#[derive(Clone, Copy)]
+struct Widths {
+    name: usize,
+    /// Numbers have their errors.
+    are_estimates: bool,
+}
+
+fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -> fmt::Result {
+    if are_estimates {
+        write!(out, "  {title:<wide$} {:>17} {:>8} {:>14}", "bytes", "share", "pieces")
+    } else {
+        write!(out, "  {title:<wide$} {:>11} {:>6} {:>9}", "bytes", "share", "pieces")
+    }
+}
+
+fn write_row(out: &mut String, row: &Row, of: u64, widths: Widths, mostly: bool) -> fmt::Result {
+    let wide = widths.name;
     let name = shorten_middle(&printable(&row.name), wide);
     let share = row.bytes as f64 / of.max(1) as f64;
-    write!(
-        out,
-        "  {name:<wide$} {:>11} {:>6} {:>9}",
-        human_bytes(row.bytes),
-        human_share(share),
-        human_count(row.pieces)
-    )?;
+    let (bytes, count) = (row.error.as_bytes(row.bytes), row.count_error.as_count(row.pieces));
+    let share = row.error.as_share(share.min(1.0));
+    if widths.are_estimates {
+        write!(out, "  {name:<wide$} {bytes:>17} {share:>8} {count:>14}")?;
+    } else {
+        write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
+    }
     if mostly && let Some(category) = largest(&row.by_category) {
         write!(out, "  {category}")?;
     }
@@ -120,21 +146,26 @@ fn largest(bytes: &Bytes) -> Option<Category> {
         .map(|(category, _)| category)
 }
 
-fn write_phase(out: &mut String, row: &PhaseRow) -> fmt::Result {
+fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [usize; 3]) -> fmt::Result {
     let left: Vec<String> = Category::ALL
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
-        .map(|(category, bytes)| format!("{category} {}", human_bytes(bytes as u64)))
+        // Of estimates only the sum has an error.
+        .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
+            true => format!("{category} {}", human_bytes(bytes as u64)),
+            false => category.to_string(),
+        })
         .collect();
+    let errors = &row.errors;
     writeln!(
         out,
-        "{:<12} {:>12} {:>12} {:>14} {:>16}  {}",
+        "{:<12} {:>first$} {:>first$} {:>left_wide$} {:>highest$}  {}",
         row.when,
-        human_bytes(row.obtained_bytes),
-        human_bytes(row.freed_bytes),
-        human_bytes(row.left_bytes()),
-        row.highest_bytes.map_or_else(|| "-".to_owned(), human_bytes),
+        errors.obtained_bytes.as_bytes(row.obtained_bytes),
+        errors.freed_bytes.as_bytes(row.freed_bytes),
+        errors.left_bytes.as_bytes(row.left_bytes()),
+        row.highest_bytes.map_or_else(|| "-".to_owned(), |bytes| errors.highest_bytes.as_bytes(bytes)),
         if left.is_empty() { "nothing".to_owned() } else { left.join(", ") },
     )
 }

@@ -607,6 +607,66 @@ fn a_trace_in_which_nothing_can_be_said_says_so() {
     );
 }
 
+/// A parameter that lies idle while something large is there, on this device and with these other lines in the trace.
+fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
+    let mut program = Program::default();
+    program.tensor(0, 0x100, bytes);
+    program.alloc(0x100, bytes);
+    program.module("register", &[0], &[], |_| {});
+    program.op("before", &[Reads(0)], |_| {});
+    program.op("big", &[], |inner| {
+        inner.make(1, 0x4000, 20_000);
+        inner.free(0x4000, 20_000);
+    });
+    program.op("after", &[Reads(0)], |_| {});
+    if !others.is_empty() {
+        program.op(others, &[], |_| {});
+    }
+    program.on(device)
+}
+
+#[test]
+fn advice_fits_the_device() {
+    let sentence = |device, others| {
+        let all = advice(&idle_parameter(device, 4000, others));
+        let is_parameter = |finding: &&Finding| finding.category == Category::Parameter;
+        let finding = all.findings.iter().find(is_parameter).unwrap_or_else(|| panic!("{all}"));
+        all.sentence(finding)
+    };
+    // A processor has no other devices, and its memory is the host's already.
+    let on_processor = sentence("cpu", "");
+    assert!(
+        on_processor.contains("in use, next") && on_processor.contains(": keep them in a file"),
+        "{on_processor}"
+    );
+    for word in ["FSDP", "device", "host memory"] {
+        assert!(!on_processor.contains(word), "{on_processor}");
+    }
+    let on_one = sentence("cuda:0", "");
+    assert!(on_one.contains("keep them in host memory") && !on_one.contains("FSDP"), "{on_one}");
+    let on_one_of_many = sentence("cuda:0", "c10d::allreduce_");
+    assert!(on_one_of_many.contains("share them out among devices (FSDP), or keep them"), "{on_one_of_many}");
+}
+
+#[test]
+fn advice_begins_with_the_largest_parts_of_the_peak_and_leaves_out_what_saves_next_to_nothing() {
+    let all = advice(&idle_parameter("cpu", 100, ""));
+    assert_eq!(all.peak_bytes, 20_100);
+    let largest: Vec<_> = all.largest.iter().map(|part| (part.name.as_str(), part.bytes)).collect();
+    assert_eq!(largest[0], ("big", 20_000), "{all}");
+    let text = all.to_text(10, None);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1], "Held then by:");
+    assert!(
+        lines[2].ends_with("  big") && lines[2].contains("19.5 KiB") && lines[2].contains("99.5 %"),
+        "{text}"
+    );
+    // Half a percent is not listed but counted.
+    assert!(text.contains("Nothing was found") && text.contains("(and 1 finding that saves less"), "{text}");
+    assert!(all.answer(10).findings.is_empty() && all.answer(10).others.findings == 1);
+    assert_eq!(all.answer(usize::MAX).findings.len(), 1);
+}
+
 /// A random program: operators that obtain, read and free memory.
 fn program() -> impl Strategy<Value = Steps> {
     let action = (0_u8..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1_u64..200);

@@ -77,6 +77,11 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, outs, inner);
     }
 
+    /// An operator that reports no tensors.
+    pub(super) fn silent(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
+        self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
+    }
+
     /// A node of the automatic differentiation.
     pub(super) fn backward(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
@@ -186,6 +191,12 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"grad","parent":{parent},"ts":{time},"thread":1,"param":null,"grad":{grad}}}"#
         ));
+    }
+
+    /// The same program on another device.
+    pub(super) fn on(mut self, device: &str) -> Self {
+        self.lines = self.lines.replace("cuda:0", device);
+        self
     }
 
     /// The whole file.

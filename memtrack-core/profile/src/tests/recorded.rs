@@ -2,13 +2,20 @@
 
 use crate::analysis::analyse;
 use crate::optrace::{Mode, read, write};
-use crate::recorded::{categories, operator_trace};
+use crate::advice::Advice;
+use crate::recorded::{Attribution, categories, operator_trace};
+use crate::report::{At, CategoryReport};
+use crate::{Category, Repairs};
 use memtrack_file::operators::{Line, append};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::operators::{Dtype, TensorInfo};
 use memtrack_model::optrace::{Record, What};
-use memtrack_model::snapshot::{OperatorLines, Scope, ScopeKind, Thread};
+use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::snapshot::{OperatorLines, Sampling, Scope, ScopeKind, Thread};
+use memtrack_report::analysis::attribution::EventNames;
+use memtrack_report::analysis::peak::Peak;
+use memtrack_report::analysis::lifetimes::lifetimes;
 
 const ROOT: ScopeId = ScopeId(1);
 const OPERATOR: ScopeId = ScopeId(2);
@@ -107,6 +114,79 @@ fn memory_whose_predecessor_was_never_seen_freed_keeps_its_own_category() {
     let categories = categories(&snapshot).unwrap();
     let of_event = [0, 1, 2].map(|row| categories.of_event(row));
     assert_eq!(of_event, ["autograd_detail", "gradient", "gradient"].map(Some));
+}
+
+/// The report on a recording, and the advice, with its names.
+fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
+    let recorded = operator_trace(snapshot).unwrap();
+    let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
+    let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().attributed(&attribution);
+    let (device, repairs) = (DeviceIndex(0), Repairs::default());
+    (CategoryReport::of(&profile, device, moments, repairs), Advice::of(&profile, device, repairs))
+}
+
+/// A step of which only samples were recorded: the block of the gradient and that of the optimizer's state were none, and the
+/// operator's stands for many.
+fn sampled_step() -> Snapshot {
+    let whole = step();
+    let mut snapshot = Snapshot { scopes: whole.scopes, threads: whole.threads, operators: whole.operators, ..Snapshot::default() };
+    snapshot.meta.sample_threshold_bytes = 1 << 16;
+    snapshot.meta.sample_mean_bytes = 1 << 12;
+    snapshot.sampling = Some(Sampling { unrecorded_blocks: 500, unrecorded_bytes: 32_000, ..Sampling::default() });
+    for event in whole.events.iter().filter(|event| ![0x400, 0x500].contains(&event.address)) {
+        let is_sample = event.address == 0x300;
+        let flags = if is_sample { EventFlags::SAMPLED } else { EventFlags::default() };
+        snapshot.events.push(&Event { flags, ..event });
+    }
+    snapshot
+}
+
+#[test]
+fn a_sample_counts_for_the_blocks_that_it_stands_for_and_has_an_error() {
+    let snapshot = sampled_step();
+    let (report, advice) = reports(&snapshot, &[At::Peak]);
+    let weighed = snapshot.weighed_event(2);
+    assert!(weighed.estimated && weighed.bytes > 1000, "{weighed:?}");
+    let held = &report.held[0];
+    let activation = held.categories.iter().find(|row| row.name == "ACTIVATION").unwrap();
+    assert_eq!((activation.bytes, activation.pieces), (weighed.bytes, weighed.blocks.round() as u64));
+    assert!(!activation.error.is_exact() && !activation.count_error.is_exact());
+    // The peak is the one that all reports have.
+    let peak = Peak::of(&snapshot, DeviceId::HOST, &lifetimes(&snapshot, DeviceId::HOST));
+    assert_eq!((held.bytes, held.error), (peak.bytes, peak.error));
+    assert_eq!((advice.peak_bytes, advice.peak_error), (peak.bytes, peak.error));
+    let text = report.to_text(9, None);
+    assert!(text.contains("small blocks were sampled") && text.contains(['<', '±']), "{text}");
+    assert!(!report.to_json(9)["moments"][0]["operators"]["rows"][0]["requested_bytes_error"].is_null());
+}
+
+#[test]
+fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
+    let (report, _) = reports(&sampled_step(), &[At::End]);
+    let names: Vec<&str> = report.held[0].categories.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["PARAMETER", "INPUT"], "{report}");
+    // Where every block is recorded, a tensor without an allocation is older than the recording.
+    let mut exact = sampled_step();
+    (exact.sampling, exact.meta.sample_threshold_bytes) = (None, 0);
+    exact.events.flags.fill(EventFlags::default());
+    let (report, _) = reports(&exact, &[At::End]);
+    let all = [Category::Parameter, Category::OptimizerState, Category::Input, Category::Gradient];
+    assert_eq!(report.held[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(), all.map(Category::name));
+    assert!(report.held[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
+}
+
+#[test]
+fn a_recording_and_its_trace_call_operators_what_top_calls_them() {
+    let snapshot = step();
+    let (of_recording, _) = reports(&snapshot, &[At::Peak]);
+    let trace = operator_trace(&snapshot).unwrap().trace;
+    let profile = analyse(&trace, Mode::Tolerant).unwrap();
+    let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[At::Peak], Repairs::default());
+    for report in [&of_recording, &of_trace] {
+        let names: Vec<&str> = report.held[0].operators.iter().map(|row| row.name.as_str()).collect();
+        // The root has no name in them.
+        assert!(names.contains(&"forward.matmul") && names.contains(&"(unattributed)"), "{names:?}");
+    }
 }
 
 #[test]

@@ -131,9 +131,78 @@ fn what_the_optimizer_keeps_is_its_state_and_what_it_gives_back_is_not() {
 }
 
 #[test]
-fn what_outlives_its_step_and_what_is_made_outside_has_no_category() {
-    assert_eq!(found(PRODUCER, Mode::Tolerant, CACHE), (Category::Unknown, None));
+fn a_forward_pass_keeps_activations_until_they_are_freed() {
+    assert_eq!(found(PRODUCER, Mode::Tolerant, CACHE), (Category::Activation, Some(Rule::ForwardKeeps)));
+}
+
+#[test]
+fn memory_made_outside_of_operators_and_modules_has_no_category() {
     assert_eq!(found(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
+}
+
+/// The categories and rules of what operators outside of modules allocate that report no tensors.
+fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec<(Category, Option<Rule>)> {
+    let mut program = Program::default();
+    run(&mut program);
+    let mut read = program.read(Mode::Tolerant);
+    read.trace.header.producer.0 = PRODUCER.to_owned();
+    let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
+    let of = |&address: &u64| {
+        let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
+        let mut created = profile.changes().iter().filter(|change| change.action == Action::Create);
+        let change = created.find(|change| change.obtained.is_some_and(is_here)).unwrap();
+        (profile.category_of(change), profile.rule_of(change))
+    };
+    addresses.iter().map(of).collect()
+}
+
+#[test]
+fn an_operator_needs_no_tensors_to_have_temporaries() {
+    let found = in_silent_operators(&[INSIDE, KEPT], |program| {
+        program.silent("crowding", |inner| {
+            inner.alloc(INSIDE, 1000);
+            inner.alloc(KEPT, 10);
+            inner.free(INSIDE, 1000);
+        });
+        program.free(KEPT, 10);
+    });
+    // Outside of modules, what it returns may be anything.
+    let temporary = (Category::Temporary, Some(Rule::ForwardGivesBack));
+    assert_eq!(found, [temporary, (Category::Unknown, None)]);
+}
+
+#[test]
+fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
+    let found = in_silent_operators(&[OUT, SUM], |program| {
+        program.tensor(1, X, 32);
+        program.silent("block", |outer| {
+            outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.make(2, OUT, 48));
+            outer.op_with("add", &[Reads(1), Reads(2)], &[3], |inner| inner.make(3, SUM, 96));
+            outer.free(OUT, 48);
+            outer.free(SUM, 96);
+        });
+    });
+    assert!(found.iter().all(|(category, _)| *category == Category::Temporary), "{found:?}");
+}
+
+#[test]
+fn an_operator_around_a_whole_step_makes_no_temporaries_of_its_activations() {
+    let found = in_silent_operators(&[KEPT, BACK], |program| {
+        program.silent("train_step", |step| {
+            step.phase("forward", |forward| {
+                forward.module("Linear", &[], &[], |module| module.alloc(KEPT, 24));
+            });
+            step.phase("backward", |backward| {
+                backward.backward("backward", &[], |inner| {
+                    inner.alloc(BACK, 56);
+                    inner.free(KEPT, 24);
+                    inner.free(BACK, 56);
+                });
+            });
+        });
+    });
+    let rules = [Rule::ForwardKeeps, Rule::Backward].map(Some);
+    assert_eq!(found, [(Category::Activation, rules[0]), (Category::AutogradDetail, rules[1])]);
 }
 
 #[test]

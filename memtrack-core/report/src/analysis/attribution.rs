@@ -3,10 +3,10 @@
 
 use super::patterns::Patterns;
 use super::torch_stacks::TorchStack;
-use memtrack_model::Phase;
-use memtrack_model::event::{ScopeId, StackId};
+use memtrack_model::event::{Action, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::shorten_middle;
+use memtrack_model::{Phase, Place};
 use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -86,20 +86,11 @@ impl<'a> Attributor<'a> {
     /// Outside modules and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
-        if let Some(name) = place.operator_name() {
-            return (row_name(&name), Source::Annotated);
+        if place.operator.is_some() {
+            return operator_at(&place, (None, None));
         }
         let from_stack = self.read_stack(stack, symbols);
-        let phase = place.phase.or(from_stack.torch.phase);
-        let (operator, source) = match &from_stack.operator {
-            Some(name) => (name.as_str(), Source::NamedFromStack),
-            None if phase.is_some() => ("(no operator)", Source::Unattributed),
-            None => ("(unattributed)", Source::Unattributed),
-        };
-        // The modules of a stack are its lines: they have rows of their own, and would make of each call an operator.
-        let prefix =
-            if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
-        (row_name(&format!("{prefix}.{operator}")), source)
+        operator_at(&place, (from_stack.operator.as_deref(), from_stack.torch.phase))
     }
 
     /// The part of the training step: from the scopes, or else from the stack.
@@ -112,19 +103,15 @@ impl<'a> Attributor<'a> {
     /// and what is unknown have names in brackets.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
-        let place = snapshot.scopes.place(scope);
-        if !place.modules.is_empty() {
-            return row_name(&place.module_path());
-        }
-        if let Some(phase) = place.phase {
-            return format!("({phase}, in no module)");
+        if let Some(module) = module_at(&snapshot.scopes.place(scope)) {
+            return module;
         }
         let modules = &self.read_stack(stack, symbols).torch.modules;
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
         // Without any scope, and with stacks that may be of C++ alone, nobody knows what was outside.
-        if snapshot.scopes.rows.len() > 1 { "(outside modules)" } else { "(no module in the stack)" }.into()
+        if snapshot.scopes.rows.len() > 1 { OUTSIDE_MODULES } else { "(no module in the stack)" }.into()
     }
 
     fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
@@ -137,6 +124,89 @@ impl<'a> Attributor<'a> {
             let operator = operator.or_else(|| patterns.name_of(&frames));
             FromStack { operator, torch }
         })
+    }
+}
+
+/// What stands for the module of memory that was allocated in none.
+pub const OUTSIDE_MODULES: &str = "(outside modules)";
+
+/// The operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are the operator and the
+/// phase that the stack shows.
+pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
+    if let Some(name) = place.operator_name() {
+        return (row_name(&name), Source::Annotated);
+    }
+    let phase = place.phase.or(from_stack.1);
+    let (operator, source) = match from_stack.0 {
+        Some(name) => (name, Source::NamedFromStack),
+        None if phase.is_some() => ("(no operator)", Source::Unattributed),
+        None => ("(unattributed)", Source::Unattributed),
+    };
+    // The modules of a stack are its lines: they have rows of their own, and would make of each call an operator.
+    let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
+    (row_name(&format!("{prefix}.{operator}")), source)
+}
+
+/// The module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside of modules and phases.
+pub fn module_at(place: &Place<'_>) -> Option<String> {
+    if !place.modules.is_empty() {
+        return Some(row_name(&place.module_path()));
+    }
+    place.phase.map(|phase| format!("({phase}, in no module)"))
+}
+
+/// What reports call the operator and the module of each allocation of a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct EventNames {
+    names: Vec<String>,
+    /// By row of the event table, as places in `names`; only rows of allocations have some.
+    of_row: Vec<Option<[u32; 2]>>,
+}
+
+impl EventNames {
+    /// Names all allocations, with the built-in patterns.
+    pub fn of(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Self {
+        let patterns = Patterns::default();
+        let mut attributor = Attributor::new(snapshot, &patterns);
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut known: HashMap<(ScopeId, StackId), [u32; 2]> = HashMap::new();
+        let events = &snapshot.events;
+        let row = |row: usize| {
+            let key = (events.scope[row], events.stack[row]);
+            (events.action[row] == Action::Alloc).then(|| {
+                *known.entry(key).or_insert_with(|| {
+                    let operator = attributor.operator(key.0, key.1, symbols).0;
+                    [operator, attributor.module(key.0, key.1, symbols)].map(|name| {
+                        let next = numbers.len() as u32;
+                        *numbers.entry(name).or_insert(next)
+                    })
+                })
+            })
+        };
+        let of_row = (0..events.len()).map(row).collect();
+        let mut names: Vec<(String, u32)> = numbers.into_iter().collect();
+        names.sort_unstable_by_key(|&(_, number)| number);
+        Self { names: names.into_iter().map(|(name, _)| name).collect(), of_row }
+    }
+
+    /// Whether there are no names at all.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The operator of the allocation in this row.
+    pub fn operator(&self, row: usize) -> Option<&str> {
+        self.name(row, 0)
+    }
+
+    /// The module of the allocation in this row.
+    pub fn module(&self, row: usize) -> Option<&str> {
+        self.name(row, 1)
+    }
+
+    fn name(&self, row: usize, which: usize) -> Option<&str> {
+        let names = self.of_row.get(row).copied().flatten()?;
+        self.names.get(names[which] as usize).map(String::as_str)
     }
 }
 

@@ -86,14 +86,29 @@ impl Estimate {
     }
 
     /// The sum of two numbers that are off independently of one another.
-    #[cfg(feature = "compare")]
-    pub(super) fn plus(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
         self.combined(other, 1.0)
     }
 
     /// The difference of two such numbers; it may be negative.
-    pub(super) fn less(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn less(&self, other: &Self) -> Self {
         self.combined(other, -1.0)
+    }
+
+    /// The number times a factor that is exact.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        let Self { value, standard_error, low, high, bound, counted } = self;
+        Self {
+            value: value * factor,
+            standard_error: standard_error * factor.abs(),
+            low: if factor < 0.0 { high } else { low } * factor,
+            high: if factor < 0.0 { low } else { high } * factor,
+            bound: if factor < 0.0 { low } else { bound } * factor,
+            counted,
+        }
     }
 
     fn combined(&self, other: &Self, sign: f64) -> Self {

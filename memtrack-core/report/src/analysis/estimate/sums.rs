@@ -35,7 +35,7 @@ impl Sum {
     }
 
     /// Takes such a block out again.
-    pub(in crate::analysis) fn take_out(&mut self, amount: f64, weight: f64) {
+    pub fn take_out(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded -= amount;
         self.value -= value;

@@ -1,0 +1,56 @@
+//! Who holds most at the peak, and whether there are other devices that could.
+
+use super::lines::{Line, own_frame};
+use super::uses::Memory;
+use super::{Advice, PeakPart};
+use crate::curve::State;
+use crate::names::Names;
+use foldhash::fast::RandomState;
+use memtrack_model::optrace::{OperatorTrace, What};
+use memtrack_report::analysis::estimate::Sum;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// The lines that hold most in a state, or the operators where no line is known.
+pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
+    let trace = memory.profile.trace();
+    let mut names = Names::of(memory.profile, &memory.places);
+    let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
+    let (mut total, mut blocks) = (0_u64, Sum::default());
+    for piece in memory.there(state) {
+        let line =
+            piece.obtained.and_then(|record| own_frame(trace, record)).map(|frame| Line::of(trace, frame));
+        let name = match line {
+            Some(Line { file, line: 0, function }) => format!("{file} {function}"),
+            Some(Line { file, line, function }) => format!("{file}:{line} {function}"),
+            None => names.operator(piece.obtained),
+        };
+        let (bytes, sum) = parts.entry(name).or_default();
+        *bytes = bytes.saturating_add(piece.bytes);
+        total = total.saturating_add(piece.bytes);
+        piece.add_to(memory.profile, sum, &mut blocks);
+    }
+    let part = |(name, (bytes, sum)): (String, (u64, Sum))| PeakPart {
+        name,
+        bytes,
+        error: memory.error(bytes, &sum),
+        share: bytes as f64 / total.max(1) as f64,
+    };
+    let mut parts: Vec<PeakPart> = parts.into_iter().map(part).collect();
+    parts.sort_by(|a, b| (Reverse(a.bytes), &a.name).cmp(&(Reverse(b.bytes), &b.name)));
+    parts.truncate(Advice::PARTS);
+    parts
+}
+
+/// Whether the program uses several accelerators: it has memory on them, or it talks to other processes that have theirs.
+pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
+    let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
+    let talks = |name: &str| {
+        name.starts_with("c10d::") || name.starts_with("nccl:") || name.starts_with("_c10d_functional::")
+    };
+    let mut operators = trace.records.iter().filter_map(|record| match &record.what {
+        What::Op(op) => Some(op.name),
+        _ => None,
+    });
+    accelerators > 1 || operators.any(|name| talks(&trace.strings.get(name)))
+}

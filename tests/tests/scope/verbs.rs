@@ -1,0 +1,176 @@
+//! A program with few annotations, as the verbs show it: all of them call an operator what `top` calls it, and of sampled blocks all
+//! show estimates.
+
+use memtrack_core::recorder::Options;
+use memtrack_core::{scope, start_monitor_with, stop, track_memory};
+use memtrack_tests::{alone, memtrack};
+use serde_json::Value;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+
+/// Numbers of the operator's table, which is most of what the program ever has.
+const TABLE: usize = 1 << 20;
+/// Numbers that it returns.
+const KEPT: usize = 1 << 16;
+
+/// An operator that is given no tensors and reports none.
+#[track_memory]
+fn crowding(kept: usize) -> Vec<u64> {
+    let table = vec![1_u64; TABLE];
+    let near = table.iter().copied().take(kept).collect();
+    black_box(&table);
+    near
+}
+
+/// A model with a layer.
+#[track_memory(root)]
+fn forward() -> (Vec<u64>, Vec<u64>) {
+    let hidden = {
+        let _layer = scope::module("layer");
+        vec![2_u64; KEPT]
+    };
+    (hidden, crowding(KEPT))
+}
+
+#[track_memory(backward)]
+fn backward(kept: &(Vec<u64>, Vec<u64>)) {
+    black_box(vec![3_u64; kept.0.len()]);
+}
+
+/// Many small blocks that stay.
+fn small_blocks() -> Vec<Box<[u8]>> {
+    (0..60_000).map(|number| vec![1; 64 + number % 64].into_boxed_slice()).collect()
+}
+
+fn train() {
+    for _ in 0..3 {
+        let kept = forward();
+        backward(&kept);
+    }
+}
+
+fn text(arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(memtrack()).args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str], folder: &Path) -> Value {
+    serde_json::from_str(&text(&[arguments, &["--json"]].concat(), folder)).unwrap()
+}
+
+/// The value of `key` in the row of `rows` whose `name` it is.
+fn of<'a>(rows: &'a Value, name_key: &str, name: &str) -> &'a Value {
+    let row = rows.as_array().unwrap().iter().find(|row| row[name_key] == name);
+    row.unwrap_or_else(|| panic!("no {name} in {rows:#}"))
+}
+
+#[test]
+fn every_verb_calls_an_operator_what_top_calls_it() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    start_monitor_with(&Options::new().exact().operators()).unwrap();
+    train();
+    stop().save(folder.join("run.memtrack")).unwrap();
+
+    let top = json(&["top", "--by", "operator", "--at", "peak", "run.memtrack"], folder);
+    let categories = json(&["categories", "--at", "peak", "run.memtrack"], folder);
+    let moment = &categories["devices"][0]["moments"][0];
+    let bytes = |rows, name| of(rows, "name", name)["requested_bytes"].as_u64().unwrap();
+    // The table and what it returns are in the operator's row, of which the table is no more there when it returns.
+    let operators = &moment["operators"]["rows"];
+    assert!(bytes(operators, "forward.crowding") >= 8 * (TABLE + KEPT) as u64, "{moment:#}");
+    for row in top["devices"][0]["rows"].as_array().unwrap() {
+        let row_of = |rows: &Value| {
+            rows.as_array().unwrap().iter().find(|other| other["name"] == row["name"]).cloned()
+        };
+        let same = row_of(operators).unwrap_or_else(|| panic!("no {row} in {operators:#}"));
+        assert_eq!(same["requested_bytes"], row["requested_bytes"], "{row}");
+    }
+    let by_module = json(&["top", "--by", "module", "--at", "peak", "run.memtrack"], folder);
+    for name in ["layer"] {
+        let row = of(&by_module["devices"][0]["rows"], "name", name);
+        assert_eq!(of(&moment["modules"]["rows"], "name", name)["requested_bytes"], row["requested_bytes"]);
+    }
+    // The table is temporary, and what the forward pass keeps an activation; the same by every verb.
+    let of_category = |name| of(&moment["categories"], "category", name)["requested_bytes"].as_u64().unwrap();
+    assert_eq!(of_category("TEMPORARY"), 8 * TABLE as u64, "{moment:#}");
+    assert_eq!(of_category("ACTIVATION"), 2 * 8 * KEPT as u64, "{moment:#}");
+    let summary = json(&["summary", "run.memtrack"], folder);
+    let peak = json(&["peak", "run.memtrack"], folder);
+    for rows in [&summary["devices"][0]["peak"]["categories"], &peak["devices"][0]["categories"]] {
+        assert_eq!(bytes(rows, "temporary"), 8 * TABLE as u64);
+        assert_eq!(bytes(rows, "activation"), 2 * 8 * KEPT as u64);
+    }
+    // Nothing was sampled, so nothing has an error.
+    assert!(
+        moment["requested_bytes_error"].is_null()
+            && !text(&["categories", "run.memtrack"], folder).contains('±')
+    );
+
+    // Advice begins with the largest line, has no devices to share with, and nothing that saves next to nothing.
+    let advice = json(&["advise", "run.memtrack"], folder);
+    let first = &advice["largest"][0];
+    assert!(first["name"].as_str().unwrap().contains("verbs.rs:"), "{advice:#}");
+    assert!(
+        first["requested_bytes"].as_u64().unwrap() >= 8 * TABLE as u64
+            && first["share"].as_f64().unwrap() > 0.8
+    );
+    let by_line = json(&["top", "--by", "line", "--at", "peak", "run.memtrack"], folder);
+    assert_eq!(first["name"], by_line["devices"][0]["rows"][0]["name"]);
+    assert_eq!(first["requested_bytes"], by_line["devices"][0]["rows"][0]["requested_bytes"]);
+    assert_eq!(advice["device"]["name"], "host heap");
+    let peak_bytes = advice["peak_bytes"].as_u64().unwrap();
+    assert_eq!(peak_bytes, peak["devices"][0]["live_bytes"].as_u64().unwrap_or(peak_bytes));
+    for finding in advice["findings"].as_array().unwrap() {
+        assert!(finding["saves_bytes"].as_u64().unwrap() >= peak_bytes / 100, "{finding:#}");
+    }
+    let words = text(&["advise", "-n", "0", "run.memtrack"], folder);
+    assert!(words.lines().nth(2).unwrap().contains("verbs.rs:"), "{words}");
+    for wrong in ["FSDP", "among devices", "host memory"] {
+        assert!(!words.contains(wrong), "{words}");
+    }
+}
+
+#[test]
+fn sums_over_samples_have_their_error_in_every_verb() {
+    alone!();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    start_monitor_with(&Options::new().sample(64 << 10, 16 << 10).operators()).unwrap();
+    let small = small_blocks();
+    train();
+    let recording = stop();
+    drop(small);
+    recording.save(folder.join("run.memtrack")).unwrap();
+
+    // Of some five MiB in small blocks about 300 samples were taken.
+    let categories = json(&["categories", "run.memtrack"], folder);
+    let moments = categories["devices"][0]["moments"].as_array().unwrap();
+    let error = |row: &Value| !row["requested_bytes_error"].is_null();
+    let unknown = of(&moments[0]["categories"], "category", "UNKNOWN");
+    assert!(error(unknown) && unknown["requested_bytes"].as_u64().unwrap() > 2 << 20, "{unknown}");
+    assert!(error(&moments[0]) && !unknown["count_error"].is_null());
+    // At the end the recorder's count is the sum, and exact.
+    assert!(!error(&moments[1]), "{}", moments[1]);
+    let text_of = |verb: &str| text(&[verb, "run.memtrack"], folder);
+    assert!(text_of("categories").contains('±'));
+    let advice = json(&["advise", "run.memtrack"], folder);
+    assert!(!advice["peak_bytes_error"].is_null() && !advice["unseen_bytes_error"].is_null(), "{advice:#}");
+    let parts = advice["largest"].as_array().unwrap();
+    assert!(parts.iter().any(error), "{advice:#}");
+    assert!(text_of("advise").contains('±'));
+    let modules = json(&["modules", "run.memtrack"], folder);
+    let before = &modules["modules"][0]["calls"][0]["forward"]["before"];
+    assert!(modules["estimated"] == true && !before["allocated_bytes_error"].is_null(), "{modules:#}");
+    assert!(text_of("modules").contains('±'));
+    text(&["timeline", "run.memtrack", "-o", "run.svg"], folder);
+    let picture = std::fs::read_to_string(folder.join("run.svg")).unwrap();
+    assert!(picture.contains("small blocks were sampled") && picture.contains('±'), "{picture}");
+    // The categories' parts of the peak are those that `peak` has.
+    let peak = json(&["peak", "run.memtrack"], folder);
+    let no_category = of(&peak["devices"][0]["categories"], "why_no_name", "no category");
+    assert_eq!(no_category["requested_bytes"], unknown["requested_bytes"]);
+}
