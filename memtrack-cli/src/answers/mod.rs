@@ -24,7 +24,7 @@ use std::path::Path;
 answers! {
     ADVISE = "advise" 1: AdviceAnswer;
     CATEGORIES = "categories" 2: CategoriesAnswer;
-    CHECK = "check" 2: FoundAnswer;
+    CHECK = "check" 3: FoundAnswer;
     COMPARE = "compare" 2: CompareAnswer;
     CONVERT = "convert" 1: WrittenAnswer;
     CYCLES = "cycles" 1: CyclesAnswer;
@@ -34,10 +34,10 @@ answers! {
     EXPORT_SCRIPT = "export-script" 1: WrittenAnswer;
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;
-    LEAKS = "leaks" 2: LeaksAnswer;
-    MEMORY = "memory" 2: MemoryAnswer;
+    LEAKS = "leaks" 3: LeaksAnswer;
+    MEMORY = "memory" 3: MemoryAnswer;
     MODULES = "modules" 1: ModulesAnswer;
-    PEAK = "peak" 2: PeakAnswer;
+    PEAK = "peak" 3: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
     RANKS = "ranks" 2: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
@@ -48,9 +48,9 @@ answers! {
     SIMULATE = "simulate" 1: WrittenAnswer;
     SQL = "sql" 1: SqlAnswer;
     STATS = "stats" 1: StatsAnswer;
-    SUMMARY = "summary" 2: SummaryAnswer;
+    SUMMARY = "summary" 3: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;
-    TOP = "top" 2: TopAnswer;
+    TOP = "top" 3: TopAnswer;
     TRACE = "trace" 1: TraceAnswer;
     TRACE_PLOT = "trace-plot" 1: WrittenAnswer;
     TRACKER = "tracker" 1: TrackerAnswer;
