@@ -410,7 +410,9 @@ pub use memtrack_exports as exports;
 /// For the command.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
-pub use memtrack_file::{ReplacingFile as __ReplacingFile, recorded_by as __recorded_by};
+pub use memtrack_file::{
+    ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, recorded_by as __recorded_by,
+};
 
 /// The protocol between the `memtrack` command and the programs that it starts.
 #[doc(hidden)]

@@ -24,7 +24,7 @@ use std::path::Path;
 answers! {
     ADVISE = "advise" 2: AdviceAnswer;
     CATEGORIES = "categories" 3: CategoriesAnswer;
-    CHECK = "check" 2: FoundAnswer;
+    CHECK = "check" 3: FoundAnswer;
     COMPARE = "compare" 2: CompareAnswer;
     CONVERT = "convert" 1: WrittenAnswer;
     CYCLES = "cycles" 1: CyclesAnswer;
@@ -35,9 +35,9 @@ answers! {
     #[cfg(feature = "gpus")]
     GPUS = "gpus" 1: GpusAnswer;
     LEAKS = "leaks" 3: LeaksAnswer;
-    MEMORY = "memory" 2: MemoryAnswer;
+    MEMORY = "memory" 3: MemoryAnswer;
     MODULES = "modules" 2: ModulesAnswer;
-    PEAK = "peak" 2: PeakAnswer;
+    PEAK = "peak" 3: PeakAnswer;
     PROFILE_PLOT = "profile-plot" 1: WrittenAnswer;
     RANKS = "ranks" 3: RanksAnswer;
     REPLAY = "replay" 1: DevicesReplayAnswer;
@@ -50,7 +50,7 @@ answers! {
     STATS = "stats" 1: StatsAnswer;
     SUMMARY = "summary" 3: SummaryAnswer;
     TIMELINE = "timeline" 1: WrittenAnswer;
-    TOP = "top" 2: TopAnswer;
+    TOP = "top" 3: TopAnswer;
     TRACE = "trace" 1: TraceAnswer;
     TRACE_PLOT = "trace-plot" 1: WrittenAnswer;
     TRACKER = "tracker" 1: TrackerAnswer;

@@ -11,14 +11,13 @@ use crate::report::mention_reordered;
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
 use memtrack_core::analysis::limits::{Found, Limits, Verdict};
 use memtrack_core::analysis::ownership::Rules;
-use memtrack_core::snapshot::Snapshot;
 use std::path::Path;
 
 /// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
-    let mut snapshot = load_complete(&args.file.path, args, streams)?;
+    let mut snapshot = load_with(&args.file.path, args.file.input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
@@ -72,22 +71,9 @@ fn read_base(
     streams: &mut Streams<'_>,
 ) -> Result<Side, CliError> {
     check_inputs(path, &args.file.path)?;
-    let mut snapshot = load_complete(path, args, streams)?;
+    let mut snapshot = load_with(path, args.file.input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
     Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
-}
-
-/// A snapshot, or a recording that has its end.
-fn load_complete(path: &Path, args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Snapshot, CliError> {
-    let loaded = load_with(path, args.file.input, &args.file.symbols, streams)?;
-    if loaded.report.as_ref().is_some_and(|report| report.lost_bytes > 0) {
-        // What is left of it may be within limits that the whole was not: a gate must not open for it.
-        return Err(CliError::input(
-            path,
-            "a recording whose end is missing cannot be checked; record it again",
-        ));
-    }
-    Ok(loaded.snapshot)
 }
 
 /// What is compared: the peaks, by lines where there are any.

@@ -10,9 +10,30 @@ use crate::output::{check_targets, write_files};
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::cycles::{Findings, Graph, begins_like_graph, dot, json, page, picture, read, text};
+use std::cell::Cell;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
+
+/// A compressed graph may unpack to so many times its size, and to so many bytes more.
+const MOST_UNPACKED: u64 = 64;
+const UNPACKED_ANYWAY: u64 = 64 << 20;
+/// How often that is checked, in bytes.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Counts the bytes that pass.
+struct CountingReader<'a, R> {
+    inner: R,
+    read: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for CountingReader<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.read.set(self.read.get() + read as u64);
+        Ok(read)
+    }
+}
 
 /// A form of output.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +107,19 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
-        let unpacked = MultiGzDecoder::new(head.chain(input));
-        unpacked.take(most).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        let stored = Cell::new(0);
+        let mut unpacked =
+            MultiGzDecoder::new(CountingReader { inner: head.chain(input), read: &stored }).take(most);
+        loop {
+            let read =
+                unpacked.by_ref().take(STEP_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+            if read == 0 {
+                break;
+            }
+            if bytes.len() as u64 > UNPACKED_ANYWAY + MOST_UNPACKED * stored.get() {
+                return Err(failed(&"it unpacks to too much for its size: it repeats one thing without end"));
+            }
+        }
     } else if begins_like_graph(&bytes) {
         input.take(most.saturating_sub(HEAD)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     }

@@ -12,7 +12,8 @@ use crate::run::{inherited, library, program};
 use clap::ValueEnum;
 use memtrack_core::snapshot::recording::older_parts;
 use memtrack_core::{
-    __ReplacingFile as ReplacingFile, __recorded_by as recorded_by, __run_protocol as protocol,
+    __ReplacingFile as ReplacingFile, __is_unfinished as is_unfinished, __recorded_by as recorded_by,
+    __run_protocol as protocol,
 };
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
@@ -250,15 +251,40 @@ fn tell(
             let (name, more) = (name.to_string_lossy(), if host { "" } else { "; --host records its heap" });
             writeln!(stderr, "memtrack: saw {name} take no CUDA memory, so nothing was written{more}")
         }
-        [ref one] => writeln!(stderr, "memtrack: a child process recorded {}", one.display()),
+        [ref one] => {
+            writeln!(stderr, "memtrack: a child process recorded {}", one.display())?;
+            report_cut_children(stderr, children)
+        }
         [ref first, ..] => {
             let count = children.len();
             writeln!(
                 stderr,
                 "memtrack: {count} child processes recorded {} and others next to it",
                 first.display()
-            )
+            )?;
+            report_cut_children(stderr, children)
         }
+    }
+}
+
+/// Reports which children's recordings lack their end: most were killed.
+fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::Result<()> {
+    let is_cut =
+        |path: &&PathBuf| File::open(path).and_then(|mut file| is_unfinished(&mut file)).unwrap_or(true);
+    let cut: Vec<&PathBuf> = children.iter().filter(is_cut).collect();
+    match cut[..] {
+        [] => Ok(()),
+        [one] => writeln!(
+            stderr,
+            "memtrack: {} was not ended (a signal, _exit or exec ended it): it held at least what is recorded",
+            one.display()
+        ),
+        [first, ..] => writeln!(
+            stderr,
+            "memtrack: {} of them were not ended (a signal, _exit or exec ended them), as {}: they held at least what is recorded",
+            cut.len(),
+            first.display()
+        ),
     }
 }
 

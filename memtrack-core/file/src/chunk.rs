@@ -61,7 +61,15 @@ pub(super) struct Budget {
     stored_bytes: u64,
 }
 
+/// How much a recording in a compressed file may unpack to: 16 MiB, and so many times what the compressed file has.
+const MOST_PACKED: u64 = 64;
+
 impl Budget {
+    /// Whether what was taken is within what a recording may unpack to of which `packed_bytes` were read from a compressed file.
+    pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
+        self.raw_bytes <= (16 << 20) + packed_bytes.saturating_mul(MOST_PACKED)
+    }
+
     /// Takes a payload into account; `false`, and nothing taken, when it would exceed the budget.
     fn take(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
         let raw = self.raw_bytes + raw_bytes as u64;

@@ -24,8 +24,8 @@ mod writer;
 
 pub use compression::Compression;
 pub use part::older_parts;
-pub use reader::{Content, read, recorded_by};
-pub use replacing_file::ReplacingFile;
+pub use reader::{Content, read, read_packed, recorded_by};
+pub use replacing_file::{ReplacingFile, create_file, create_new_file};
 pub use report::{ReadReport, RecordingError};
 pub use tagged::tagged;
 pub use whole::write;

@@ -41,7 +41,19 @@ pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
 /// # Errors
 /// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
 /// damaged after its header is not an error: the report says what is missing.
-pub fn read(mut input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
+pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
+    read_packed(input, || u64::MAX)
+}
+
+/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read so far: what it
+/// unpacks to is bounded by these, and what exceeds that counts as damaged.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_packed(
+    mut input: impl Read,
+    packed_bytes: impl Fn() -> u64,
+) -> Result<(Content, ReadReport), RecordingError> {
     check_header(&mut input)?;
     let mut state = State::default();
     let mut report = ReadReport { file_bytes: 16, ..ReadReport::default() };
@@ -51,6 +63,10 @@ pub fn read(mut input: impl Read) -> Result<(Content, ReadReport), RecordingErro
         let kind = match chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
             Found::End | Found::Cut => break start,
             Found::Damaged => {
+                report.damaged = true;
+                break start;
+            }
+            Found::Chunk(_) if !budget.fits_packed(packed_bytes()) => {
                 report.damaged = true;
                 break start;
             }
@@ -306,5 +322,28 @@ impl State {
             }
         }
         snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_model::event::{Action, Event};
+
+    #[test]
+    fn a_recording_unpacks_to_no_more_than_its_compressed_file_allows() {
+        let mut snapshot = Snapshot::default();
+        for ticks in 0..2_000_000 {
+            snapshot.events.push(&Event { ticks, address: ticks, action: Action::Alloc, ..Event::BLANK });
+        }
+        let bytes = crate::write(&snapshot, Vec::new()).unwrap();
+        let (_, whole) = read(&bytes[..]).unwrap();
+        assert!(whole.complete && bytes.len() > 1 << 20);
+        // As if all of it came from a few bytes of a compressed file.
+        let (content, report) = read_packed(&bytes[..], || 1000).unwrap();
+        assert!(report.damaged && !report.complete && report.lost_bytes > 0);
+        let Content::Recording(part) = content else { panic!("a recording") };
+        assert!(part.events.len() < 2_000_000);
+        assert!(read_packed(&bytes[..], || bytes.len() as u64).unwrap().1.complete);
     }
 }

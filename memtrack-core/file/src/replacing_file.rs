@@ -2,6 +2,7 @@
 //! Everything that memtrack leaves on disk goes through here, streams excepted; a reader never sees half a file, and a
 //! failed run leaves the old one.
 
+use crate::Compression;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,22 @@ impl ReplacingFile {
     ///
     /// # Errors
     /// When `target` is a folder or has no file name, or its folder is missing or not writable.
+    ///
+    /// None but the owner may write a new file, whatever the umask, and none but the owner may read one that is named as a
+    /// pickle: tools that unpickle it execute what it contains.
     pub fn create(target: &Path) -> io::Result<Self> {
+        Self::create_with(target, false)
+    }
+
+    /// Starts a pickle, whatever its name: as [`Self::create`] with a file that is named as one.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_pickle(target: &Path) -> io::Result<Self> {
+        Self::create_with(target, true)
+    }
+
+    fn create_with(target: &Path, is_private: bool) -> io::Result<Self> {
         if target.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
         }
@@ -36,11 +52,12 @@ impl ReplacingFile {
             let count = COUNTER.fetch_add(1, Ordering::Relaxed);
             hidden.push(format!(".{}-{count}.memtrack.tmp", std::process::id()));
             let temporary = target.with_file_name(hidden);
-            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            let private = is_private || is_pickle(&target);
+            match restricted(OpenOptions::new().write(true).create_new(true), private).open(&temporary) {
                 Ok(file) => {
-                    // Who may read and write it stays as it was.
+                    // Who may read it stays as it was; none but the owner may write it.
                     if let Ok(old) = fs::metadata(&target) {
-                        let _ = file.set_permissions(old.permissions());
+                        let _ = file.set_permissions(without_other_writers(old.permissions()));
                     }
                     return Ok(Self { target, temporary, file: Some(BufWriter::new(file)) });
                 }
@@ -61,6 +78,52 @@ impl ReplacingFile {
         }
         fs::rename(&self.temporary, &self.target)
     }
+}
+
+/// Creates a file that may be there already, which is emptied. None but the owner may write a new one, whatever the umask.
+///
+/// # Errors
+/// When the file cannot be created.
+pub fn create_file(path: &Path) -> io::Result<File> {
+    restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
+}
+
+/// Creates a file that is not there yet. None but the owner may write it, whatever the umask.
+///
+/// # Errors
+/// When the file cannot be created, or is there.
+pub fn create_new_file(path: &Path) -> io::Result<File> {
+    restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
+}
+
+/// The options with the mode of new files.
+fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, if private { 0o600 } else { 0o644 });
+    #[cfg(not(unix))]
+    let _ = private;
+    options
+}
+
+/// The permissions without those of others to write.
+fn without_other_writers(mut permissions: fs::Permissions) -> fs::Permissions {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        permissions.set_mode(permissions.mode() & !0o022);
+    }
+    let _ = &mut permissions;
+    permissions
+}
+
+/// Whether a file is named as a pickle, compressed or not.
+fn is_pickle(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let name = match name.rsplit_once('.') {
+        Some((name, end)) if Compression::named(end).is_some() => name,
+        _ => &name,
+    };
+    matches!(name.rsplit_once('.'), Some((_, "pickle" | "pkl" | "pt")))
 }
 
 impl Write for ReplacingFile {
@@ -114,6 +177,32 @@ mod tests {
     fn a_folder_is_not_a_target() {
         let folder = tempfile::tempdir().unwrap();
         assert!(ReplacingFile::create(folder.path()).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn others_may_write_no_file_and_read_no_pickle() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for (name, most) in
+            [("a.memtrack", 0o644), ("a.pickle", 0o600), ("a.PKL.gz", 0o600), ("a.json", 0o644)]
+        {
+            let path = folder.path().join(name);
+            ReplacingFile::create(&path).unwrap().commit().unwrap();
+            assert_eq!(mode(&path) & !most, 0, "{name}: {:o}", mode(&path));
+            // One that others could write is replaced by one that they cannot.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+            ReplacingFile::create(&path).unwrap().commit().unwrap();
+            assert_eq!(mode(&path), 0o644, "{name}");
+        }
+        let path = folder.path().join("statistics");
+        ReplacingFile::create_pickle(&path).unwrap().commit().unwrap();
+        assert_eq!(mode(&path) & !0o600, 0);
+        let path = folder.path().join("stream");
+        drop(create_new_file(&path).unwrap());
+        assert_eq!(mode(&path) & !0o644, 0);
     }
 
     #[cfg(unix)]

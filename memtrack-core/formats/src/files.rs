@@ -166,8 +166,15 @@ impl SnapshotFiles for Snapshot {
             return Err(LoadError::Empty);
         }
         let row = registry::row_of(&head);
-        let input =
-            Input { reader: &mut reader, max_bytes: max_input, stored: &stored.bytes, progress, events };
+        let is_packed = compression != Compression::None;
+        let input = Input {
+            reader: &mut reader,
+            max_bytes: max_input,
+            stored: &stored.bytes,
+            progress,
+            events,
+            is_packed,
+        };
         let (snapshot, report) = (row.read)(input)?;
         // A pickle says where it ends, so nothing has looked at the checksum behind it.
         let unproved = match compression {

@@ -14,7 +14,21 @@ use std::path::Path;
 /// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
 /// damaged after its header is not an error: the report says what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
-    let (content, report) = memtrack_file::read(input)?;
+    unpacked(memtrack_file::read(input)?)
+}
+
+/// The same from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read so far.
+///
+/// # Errors
+/// As [`load_from`].
+pub(crate) fn load_packed(
+    input: impl Read,
+    packed_bytes: impl Fn() -> u64,
+) -> Result<(Snapshot, ReadReport), RecordingError> {
+    unpacked(memtrack_file::read_packed(input, packed_bytes)?)
+}
+
+fn unpacked((content, report): (Content, ReadReport)) -> Result<(Snapshot, ReadReport), RecordingError> {
     match content {
         Content::Recording(snapshot) => Ok((*snapshot, report)),
         Content::Pytorch(pickle) => Ok((embedded::restore(&pickle, &report)?, report)),

@@ -18,6 +18,8 @@ pub(crate) struct Input<'a> {
     pub(crate) progress: &'a mut dyn FnMut(u64),
     /// Whether to read the events.
     pub(crate) events: bool,
+    /// Whether the file is compressed as a whole.
+    pub(crate) is_packed: bool,
 }
 
 type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadError>;
@@ -41,7 +43,11 @@ pub(crate) static FORMATS: [Row; 3] = [
         suffixes: &["memtrack"],
         begins_with: |head| head == MAGIC,
         read: |input| {
-            let (snapshot, report) = recording::load_from(input.reader.take(input.max_bytes))?;
+            let reader = input.reader.take(input.max_bytes);
+            let (snapshot, report) = match input.is_packed {
+                true => recording::load_packed(reader, || input.stored.get())?,
+                false => recording::load_from(reader)?,
+            };
             Ok((snapshot, Some(report)))
         },
         write: |snapshot, output, _| recording::save_to(snapshot, output).map(|_| ()),

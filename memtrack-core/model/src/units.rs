@@ -50,7 +50,7 @@ pub fn counted(count: u64, what: &str) -> String {
 
 /// A share from 0 to 1 in percent with one decimal.
 pub fn human_share(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    format!("{:.1} %", share.min(1.0) * 100.0)
 }
 
 /// `text` on one line and harmless to a terminal: control characters, which names from a foreign file may hold, are

@@ -93,3 +93,47 @@ fn the_tracker_refuses_hostile_files() {
 fn the_tracker_refuses_all_hostile_files_of_the_reference_data() {
     check_tracker(&shared().join("oracle/hostile"));
 }
+
+/// A megabyte of `repeated`, compressed, and `times` more of it: a few hundred bytes for each.
+fn gzip_bomb(path: &Path, first: &[u8], repeated: &[u8], times: usize) {
+    use std::io::Write;
+    let packed = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let megabyte = packed(&repeated.repeat((1 << 20) / repeated.len()));
+    let mut bytes = packed(first);
+    (0..times).for_each(|_| bytes.extend_from_slice(&megabyte));
+    fs::write(path, bytes).unwrap();
+}
+
+/// What a file of few bytes unpacks to without end takes no more memory than docs/CLI.md states.
+#[test]
+fn compressed_bombs_are_refused_within_the_stated_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let bombs: [(&str, &str, &[u8], &[u8]); 5] = [
+        ("summary", "numbers.json.gz", b"{\"segments\": [0", b",0"),
+        ("summary", "lists.json.gz", b"{\"segments\": [[]", b",[]"),
+        ("summary", "numbers.pickle.gz", b"\x80\x04(", b"K\x01"),
+        ("summary", "text.json.gz", b"{\"segments\": [\"", b"a"),
+        ("cycles", "graph.json.gz", b"[{\"label\": \"", b"a"),
+    ];
+    for (verb, name, first, repeated) in bombs {
+        let path = folder.path().join(name);
+        gzip_bomb(&path, first, repeated, 900);
+        // 192 MiB and 64 times its size, half as much again while a table grows, and the program itself.
+        let most = (192 << 20) + 64 * fs::metadata(&path).unwrap().len();
+        let address_space = (most * 3 + (256 << 20)) >> 10;
+        let output = Command::new("sh")
+            .args(["-c", &format!("ulimit -v {address_space}; exec \"$@\""), "sh"])
+            .arg(memtrack())
+            .arg(verb)
+            .arg(&path)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
+        assert!(errors.lines().count() == 1 && !errors.contains("panicked"), "{name}: {errors}");
+    }
+}

@@ -63,8 +63,14 @@ fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
     assert!(output.status.success(), "{}", said(&output));
     assert_work(&bench.path("forked"), true);
-    let (child, report) = load(&bench.path(&bench.files()[1]));
+    let name = &bench.files()[1];
+    let (child, report) = load(&bench.path(name));
     assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
+    assert!(said(&output).contains(&format!("{name} was not ended")), "{}", said(&output));
+    // What a part of it held is no answer to what it held.
+    let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
+    let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.code() == Some(1) && verdict.contains("at least"), "{verdict}");
     let events = |thread| {
         let rows = child.events.rows_of(DeviceId(0));
         rows.filter(|&row| child.events.thread[row] == thread && child.events.size_bytes[row] == 512).count()

@@ -645,3 +645,197 @@ fn what_was_recorded_block_by_block_carries_no_mark() {
     assert!(page.contains("less than 2.9 KiB in such blocks may be missing"), "{page}");
     assert_eq!(json(&["top"], &path)["devices"][0]["rows"][0]["estimated"], false);
 }
+
+/// A sampled heap of which more is known exactly than the samples allow for: sums and the peak are below what these come to.
+fn counted() -> Snapshot {
+    let mut snapshot = recorded(false);
+    let size = |row: usize| snapshot.events.size_bytes[row];
+    let allocations =
+        || (0..snapshot.events.len()).filter(|&row| snapshot.events.action[row] == Action::Alloc);
+    let recorded_bytes: u64 = allocations().map(size).sum();
+    let live: u64 = snapshot.blocks.iter().map(|block| block.size_bytes).sum();
+    let blocks = snapshot.blocks.len() as u64;
+    let (allocated_bytes, allocations) = (recorded_bytes + 500_000, allocations().count() as u64 + 300);
+    let counts = &mut snapshot.devices[0];
+    (counts.allocated_bytes, counts.allocations) = (allocated_bytes, allocations);
+    (counts.freed_bytes, counts.frees) = (allocated_bytes - live - 20_000, allocations - blocks - 10);
+    snapshot.sampling =
+        Some(Sampling { unrecorded_blocks: 300, unrecorded_bytes: 500_000, ..Sampling::default() });
+    let peak = live + live / 10;
+    snapshot.counted_peak = Some(CountedPeak {
+        ticks: 1_200_000,
+        bytes: peak,
+        most_bytes: peak + 30_000,
+        since_ticks: 3_000,
+        until_ticks: 2_000_000,
+        events_before: None,
+    });
+    snapshot
+}
+
+#[test]
+fn parts_of_a_sampled_heap_come_to_no_more_than_what_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = counted();
+    let path = saved(&folder, "a.memtrack", &recording);
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or_else(|| panic!("{key}: {value}"));
+    let high = |value: &Value, key: &str| {
+        let error = &value[&format!("{key}_error")];
+        error["high"].as_u64().unwrap_or_else(|| number(value, key))
+    };
+    let peak = json(&["top"], &path)["devices"][0]["peak"].clone();
+    let most = high(&peak, "live_bytes");
+    let counts = recording.devices[0];
+    let ends = [
+        (None, counts.allocated_bytes),
+        (Some("peak"), most),
+        (Some("end"), counts.allocated_bytes - counts.freed_bytes),
+    ];
+    for by in ["line", "stack", "operator", "module", "phase", "size", "frame"] {
+        for (at, whole) in ends {
+            let mut arguments = vec!["top", "-n", "0", "--by", by];
+            arguments.extend(at.iter().flat_map(|at| ["--at", at]));
+            let device = json(&arguments, &path)["devices"][0].clone();
+            let rows = device["rows"].as_array().unwrap();
+            let sum: u64 = rows.iter().map(|row| number(row, "requested_bytes")).sum();
+            assert!(!rows.is_empty() && sum <= whole, "{arguments:?}: {sum} of {whole}");
+            assert!(number(&device["totals"], "requested_bytes") <= whole, "{arguments:?}");
+            let live: u64 = rows.iter().map(|row| number(row, "live_at_peak_bytes")).sum();
+            assert!(at == Some("end") || live <= most, "{arguments:?}: {live} of {most}");
+            for row in rows {
+                assert!(row["share"].as_f64().unwrap() <= 1.0, "{row}");
+                assert!(high(row, "requested_bytes") <= whole, "{arguments:?}: {row}");
+                assert!(high(row, "live_at_peak_bytes") <= most, "{arguments:?}: {row}");
+                let is_new = !row["name"].as_str().unwrap_or_default().contains("before");
+                let fits = high(row, "live_at_peak_bytes") <= high(row, "requested_bytes");
+                assert!(at.is_some() || !is_new || fits, "{arguments:?}: {row}");
+            }
+        }
+    }
+    for (at, whole) in [("peak", most), ("end", counts.allocated_bytes - counts.freed_bytes)] {
+        let device = json(&["memory", "--at", at], &path)["devices"][0].clone();
+        let stacks = device["stacks"].as_array().unwrap();
+        let sum: u64 = stacks.iter().map(|stack| number(stack, "requested_bytes")).sum();
+        assert!(sum <= whole && high(&device, "requested_bytes") <= whole, "{at}: {sum} of {whole}");
+    }
+    let groups = json(&["peak", "-n", "0"], &path)["devices"][0]["rows"].clone();
+    let sum: u64 = groups.as_array().unwrap().iter().map(|row| number(row, "requested_bytes")).sum();
+    assert!(sum <= most, "{sum} of {most}");
+    let mut asked = Asked::default();
+    asked.at = HeldAt::Peak;
+    let held = WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &asked).unwrap();
+    assert!(held.holders.iter().map(|holder| holder.allocated_bytes).sum::<u64>() <= most, "{held}");
+    assert!(held.holders.iter().all(|holder| holder.share <= 1.0), "{held}");
+}
+
+#[test]
+fn one_large_block_of_a_sampled_heap_is_exact() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = scoped();
+    recording.meta.sample_threshold_bytes = 64 << 10;
+    recording.meta.budget = 0.03;
+    let large = event(1000, Action::Alloc, 0x10_0000, 32 << 20);
+    recording.events.push(&large);
+    recording.blocks = vec![live(&large)];
+    // Three million bytes in small blocks of which no sample was picked.
+    let counts = DeviceStatistics {
+        allocated_bytes: (32 << 20) + 3_000_000,
+        allocations: 20_001,
+        ..DeviceStatistics::of(HOST)
+    };
+    recording.devices = vec![counts];
+    recording.sampling = Some(Sampling {
+        unrecorded_blocks: 20_000,
+        unrecorded_bytes: 3_000_000,
+        widest_interval_bytes: 1 << 20,
+        ..Sampling::default()
+    });
+    let path = saved(&folder, "a.memtrack", &recording);
+    for arguments in [&["top", "--by", "stack"][..], &["top", "--by", "stack", "--at", "end"], &["peak"]] {
+        let page = text(arguments, &path);
+        let mut lines = page.lines();
+        let row = lines.find(|line| line.contains("32.0 MiB") && !line.contains("eak")).unwrap_or_default();
+        assert!(!row.contains('±') && !row.contains('<'), "{arguments:?}: {page}");
+        let row = json(arguments, &path)["devices"][0]["rows"][0].clone();
+        assert_eq!(
+            (row["requested_bytes"].as_u64(), row["count"].as_u64()),
+            (Some(32 << 20), Some(1)),
+            "{row}"
+        );
+        assert!(row["requested_bytes_error"].is_null() && row["count_error"].is_null(), "{row}");
+    }
+    let page = text(&["top", "--by", "stack"], &path);
+    assert!(page.contains("any row may lack as much"), "{page}");
+}
+
+#[test]
+fn a_recording_without_its_end_has_lower_limits_and_no_limit_is_certain_to_be_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, mut recording) in [("exact", memtrack_tests::snapshots::small()), ("sampled", counted())] {
+        for suffix in ["memtrack", "pickle"] {
+            recording.meta.complete = true;
+            let whole = saved(&folder, &format!("{name}-whole.{suffix}"), &recording);
+            recording.meta.complete = false;
+            let path = saved(&folder, &format!("{name}.{suffix}"), &recording);
+            let peak = json(&["top"], &path)["devices"][0]["peak"].clone();
+            assert!(
+                peak["live_bytes_error"]["high"].is_null() && !peak["live_bytes_error"].is_null(),
+                "{peak}"
+            );
+            let low = peak["live_bytes_error"]["low"].as_u64().unwrap();
+            for (arguments, shows) in [
+                (&["summary"][..], "Peak           at least "),
+                (&["summary"], "Allocated      at least "),
+                (&["summary"], "Not ended"),
+                (&["top"], "Peak: at least "),
+                (&["top"], "Requested: at least "),
+                (&["top", "--at", "end"], "Live then: at least "),
+                (&["peak"], ": at least "),
+                (&["peak"], "was not ended"),
+            ] {
+                let page = text(arguments, &path);
+                assert!(page.contains(shows), "{name}.{suffix} {arguments:?}: {page}");
+                assert!(!text(arguments, &whole).contains("not ended"), "{name}.{suffix} {arguments:?}");
+            }
+            for verb in [&["summary"][..], &["top"], &["peak"], &["memory", "--at", "peak"]] {
+                let complete = |path| json(verb, path)["devices"][0]["complete"].as_bool();
+                assert_eq!([complete(&path), complete(&whole)], [Some(false), Some(true)], "{verb:?}");
+            }
+            let device = json(&["memory", "--at", "end"], &path)["devices"][0].clone();
+            assert!(device["requested_bytes_error"]["high"].is_null(), "{device}");
+            // A limit that is not exceeded so far may have been exceeded later; one that is stays so.
+            let verdict = |limit: u64, path: &PathBuf| {
+                let output = run(&["check", "--max-peak", &limit.to_string()], path);
+                (output.status.code(), String::from_utf8(output.stdout).unwrap())
+            };
+            let (code, said) = verdict(1 << 40, &path);
+            assert!(
+                code == Some(1) && said.starts_with("cannot tell: peak of host heap: at least "),
+                "{said}"
+            );
+            let (code, said) = verdict(low / 2, &path);
+            assert!(code == Some(1) && said.starts_with("exceeded: "), "{said}");
+            assert_eq!(verdict(1 << 40, &whole).0, Some(0));
+            let answer = json(&["check", "--max-peak", "1TiB"], &path);
+            assert_eq!(
+                (&answer["complete"], &answer["peak"]["verdict"]),
+                (&false.into(), &"cannot_tell".into())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_is_cut_anywhere_passes_no_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = saved(&folder, "a.memtrack", &recording());
+    let bytes = std::fs::read(&path).unwrap();
+    for share in [3, 5, 7, 9] {
+        let cut = folder.path().join(format!("{share}.memtrack"));
+        std::fs::write(&cut, &bytes[..bytes.len() * share / 10]).unwrap();
+        let output = run(&["check", "--max-peak", "1TiB"], &cut);
+        // What has no events left cannot be checked at all.
+        assert!(matches!(output.status.code(), Some(1 | 3)), "{share}: {output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("within the limits"), "{share}");
+    }
+}

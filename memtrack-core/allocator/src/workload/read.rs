@@ -69,6 +69,12 @@ impl From<io::Error> for WorkloadError {
     }
 }
 
+/// A workload may take so many times the size of its file in memory, and so many bytes more.
+const MOST_HELD: u64 = 64;
+const HELD_ANYWAY: u64 = 64 << 20;
+/// Bytes of an operation, with its place in the table of ids.
+const HELD_BY_OPERATION: u64 = 2 * size_of::<Operation>() as u64;
+
 const CONFIG_FIELDS: &[&str] = &["devices", "total_bytes", "settings", "fraction"];
 
 #[derive(Deserialize)]
@@ -101,6 +107,13 @@ impl Workload {
             }
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
+            }
+            let held =
+                workload.as_ref().map_or(0, |workload| workload.operations.len() as u64) * HELD_BY_OPERATION;
+            if held > HELD_ANYWAY.saturating_add(count.bytes().saturating_mul(MOST_HELD)) {
+                let why =
+                    "it would take too much memory for its size: it repeats one thing without end".to_owned();
+                return Err(WorkloadError::Line(number, why));
             }
             let wrong = |error: serde_json::Error| WorkloadError::Line(number, without_line(&error));
             match &mut workload {

@@ -91,7 +91,7 @@ impl Snapshot {
 }
 
 /// Who recorded, and in which mode.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Meta {
@@ -121,6 +121,25 @@ pub struct Meta {
     /// the oldest remaining part began is among the events nevertheless.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub earlier_parts: u64,
+}
+
+impl Default for Meta {
+    /// Of tables that no file was cut from: they are complete.
+    fn default() -> Self {
+        Self {
+            program: String::new(),
+            pid: 0,
+            memtrack_version: String::new(),
+            sample_threshold_bytes: 0,
+            sample_mean_bytes: 0,
+            sample_block_bytes: 0,
+            budget: 0.0,
+            max_entries: 0,
+            context: String::new(),
+            complete: true,
+            earlier_parts: 0,
+        }
+    }
 }
 
 #[cfg(feature = "serde")]

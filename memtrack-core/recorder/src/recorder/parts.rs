@@ -88,7 +88,7 @@ impl PartFile {
         if !self.is_at(path) {
             return Err(io::Error::other("the file was moved or replaced"));
         }
-        let file = File::create(beginning(path))?;
+        let file = memtrack_file::create_file(&beginning(path))?;
         // It says that the recording is in use, as the part before does.
         take(&file);
         let mut next = Self { own: OwnFile::new(file)?, older: self.older.take() };
@@ -166,7 +166,7 @@ impl Place {
         };
         for number in 2..MOST_UNFINISHED + 2 {
             let beside = tagged(path, &number.to_string());
-            match File::create_new(&beside) {
+            match memtrack_file::create_new_file(&beside) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
@@ -212,7 +212,7 @@ impl Stays {
 
 /// The file at `path`, empty and taken, or why there is none.
 fn taken(path: &Path) -> io::Result<Result<File, Stays>> {
-    match File::create_new(path) {
+    match memtrack_file::create_new_file(path) {
         Ok(file) if take(&file) && is_at(&file, path)? => return Ok(Ok(file)),
         Ok(_) => return Ok(Err(Stays::InUse)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

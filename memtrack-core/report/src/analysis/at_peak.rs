@@ -250,7 +250,8 @@ impl AtPeak {
         let (of, requested) = (self.of.name(), self.error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
         if self.reserved_bytes > 0 && !live.is_host {
-            write!(f, ", {} reserved", human_bytes(self.reserved_bytes))?;
+            let at_least = if live.complete || self.of == PeakOf::Requested { "" } else { "at least " };
+            write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
         }
         writeln!(f, ", {}", self.when())?;
         if let Some(made_of) = self.made_of_text() {
@@ -282,6 +283,9 @@ impl AtPeak {
                 false => format!(", {}", human_bytes(self.requested_bytes.saturating_sub(shown))),
             };
             writeln!(f, "\n… and {}{rest}", counted(more as u64, "more group"))?;
+        }
+        if !live.complete {
+            writeln!(f, "\n{}", super::top::NOT_ENDED)?;
         }
         Ok(())
     }

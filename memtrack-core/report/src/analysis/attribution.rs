@@ -39,10 +39,14 @@ pub struct AttributedBytes {
 }
 
 impl AttributedBytes {
-    /// The same, where it is known that all together are so many.
-    pub(super) fn at_most(&mut self, bytes: u64) {
-        for part in [&mut self.annotated, &mut self.named_from_stacks, &mut self.unattributed] {
-            *part = bytes.min(*part);
+    /// Replaces the bytes of each source.
+    pub(super) fn change(&mut self, changed: impl Fn(Source, u64) -> u64) {
+        for (source, part) in [
+            (Source::Annotated, &mut self.annotated),
+            (Source::NamedFromStack, &mut self.named_from_stacks),
+            (Source::Unattributed, &mut self.unattributed),
+        ] {
+            *part = changed(source, *part);
         }
     }
 

@@ -60,10 +60,18 @@ impl Change {
         };
         let (by, estimate) = (self.by(), self.estimate());
         let counted = self.before.error.counted || self.after.error.counted;
-        if self.is_exact() || !counted && (by == 0 || estimate.standard_error == 0.0) {
+        let has_ends = estimate.low.is_finite() && estimate.high.is_finite();
+        if self.is_exact() || has_ends && !counted && (by == 0 || estimate.standard_error == 0.0) {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
+        // A recording that lacks its end has no upper limit.
+        match (estimate.low.is_finite(), estimate.high.is_finite()) {
+            (true, true) => {}
+            (true, false) => return format!("at least {}", signed(estimate.low as i128)),
+            (false, true) => return format!("at most {}", signed(estimate.high as i128)),
+            (false, false) => return format!("{} recorded", signed(by)),
+        }
         if counted || off > MOST_ERROR {
             // The number itself says little; where it lies says more.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));

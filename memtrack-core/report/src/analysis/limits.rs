@@ -121,7 +121,7 @@ impl Measured {
     /// The interval in words.
     fn range(&self) -> String {
         let (low, high) = self.interval();
-        if self.error.counted {
+        if self.error.counted || self.error.high.is_infinite() {
             return self.error.as_bytes(self.bytes);
         }
         format!("{} to {} in 95 of 100 cases", human_bytes(low), human_bytes(high))
@@ -152,6 +152,8 @@ pub struct Found {
     pub dropped: u64,
     /// Whether there is nothing but the heap, which has no segments that could be fragmented.
     pub heap_alone: bool,
+    /// Whether the recording has its end. Without it, peaks and leaks are at least as large as the numbers.
+    pub complete: bool,
     /// Whether a device has no segments because the file leaves them out: how fragmented it is nobody knows.
     pub segments_missing: bool,
 }
@@ -163,6 +165,7 @@ impl Found {
             events: snapshot.events.len() as u64,
             held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
             dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
+            complete: snapshot.meta.complete,
             heap_alone: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
             ..Self::default()
         };
@@ -191,7 +194,13 @@ impl Found {
                 bytes = bytes.saturating_add(one.bytes);
                 sum.add(one.size_bytes as f64, one.blocks);
             }
-            found.leaks.push(measured(bytes, precision.bytes(&sum)));
+            // No more is left of it than was ever live.
+            let most = if estimated { peak.recorded.high } else { f64::INFINITY };
+            let error = precision.bytes(&sum).at_most(most);
+            let bytes = if estimated { error.value.floor() as u64 } else { bytes };
+            let mut leak = measured(bytes, error);
+            leak.error = leak.error.until_the_end(found.complete);
+            found.leaks.push(leak);
             // A heap's blocks lie in no segments that could be fragmented.
             let is_heap = snapshot.is_heap(id);
             found.segments_missing |= !is_heap && !tells_held(snapshot, id);
@@ -262,11 +271,22 @@ impl Found {
             caveats
                 .push(format!("{older} are older than what was recorded: whether they leak is not judged"));
         }
+        if !self.complete {
+            caveats.push(
+                "the recording was not ended (the program was killed or still runs, or the file is cut): what came later is \
+                 missing, so that numbers may be higher"
+                    .to_owned(),
+            );
+        }
         let judged =
             [(limits.peak, self.peak(limits.peak), "peak"), (limits.leak, self.leak(limits.leak), "leak")];
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
+            // That its end is missing has been said, and says enough.
+            if found.error.high.is_infinite() && !found.error.counted {
+                continue;
+            }
             if found.error.counted {
                 caveats.push(format!(
                     "small blocks were sampled, so the {name} is known by the recorder's count: {}; record with Options::exact() \
@@ -302,9 +322,19 @@ impl Found {
         lines
     }
 
-    /// A line for each limit that may or may not be exceeded because it is within the error of an estimate.
+    /// A line for each limit that may or may not be exceeded, because it is within the error of an estimate, or the recording
+    /// lacks its end.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
-        self.lines(limits, Verdict::CannotTell)
+        let mut lines = self.lines(limits, Verdict::CannotTell);
+        let (share, device) = self.fragmentation;
+        if let Some(limit) = limits.fragmentation.filter(|&limit| share <= limit && !self.complete) {
+            let (share, limit) = (human_share(share), human_share(limit));
+            let device = self.called(device);
+            lines.push(format!(
+                "fragmentation of {device}: {share} so far, limit {limit}; the recording was not ended"
+            ));
+        }
+        lines
     }
 
     /// The limits of bytes that the worst device stands to in that way.
@@ -316,13 +346,17 @@ impl Found {
                 Verdict::Exceeded => found.error.as_bytes_from(found.bytes),
                 _ => found.error.as_bytes(found.bytes),
             };
+            let lacks_end = verdict == Verdict::CannotTell && found.error.high.is_infinite();
             let more = match (found.error.is_exact(), verdict) {
                 (true, _) => format!(" ({} bytes)", found.bytes),
-                (_, Verdict::CannotTell) if !found.error.counted => format!(", {}", found.range()),
+                (_, Verdict::CannotTell) if !found.error.counted && !lacks_end => {
+                    format!(", {}", found.range())
+                }
                 _ => String::new(),
             };
+            let why = if lacks_end && !self.complete { "; the recording was not ended" } else { "" };
             Some(format!(
-                "{name} of {device}: {shown} requested{more}, limit {} ({limit} bytes)",
+                "{name} of {device}: {shown} requested{more}, limit {} ({limit} bytes){why}",
                 human_bytes(limit)
             ))
         };
@@ -347,7 +381,7 @@ impl Found {
         };
         let verdict = |limit| match self.fragmentation.0 > limit {
             true => Verdict::Exceeded,
-            false if self.segments_missing => Verdict::CannotTell,
+            false if self.segments_missing || !self.complete => Verdict::CannotTell,
             false => Verdict::Within,
         };
         FoundAnswer {
@@ -362,6 +396,7 @@ impl Found {
                 verdict: limits.fragmentation.map(verdict),
             },
             events: self.events,
+            complete: self.complete,
             caveats: self.caveats(limits),
             against: None,
         }
@@ -380,7 +415,7 @@ impl Found {
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that is within the error of an estimate.
+    /// A line for each limit that is within the error of an estimate, or that a recording without its end stays below.
     pub cannot_tell: Vec<String>,
     /// The highest requested bytes, of the worst device.
     pub peak: MeasuredAnswer,
@@ -390,6 +425,9 @@ pub struct FoundAnswer {
     pub fragmentation: FragmentationAnswer,
     /// Events of all devices.
     pub events: u64,
+    /// Whether the recording has its end. Without it, the numbers are what was reached at least, and no limit is certain to be
+    /// kept.
+    pub complete: bool,
     /// What should be known of how little this may be based on.
     pub caveats: Vec<String>,
     /// The comparison with another file, with `--against`.

@@ -25,9 +25,9 @@ pub struct AtEnd {
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
-    /// The same bytes, which are exact.
+    /// The same bytes, which are exact unless the recording lacks its end.
     pub bytes_error: Estimate,
-    /// The same blocks, which are exact.
+    /// The same blocks, which are exact likewise.
     pub blocks_error: Estimate,
 }
 
@@ -43,8 +43,8 @@ pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     (recorded.0 <= bytes && recorded.1 <= blocks).then(|| AtEnd {
         bytes,
         blocks,
-        bytes_error: Estimate::exact(bytes as f64),
-        blocks_error: Estimate::exact(blocks as f64),
+        bytes_error: Estimate::exact(bytes as f64).until_the_end(snapshot.meta.complete),
+        blocks_error: Estimate::exact(blocks as f64).until_the_end(snapshot.meta.complete),
     })
 }
 

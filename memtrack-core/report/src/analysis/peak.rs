@@ -34,8 +34,11 @@ pub struct Peak {
     pub since: Since,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// How far off the number may be: how high the peak may have been, whenever that was.
+    /// How far off the number may be: how high the peak may have been, whenever that was. Without an upper limit where the
+    /// recording lacks its end.
     pub error: Estimate,
+    /// The same of what was recorded alone: no more was live at any moment of the recording than its upper limit.
+    pub(in crate::analysis) recorded: Estimate,
 }
 
 /// A level that was reached, and after which row.
@@ -68,7 +71,8 @@ impl Peak {
             seconds: ticks.map(|ticks| snapshot.clock.seconds_since_start(ticks)),
             since: snapshot.seconds_since(),
             estimated: !error.is_exact(),
-            error,
+            error: error.until_the_end(snapshot.meta.complete),
+            recorded: error,
         }
     }
 
@@ -216,7 +220,8 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     match guess {
         // Nobody counted at that moment.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
-            let error = Estimate { high: high.max(error.value), bound: high.max(error.value), ..error };
+            let error =
+                Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
             (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
         // What was counted is above all that samples would allow: so they say nothing of how high it may have been.

@@ -51,7 +51,7 @@ impl TrackerStats {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
-        let file = ReplacingFile::create(path.as_ref())?;
+        let file = ReplacingFile::create_pickle(path.as_ref())?;
         self.save_to(file)?.commit()?;
         Ok(())
     }

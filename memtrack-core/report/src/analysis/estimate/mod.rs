@@ -9,9 +9,11 @@
 
 #[cfg(test)]
 mod coverage;
+mod known;
 mod shown;
 mod sums;
 
+pub(in crate::analysis) use known::Whole;
 pub use sums::{Precision, Sum, Sums};
 
 use memtrack_model::answer::ErrorAnswer;
@@ -48,6 +50,25 @@ impl Estimate {
     pub(super) const fn between(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low };
         Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
+    }
+
+    /// The same number where the recording may lack its end (`ended` is false): it is at least as large as its lower limit, and
+    /// has no upper one.
+    #[must_use]
+    pub(in crate::analysis) fn until_the_end(self, ended: bool) -> Self {
+        match ended {
+            true => self,
+            false => Self { high: f64::INFINITY, bound: f64::INFINITY, ..self },
+        }
+    }
+
+    /// The same of all blocks together and not of one row: small blocks of which none was picked count as well, so that a sum
+    /// without a sample is a lower limit.
+    pub(in crate::analysis) fn of_all(self) -> Self {
+        match self.is_of_recorded_blocks() && self.high > self.low {
+            true => Self::between(self.low, self.high),
+            false => self,
+        }
     }
 
     /// Whether the number is exact.
@@ -143,14 +164,15 @@ impl Estimate {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// Whether all that the number stands for was recorded. Where small blocks are sampled, more may be missing.
-    fn is_certain(&self) -> bool {
-        self.standard_error == 0.0
+    /// Whether the number is of blocks that are always recorded, without a sample among them. Small blocks of which none was
+    /// picked may come in addition: reports print how much that may be, once for all rows.
+    fn is_of_recorded_blocks(&self) -> bool {
+        self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }
 
     /// How far off it may be, as answers have it; none for an exact number.
     pub fn answer(&self) -> Option<ErrorAnswer> {
-        (!self.is_exact()).then(|| ErrorAnswer {
+        (!self.is_exact() && !self.is_of_recorded_blocks()).then(|| ErrorAnswer {
             standard_error: self.standard_error,
             low: self.low.floor() as i64,
             high: self.high.is_finite().then(|| self.high.ceil() as i64),

@@ -9,10 +9,6 @@ impl Estimate {
     pub fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
-            // What may be missing does not show in so few digits.
-            _ if self.is_certain() && human_bytes(self.high.ceil() as u64) == human_bytes(bytes) => {
-                human_bytes(bytes)
-            }
             Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
             Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
             Shown::Ends => self.between_ends(),
@@ -69,7 +65,7 @@ impl Estimate {
         }
     }
 
-    /// The number as a count: `23,000 ± 4 %`, or as a bound, `< 700`.
+    /// The number as a count: `23,000 ± 4 %`, as a bound, `< 700`, or as `at least 700`.
     pub fn as_count(&self, count: u64) -> String {
         // Digits that the error makes meaningless are not shown.
         let digits = |value: f64, of: f64| {
@@ -82,7 +78,14 @@ impl Estimate {
                 let off = (self.high - self.value).max(self.value - self.low);
                 format!("{} ± {percent} %", digits(self.value, off))
             }
-            Shown::Bound | Shown::Ends => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
+            Shown::Ends => {
+                let (low, high) = (self.low.ceil() as u64, self.high.ceil() as u64);
+                match self.high.is_infinite() {
+                    true => format!("at least {}", human_count(low)),
+                    false => format!("at least {}, at most {}", human_count(low), human_count(high)),
+                }
+            }
+            Shown::Bound => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
         }
     }
 
@@ -96,6 +99,7 @@ impl Estimate {
         match error {
             _ if self.is_exact() => Shown::Exact,
             _ if self.counted || self.high.is_infinite() => Shown::Ends,
+            _ if self.is_of_recorded_blocks() => Shown::Exact,
             _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
             _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
             _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
@@ -136,19 +140,46 @@ mod tests {
         };
         assert_eq!((bound.as_share(0.1), bound.as_share(0.9)), ("< 20.0 %".into(), "< 100.0 %".into()));
         assert_eq!(Estimate::exact(1000.0).as_share(0.1), "10.0 %");
-        assert_eq!(
-            Estimate { standard_error: 0.0, value: 7.0, low: 7.0, high: 80.0, bound: 90.0, counted: false }
-                .as_count(7),
-            "< 95"
-        );
-        // What was recorded shows its bound where blocks were sampled, unless that changes no digit of it.
-        let recorded = |value: f64, high: f64| {
-            Estimate { value, low: value, high, bound: high, standard_error: 0.0, counted: false }
-                .as_bytes(value as u64)
+        let unseen =
+            Estimate { value: 0.0, low: 0.0, high: 80.0, bound: 90.0, standard_error: 0.0, counted: false };
+        assert_eq!((unseen.as_count(0), unseen.as_bytes(0)), ("< 95".into(), "< 90 B".into()));
+    }
+
+    #[test]
+    fn blocks_that_are_always_recorded_are_exact_beside_samples() {
+        let (value, standard_error) = (f64::from(32 << 20), 0.0);
+        let one = Estimate {
+            value,
+            low: value,
+            high: 1.05 * value,
+            bound: 1.04 * value,
+            standard_error,
+            counted: false,
         };
-        assert_eq!(recorded(1048576.0, 1051000.0), "1.0 MiB");
-        assert_eq!(recorded(3072.0, 1_000_000.0), "< 976.6 KiB");
-        assert_eq!(recorded(3072.0, 3400.0), "3.0 KiB ± 11 %");
+        assert_eq!((one.as_bytes(32 << 20), one.answer()), ("32.0 MiB".into(), None));
+        let count = Estimate { value: 1.0, low: 1.0, high: 1400.0, bound: 1300.0, ..one };
+        assert_eq!(count.as_counted(1, "block"), "1 block");
+    }
+
+    #[test]
+    fn a_number_of_a_recording_that_lacks_its_end_is_a_lower_limit() {
+        let exact = Estimate::exact(f64::from(16 << 20)).until_the_end(false);
+        assert_eq!(
+            (exact.as_bytes(16 << 20), exact.as_count(16)),
+            ("at least 16.0 MiB".into(), "at least 16,777,216".into())
+        );
+        let answer = exact.answer().unwrap();
+        assert_eq!((answer.low, answer.high), (16 << 20, None));
+        let sampled = Estimate {
+            value: 2048.0,
+            low: 1024.0,
+            high: 4096.0,
+            bound: 4096.0,
+            standard_error: 1.0,
+            counted: false,
+        };
+        assert_eq!(sampled.until_the_end(false).as_bytes(2048), "at least 1.0 KiB");
+        assert_eq!(sampled.until_the_end(true), sampled);
     }
 
     #[cfg(feature = "compare")]

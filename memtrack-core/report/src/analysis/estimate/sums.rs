@@ -2,6 +2,7 @@
 
 use super::Estimate;
 use crate::analysis::lifetimes::{Lifetime, not_one_by_one};
+use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
@@ -49,6 +50,11 @@ impl Sum {
     /// What the sum comes to.
     pub fn value(&self) -> f64 {
         self.value
+    }
+
+    /// What was recorded of it, each block for itself: it is not below that.
+    pub(in crate::analysis) fn recorded(&self) -> f64 {
+        self.recorded
     }
 
     /// Both sums together.
@@ -199,28 +205,33 @@ impl Precision {
     }
 }
 
-/// The errors of sums over some of a device's blocks, for reports in the packages above.
+/// The errors of sums over some of a device's blocks that are live at one moment, for reports in the packages above.
 #[derive(Clone, Copy, Debug)]
-pub struct Sums(Precision);
+pub struct Sums {
+    precision: Precision,
+    /// The most bytes that were live at any moment.
+    most_live: f64,
+}
 
 impl Sums {
     /// For `lifetimes`, which are all of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
-        Self(Precision::of(snapshot, device, lifetimes))
+        let peak = Peak::of(snapshot, device, lifetimes);
+        Self { precision: Precision::of(snapshot, device, lifetimes), most_live: peak.recorded.high }
     }
 
     /// What the bytes of these blocks together are known to.
     pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
         let mut sum = Sum::default();
         some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
-        self.0.bytes(&sum)
+        self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded))
     }
 
     /// What their number is known to.
     pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
         let mut sum = Sum::default();
         some.for_each(|one| sum.add(1.0, one.blocks));
-        self.0.blocks(&sum)
+        self.precision.blocks(&sum)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Asked, Grown, Holder, Kind, Marker};
 use crate::analysis::attribution::Attributor;
-use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::estimate::{Estimate, Precision, Sum, Whole};
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::ownership::Owners;
 use crate::analysis::patterns::Patterns;
@@ -81,6 +81,10 @@ enum Key {
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     precision: Precision,
+    /// What all of them hold together.
+    whole: Whole,
+    /// Whether what they hold is known up to the end that it is about.
+    ends: bool,
     pairs: Vec<Pair>,
     groups: Vec<Group>,
 }
@@ -123,7 +127,13 @@ impl<'a> Groups<'a> {
         // The largest first; of equal ones always the same.
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.held.bytes), pair.stack, pair.scope));
         let precision = Precision::of(snapshot, device, all);
-        Self { snapshot, precision, pairs, groups: Vec::new() }
+        Self { snapshot, precision, whole: Whole::UNKNOWN, ends: true, pairs, groups: Vec::new() }
+    }
+
+    /// All of them hold no more than `most` bytes; without `ends` the recording breaks off, and more may have followed.
+    pub(super) fn limit(&mut self, most: f64, ends: bool) {
+        let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
+        (self.whole, self.ends) = (Whole::of(most, &all), ends);
     }
 
     /// How many groups there are.
@@ -210,12 +220,14 @@ impl<'a> Groups<'a> {
     pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
         let holder = |group: &Group| {
             let (error, _) = self.errors(&group.held);
+            let error = self.whole.part(error, &group.held.byte_sum).until_the_end(self.ends);
+            let bytes = self.whole.rounded(&group.held.byte_sum, group.held.bytes);
             Holder {
                 line: group.line.clone(),
                 frame: group.frame.clone(),
-                allocated_bytes: group.held.bytes,
+                allocated_bytes: bytes,
                 count: group.held.blocks.round() as u64,
-                share: group.held.bytes as f64 / all_bytes.max(1) as f64,
+                share: (bytes as f64 / all_bytes.max(1) as f64).min(1.0),
                 module: most(&group.modules, group.held.bytes),
                 phase: most(&group.phases, group.held.bytes),
                 error,
@@ -236,11 +248,15 @@ impl<'a> Groups<'a> {
         Some(Grown {
             since: marker.name.clone(),
             seconds,
-            allocated_bytes: all.bytes,
+            allocated_bytes: self.whole.rounded(&all.byte_sum, all.bytes),
             count: all.blocks.round() as u64,
-            most: most.map(|group| (group.line.clone(), group.grown.bytes)),
-            error: self.errors(&all).0,
-            most_error: most.map_or(Estimate::default(), |group| self.errors(&group.grown).0),
+            most: most.map(|group| {
+                (group.line.clone(), self.whole.rounded(&group.grown.byte_sum, group.grown.bytes))
+            }),
+            error: self.whole.part(self.errors(&all).0, &all.byte_sum),
+            most_error: most.map_or(Estimate::default(), |group| {
+                self.whole.part(self.errors(&group.grown).0, &group.grown.byte_sum)
+            }),
         })
     }
 }

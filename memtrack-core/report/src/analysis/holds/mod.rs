@@ -262,12 +262,26 @@ impl WhoHolds {
             Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
         groups.name(symbols, asked);
         let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
+        let peak = Peak::of(snapshot, device, &all);
+        let is_estimated = is_estimate(snapshot, device, &all);
+        let mut most_live = if is_estimated { peak.recorded.high } else { f64::INFINITY };
+        error = error.at_most(most_live);
+        allocated_bytes = if most_live.is_finite() {
+            allocated_bytes.min(most_live.ceil() as u64)
+        } else {
+            allocated_bytes
+        };
         if let Some((bytes, off)) = counted(snapshot, device, asked, &place, &all) {
             (allocated_bytes, error) = (bytes, off);
+            most_live = if off.is_exact() { bytes as f64 } else { most_live };
         }
         if let Some(held) = at_end(snapshot, device, &place, &all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
+        // Where the recording breaks off, more may have followed.
+        let ends = snapshot.meta.complete || !matches!(asked.at, HeldAt::Killed | HeldAt::Cut);
+        (error, count_error) = (error.until_the_end(ends), count_error.until_the_end(ends));
+        groups.limit(most_live, ends);
         let holders = groups.largest(HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);

@@ -16,6 +16,8 @@ pub struct LeaksAnswer {
     pub by: &'static str,
     /// Whether something leaks.
     pub leaking: bool,
+    /// Whether the recording has its end. Without it, what each group has left is at least as large as the numbers.
+    pub complete: bool,
     /// Why nothing can be told of any device; null where something can.
     pub blind: Option<String>,
     /// The answer in words, a line for each device.
@@ -242,6 +244,7 @@ impl LeakReport {
         LeaksAnswer {
             by: self.by.name(),
             leaking: self.is_leaking(),
+            complete: self.complete,
             blind: self.blind(),
             answer: self.answer(),
             cut_by,

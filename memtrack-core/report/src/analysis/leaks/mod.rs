@@ -254,6 +254,8 @@ pub struct LeakReport {
     pub apart: bool,
     /// What the periods are.
     pub cut: CutBy,
+    /// Whether the recording has its end. Without it, what each group has left is at least as large as the numbers.
+    pub complete: bool,
     /// How many there are.
     pub periods: usize,
     /// How long they are on average, in seconds; none where the files do not say.

@@ -11,8 +11,9 @@ use super::{DeviceLeaks, LEAST_PERIOD_SECONDS, LEAST_PERIODS, LEAST_SECONDS, Lea
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use crate::analysis::not_recorded::missing_stacks;
+use crate::analysis::peak::Peak;
 use crate::analysis::top::TopOptions;
-use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::rows::{Sorter, Wholes};
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::{Clock, Snapshot};
 use memtrack_model::units::counted;
@@ -57,7 +58,19 @@ pub(super) fn leaks(
         notes.push(format!("{some} no times: ages are unknown, and periods are numbers of events"));
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
-    let devices = devices.iter().map(of_device).collect();
+    let mut devices: Vec<DeviceLeaks> = devices.iter().map(of_device).collect();
+    // What is left at the end of a recording that lacks its end is what was left until then.
+    let complete = snapshot.meta.complete;
+    for device in &mut devices {
+        for amount in [&mut device.leaked, &mut device.alive] {
+            amount.bytes_error = amount.bytes_error.until_the_end(complete);
+            amount.blocks_error = amount.blocks_error.until_the_end(complete);
+        }
+        for errors in device.leaks.iter_mut().map(|leak| &mut leak.row.errors) {
+            errors.allocated_bytes = errors.allocated_bytes.until_the_end(complete);
+            errors.count = errors.count.until_the_end(complete);
+        }
+    }
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
     Ok(LeakReport {
         by: options.by,
@@ -65,6 +78,7 @@ pub(super) fn leaks(
         unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
         periods: periods.ends.len(),
         cut: periods.by,
+        complete,
         period_seconds,
         devices,
         notes,
@@ -263,7 +277,9 @@ fn of_device(
     let may_leak = |group| moments.are_times && stays.get(&group).is_some_and(Stays::may_leak);
     let mut ages = ages(snapshot, &lifetimes, &groups, may_leak);
     show_most(&mut sorter, of_stacks);
-    let rows = sorter.in_places(&precision);
+    let most = if estimated { Peak::of(snapshot, device, &lifetimes).recorded.high } else { f64::INFINITY };
+    let wholes = Wholes::live(most, &sorter.sum());
+    let rows = sorter.in_places(&precision, &wholes);
     let generations = survivors.map(|survivors| {
         let per = options.per.clone().unwrap_or_default();
         Generations::of(survivors, per, snapshot, &rows, &precision, options.limit, moments.are_times)

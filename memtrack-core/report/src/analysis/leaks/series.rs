@@ -8,7 +8,7 @@ use super::suppress::Search;
 use super::{DeviceLeaks, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::{is_estimate, lifetimes};
-use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::rows::{Sorter, Wholes};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
 use memtrack_model::event::{DeviceId, StackId};
@@ -218,7 +218,7 @@ fn reduced(
         is_host: snapshot.is_heap(device),
         is_pinned: snapshot.is_pinned(device),
         blocks,
-        groups: sorter.in_places(&precision).into_iter().map(keyed).collect(),
+        groups: sorter.in_places(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
         precision,
         estimated,
@@ -321,6 +321,7 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
         by: options.by,
         apart: options.apart,
         cut: CutBy::Snapshots,
+        complete: true,
         periods: snaps.len() - 1,
         period_seconds: seconds,
         unused_suppressions: unused.map(|number| options.suppressions.glob(number).to_owned()).collect(),

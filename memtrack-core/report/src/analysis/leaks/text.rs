@@ -165,6 +165,9 @@ impl LeakReport {
         for note in &self.notes {
             let _ = writeln!(text, "Note: {}", printable(note));
         }
+        if !self.complete {
+            let _ = writeln!(text, "{}", crate::analysis::top::NOT_ENDED);
+        }
         text
     }
 }

@@ -37,6 +37,8 @@ pub struct FlameDevice {
     pub count: u64,
     /// How far off their number may be; null where it is exact.
     pub count_error: Option<ErrorAnswer>,
+    /// Whether the recording has its end. Without it, what is live at the end and the peak are at least as large as the numbers.
+    pub complete: bool,
     /// The stacks, those with most bytes first.
     pub stacks: Vec<FlameStack>,
 }
@@ -94,6 +96,7 @@ fn device(device: &LiveStacks) -> FlameDevice {
         requested_bytes_error: device.error.answer(),
         count: device.blocks,
         count_error: device.blocks_error.answer(),
+        complete: device.complete,
         stacks,
     }
 }

@@ -13,8 +13,8 @@ pub(in crate::analysis) mod tree;
 pub use draw::flame_graph;
 pub use json::{FlameDevice, FlameFrame, FlameMoment, FlameStack};
 
-use super::estimate::{Estimate, Precision, Sum};
-use super::lifetimes::lifetimes;
+use super::estimate::{Estimate, Precision, Sum, Whole};
+use super::lifetimes::{is_estimate, lifetimes};
 use super::moment::Moment;
 use super::net::counted_at_end;
 use super::origin::{Origin, Origins};
@@ -55,6 +55,7 @@ struct LiveStacks {
     has_events: bool,
     bytes: u64,
     error: Estimate,
+    complete: bool,
     blocks: u64,
     blocks_error: Estimate,
     stacks: Vec<LiveStack>,
@@ -130,7 +131,7 @@ impl LiveFlame {
     /// Whether blocks were sampled, so that widths are estimates.
     pub fn is_estimated(&self) -> bool {
         let mut stacks = self.devices.iter().flat_map(|device| &device.stacks);
-        stacks.any(|stack| !stack.bytes_error.is_exact())
+        stacks.any(|stack| stack.bytes_error.low < stack.bytes_error.value)
     }
 
     /// What is drawn; of several devices each says how much it held, and when.
@@ -193,7 +194,8 @@ impl LiveStacks {
     ) -> Self {
         let lifetimes = lifetimes(snapshot, device);
         let precision = Precision::of(snapshot, device, &lifetimes);
-        let row = if at == Moment::Peak { Peak::of(snapshot, device, &lifetimes).row } else { at.row() };
+        let peak = Peak::of(snapshot, device, &lifetimes);
+        let row = if at == Moment::Peak { peak.row } else { at.row() };
         let origins = Origins::of(snapshot, &lifetimes);
         let mut owners = Owners::new(rules);
         let mut known: HashMap<Origin, usize> = HashMap::new();
@@ -216,13 +218,26 @@ impl LiveStacks {
             bytes_sum.add(lifetime.size_bytes as f64, lifetime.blocks);
             blocks_sum.add(1.0, lifetime.blocks);
         }
+        let held = counted_at_end(snapshot, device, &lifetimes).filter(|_| at == Moment::End);
+        let most_live =
+            if is_estimate(snapshot, device, &lifetimes) { peak.recorded.high } else { f64::INFINITY };
+        let of_bytes = Whole::of(held.map_or(most_live, |held| held.bytes as f64), &bytes_sum);
+        let of_blocks = Whole::of(held.map_or(f64::INFINITY, |held| held.blocks as f64), &blocks_sum);
+        let complete = snapshot.meta.complete;
+        let ends = complete || at != Moment::End;
         for stack in &mut stacks {
-            stack.bytes_error = precision.bytes(&stack.bytes_sum);
-            stack.blocks_error = precision.blocks(&stack.blocks_sum);
+            stack.bytes = of_bytes.rounded(&stack.bytes_sum, stack.bytes);
+            let bytes = of_bytes.part(precision.bytes(&stack.bytes_sum), &stack.bytes_sum);
+            let blocks = of_blocks.part(precision.blocks(&stack.blocks_sum), &stack.blocks_sum);
+            (stack.bytes_error, stack.blocks_error) = (bytes.until_the_end(ends), blocks.until_the_end(ends));
         }
-        let (mut bytes_error, mut blocks_error) =
-            (precision.bytes(&bytes_sum), precision.blocks(&blocks_sum));
-        if let Some(held) = counted_at_end(snapshot, device, &lifetimes).filter(|_| at == Moment::End) {
+        bytes = of_bytes.rounded(&bytes_sum, bytes);
+        // How high the peak rose is known less well than what was live at the moment that is drawn.
+        let whole_ends = complete || !matches!(at, Moment::End | Moment::Peak);
+        let mut bytes_error =
+            of_bytes.part(precision.bytes(&bytes_sum), &bytes_sum).of_all().until_the_end(whole_ends);
+        let mut blocks_error = precision.blocks(&blocks_sum).of_all().until_the_end(ends);
+        if let Some(held) = held {
             (bytes, blocks) = (held.bytes, held.blocks as f64);
             (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);
         }
@@ -243,6 +258,7 @@ impl LiveStacks {
             since: snapshot.seconds_since(),
             bytes,
             error: bytes_error,
+            complete,
             blocks: blocks.round() as u64,
             blocks_error,
             stacks,

@@ -7,7 +7,7 @@ use super::digest::{
 use super::name::RankName;
 use super::steps::{Step, steps};
 use crate::analysis::attribution::Attributor;
-use crate::analysis::estimate::{Precision, Sum};
+use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
@@ -15,7 +15,7 @@ use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
 use crate::analysis::peak::Peak;
 use crate::analysis::reserved::{reserved_after, tells_reserved};
-use crate::analysis::top::rows::Sorter;
+use crate::analysis::top::rows::{Sorter, Wholes};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
 use memtrack_model::event::{Action, DeviceId};
@@ -148,7 +148,7 @@ fn of_device(
     let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
     let highest = Peak::of(snapshot, device, &lifetimes);
     if highest.estimated {
-        curve.requested.lower_to(highest.error.high);
+        curve.requested.lower_to(highest.recorded.high);
     }
     let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
     // There are many more lifetimes than are live at any moment: they are looked through once.
@@ -186,7 +186,8 @@ fn of_device(
     let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
     let peak = MomentDigest {
         requested_bytes: highest.bytes,
-        error: highest.error,
+        // Ranks are compared as far as they were recorded: what a killed one would have reached nobody knows.
+        error: highest.recorded,
         seconds: highest.seconds,
         ..moment(peak_row, &both(&at_peak), reserved_at_peak, symbols)
     };
@@ -199,7 +200,8 @@ fn of_device(
         reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
     };
     if let Some(held) = counted_at_end(snapshot, device, &lifetimes) {
-        (end.requested_bytes, end.error, end.blocks) = (held.bytes, held.bytes_error, held.blocks);
+        (end.requested_bytes, end.blocks) = (held.bytes, held.blocks);
+        end.error = Estimate::exact(held.bytes as f64);
     }
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
     let has_times = snapshot.has_times();
@@ -310,7 +312,8 @@ fn groups(
         blocks: row.count,
         name: row.name,
     };
-    let mut groups: Vec<GroupDigest> = sorter.in_places(precision).into_iter().map(group).collect();
+    let mut groups: Vec<GroupDigest> =
+        sorter.in_places(precision, &Wholes::UNKNOWN).into_iter().map(group).collect();
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.key.cmp(&b.key)));
     groups
 }

@@ -61,10 +61,11 @@ impl Column {
         }
     }
 
-    fn of(self, device: &DeviceDigest, memory: &RanksMemory) -> String {
+    /// The number of a device; without `complete`, of a rank whose recording lacks its end.
+    fn of(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
-            Self::Peak => device.peak.error.as_bytes(device.peak.requested_bytes),
+            Self::Peak => device.peak.error.until_the_end(complete).as_bytes(device.peak.requested_bytes),
             Self::ToMedian => {
                 let median = memory.middle(Measure::Peak).map_or(0, |middle| middle.median);
                 let own = device.peak.requested_bytes;
@@ -74,7 +75,7 @@ impl Column {
             Self::Phase => device.peak.phase.clone().unwrap_or_else(|| "—".into()),
             Self::Reserved => bytes(Measure::Reserved.of(device)),
             Self::Waste => bytes(device.waste_bytes()),
-            Self::End => device.end.error.as_bytes(device.end.requested_bytes),
+            Self::End => device.end.error.until_the_end(complete).as_bytes(device.end.requested_bytes),
             Self::OutOfMemory => match device.out_of_memory.len() {
                 0 => "—".to_owned(),
                 times => counted(times as u64, "time"),
@@ -391,8 +392,8 @@ impl Ranks {
                 Some(rank) => rank.to_string(),
                 None => shorten_middle(&printable(&self.ranks[member.0].file), name_width),
             };
-            let device = self.device(member);
-            let numbers = columns.iter().map(|column| right(column.of(device, memory)));
+            let (device, complete) = (self.device(member), self.ranks[member.0].complete);
+            let numbers = columns.iter().map(|column| right(column.of(device, memory, complete)));
             table.add_row(std::iter::once(Cell::new(name)).chain(numbers));
         }
         table.trim_fmt() + "\n"
@@ -434,8 +435,8 @@ impl Ranks {
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
         let columns: Vec<Column> = Column::ALL.into_iter().filter(|column| column.says(&devices)).collect();
         let row = |member: &(usize, usize)| {
-            let device = self.device(member);
-            (member.0, columns.iter().map(|column| column.of(device, memory)).collect())
+            let (device, complete) = (self.device(member), self.ranks[member.0].complete);
+            (member.0, columns.iter().map(|column| column.of(device, memory, complete)).collect())
         };
         RankNumbers {
             heads: columns.iter().map(|column| column.head()).collect(),

@@ -17,6 +17,8 @@ use serde_json::Value;
 pub struct DeviceSummaryAnswer {
     /// The device.
     pub device: DeviceAnswer,
+    /// Whether the recording has its end. Without it, peaks and what is held at the end are at least as large as the numbers.
+    pub complete: bool,
     /// What to look at first, as sentences.
     pub look_first: Vec<String>,
     /// The highest point of requested bytes.
@@ -234,6 +236,7 @@ impl DeviceSummary {
         let pools = || self.private_pools.iter().map(pool).collect();
         DeviceSummaryAnswer {
             device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
+            complete: self.complete,
             look_first: self.look_first(),
             peak: SummaryPeakAnswer {
                 requested_bytes: self.peak_bytes(),

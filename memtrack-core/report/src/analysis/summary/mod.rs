@@ -14,7 +14,7 @@ use super::net::{AtEnd, Net, counted_at_end, net};
 use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, tells_held, tells_reserved};
-use super::top::rows::Sorter;
+use super::top::rows::{Sorter, Wholes};
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
@@ -45,6 +45,8 @@ pub struct DeviceSummary {
     pub tells_held: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
+    /// Whether the recording has its end. Without it, peaks and what is held at the end are at least as large as the numbers.
+    pub complete: bool,
     /// What it holds at the end.
     pub held: Held,
     /// How much of that each of its private pools holds, with the pool's number, the largest first.
@@ -126,6 +128,24 @@ impl Sum {
         }
     }
 
+    /// The same, where it is known that no more bytes are there.
+    fn at_most_bytes(self, most: f64) -> Self {
+        Self {
+            bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
+            bytes_error: self.bytes_error.at_most(most),
+            ..self
+        }
+    }
+
+    /// The same of a recording that may lack its end.
+    fn until_the_end(self, ended: bool) -> Self {
+        Self {
+            blocks_error: self.blocks_error.until_the_end(ended),
+            bytes_error: self.bytes_error.until_the_end(ended),
+            ..self
+        }
+    }
+
     fn of<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>, precision: &Precision) -> Self {
         let (mut blocks, mut bytes, mut estimated) = (0.0, 0u64, false);
         let (mut block_sum, mut byte_sum) = (estimate::Sum::default(), estimate::Sum::default());
@@ -136,7 +156,8 @@ impl Sum {
             block_sum.add(1.0, one.blocks);
             byte_sum.add(one.size_bytes as f64, one.blocks);
         }
-        let (blocks_error, bytes_error) = (precision.blocks(&block_sum), precision.bytes(&byte_sum));
+        let blocks_error = precision.blocks(&block_sum).of_all();
+        let bytes_error = precision.bytes(&byte_sum).of_all();
         Self { blocks: blocks.round() as u64, bytes, estimated, blocks_error, bytes_error }
     }
 }
@@ -209,14 +230,18 @@ fn summary_of(
     // Of a sampled heap every sum is an estimate, also one into which no sample went.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
+    let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
         let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
+    let complete = snapshot.meta.complete;
+    // What is live at one moment is no more than what was at the peak.
+    let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
     // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
-    let kept = held_net.map_or(sum(&is_kept), |net| sum(&is_kept).at_least(net));
+    let kept = held_net.map_or(live(&is_kept), |net| live(&is_kept).at_least(net)).until_the_end(complete);
     let mut largest_kept = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
         for one in lifetimes.iter().filter(|one| is_kept(one)) {
@@ -224,7 +249,8 @@ fn summary_of(
             sorter.count(place, one);
         }
         // Equal ones by name, as in rankings.
-        let rows = sorter.in_places(&precision).into_iter();
+        let wholes = Wholes::live(most_live, &sorter.sum());
+        let rows = sorter.in_places(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
     // Of what is in no line of the user's own, the function that is.
@@ -242,7 +268,7 @@ fn summary_of(
         since: snapshot.seconds_since(),
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),
-        live: sum(&|one| one.is_live_after(Some(row))),
+        live: live(&|one| one.is_live_after(Some(row))),
     };
     let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
     let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
@@ -256,6 +282,7 @@ fn summary_of(
         tells_reserved: tells_reserved(snapshot, device),
         tells_held: tells_held(snapshot, device),
         is_pinned: snapshot.is_pinned(device),
+        complete,
         counted: counted_at_end(snapshot, device, &lifetimes),
         net: held_net,
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
@@ -265,7 +292,7 @@ fn summary_of(
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
         dropped,
-        live: sum(&|one| one.to.is_none()),
+        live: live(&|one| one.to.is_none()).until_the_end(complete),
         folded_scopes: snapshot.scope_sums.as_ref().map_or(0, |sums| sums.folded),
         folded: snapshot.folded,
         earlier_parts: snapshot.meta.earlier_parts,

@@ -246,6 +246,13 @@ impl DeviceSummary {
             let text = "small blocks were sampled: ± and < hold in 95 of 100 cases";
             line("", text.to_owned())?;
         }
+        if !self.complete {
+            line(
+                "Not ended",
+                "the program was killed or still runs, or the file is cut; what came later is missing"
+                    .to_owned(),
+            )?;
+        }
         for contradiction in self.contradictions() {
             line("Contradiction", contradiction)?;
         }
@@ -259,9 +266,10 @@ impl DeviceSummary {
     fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
         match self.counted {
             Some(AtEnd { bytes, blocks, .. }) => {
+                let at_least = self.at_least();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
                 let how = "all handed out less all given back, counted";
-                line("Allocated", format!("{bytes} in {blocks}: {how}"))?;
+                line("Allocated", format!("{at_least}{bytes} in {blocks}: {how}"))?;
             }
             None => self.held(line)?,
         }
@@ -355,9 +363,14 @@ impl DeviceSummary {
         }
     }
 
+    /// Before a number that may be higher, because the recording lacks its end.
+    fn at_least(&self) -> &'static str {
+        if self.complete { "" } else { "at least " }
+    }
+
     /// What the segments of a device hold.
     fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
-        let held = &self.held;
+        let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");
         line(
@@ -365,13 +378,13 @@ impl DeviceSummary {
             match held.requested() {
                 Some(requested) => {
                     format!(
-                        "{} in {}; {} requested",
+                        "{at_least}{} in {}; {} requested",
                         bytes(held.allocated),
                         blocks(held.blocks),
                         bytes(requested)
                     )
                 }
-                None => format!("{} in {}", bytes(held.allocated), blocks(held.blocks)),
+                None => format!("{at_least}{} in {}", bytes(held.allocated), blocks(held.blocks)),
             },
         )?;
         let pending = match held.pending_blocks {
@@ -385,7 +398,11 @@ impl DeviceSummary {
         };
         line(
             "Reserved",
-            format!("{} in {}{expandable}", bytes(held.reserved), counted(held.segments, "segment")),
+            format!(
+                "{at_least}{} in {}{expandable}",
+                bytes(held.reserved),
+                counted(held.segments, "segment")
+            ),
         )?;
         line(
             "Inactive",
@@ -411,6 +428,10 @@ impl DeviceSummary {
         )?;
         self.private_pools(line)?;
         self.peak(line)?;
-        line("", format!("{} reserved at most", bytes(self.reserved_peak.bytes)))
+        let most = bytes(self.reserved_peak.bytes);
+        match self.complete {
+            true => line("", format!("{most} reserved at most")),
+            false => line("", format!("at least {most} reserved at its highest")),
+        }
     }
 }

@@ -29,6 +29,9 @@ pub struct RankingAnswer {
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: TotalsAnswer,
+    /// Whether the recording has its end. Without it, what was allocated in all, what is live at the end and the peak are at
+    /// least as large as the numbers.
+    pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
     /// The moment that those sums are from, in seconds from the start, where the program ended without ending its
@@ -199,6 +202,7 @@ impl TopReport {
                 count_error: self.totals.count_error.answer(),
                 estimated: self.totals.estimated,
             },
+            complete: self.complete,
             exact_scopes: self.exact_scopes,
             sums_at_seconds: self.sums_at_seconds,
             folded_scopes: self.folded_scopes,

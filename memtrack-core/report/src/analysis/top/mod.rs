@@ -23,6 +23,7 @@ pub use age::{Age, RowAge, RowGrowth, TrendAnswer};
 pub(super) use folded::folded;
 pub use json::{AttributionAnswer, PartAnswer, RankingAnswer, RowAnswer, TextAnswer, TotalsAnswer};
 pub(super) use rows::without_types;
+pub(in crate::analysis) use text::NOT_ENDED;
 
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
@@ -257,18 +258,6 @@ pub struct TopRow {
     pub texts_in_all: usize,
 }
 
-impl TopRow {
-    /// The same, where it is known that all rows together have so much.
-    fn at_most(&mut self, totals: &Totals) {
-        self.allocated_bytes = self.allocated_bytes.min(totals.allocated_bytes);
-        self.count = self.count.min(totals.count);
-        self.share = self.share.min(1.0);
-        let errors = &mut self.errors;
-        errors.allocated_bytes = errors.allocated_bytes.at_most(totals.allocated_bytes as f64);
-        errors.count = errors.count.at_most(totals.count as f64);
-    }
-}
-
 /// A part of the blocks of a [`TopRow`]: those with a text that the program attached, or below a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -362,6 +351,9 @@ pub struct TopReport {
     pub totals: Totals,
     /// Whether any of the numbers is based on samples, or small blocks may be missing.
     pub estimated: bool,
+    /// Whether the recording has its end. Without it, what was allocated in all, what is live at the end and the peak are at
+    /// least as large as the numbers.
+    pub complete: bool,
     /// The bytes and the number of allocated blocks that were not recorded individually. Both are exact, and samples
     /// stand for these blocks; none where the recorder did not count.
     pub sampled: Option<(u64, u64)>,

@@ -10,7 +10,7 @@ use super::stacks::{Trimmer, asking, lines};
 use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
-use crate::analysis::estimate::{Estimate, Precision, Sum};
+use crate::analysis::estimate::{Estimate, Precision, Sum, Whole};
 use crate::analysis::frees::Frees;
 use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
 use crate::analysis::moment::Moment;
@@ -80,7 +80,37 @@ struct Sums {
     is_split: bool,
     /// The recorder's own sums went in, and nothing else.
     is_exact: bool,
+    /// Blocks went in that are older than the trace, so that more may be live than was allocated.
+    has_older: bool,
     trend: Trend,
+}
+
+/// What all rows come to together, as far as it is known beside the samples.
+#[derive(Clone, Copy)]
+pub(in crate::analysis) struct Wholes {
+    bytes: Whole,
+    blocks: Whole,
+    live_at_peak: Whole,
+    /// Whether what the rows count goes on to the end of the recording, and that is missing.
+    lacks_end: bool,
+    /// Whether the rows count what was allocated, so that no more of it can have been live.
+    are_allocated: bool,
+}
+
+impl Wholes {
+    /// Of unknown size.
+    pub(in crate::analysis) const UNKNOWN: Self = Self {
+        bytes: Whole::UNKNOWN,
+        blocks: Whole::UNKNOWN,
+        live_at_peak: Whole::UNKNOWN,
+        lacks_end: false,
+        are_allocated: false,
+    };
+
+    /// Of rows whose blocks are live at one moment, and come to at most `most` bytes.
+    pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
+        Self { bytes: Whole::of(most, all), ..Self::UNKNOWN }
+    }
 }
 
 impl Sums {
@@ -350,9 +380,14 @@ impl<'a> Sorter<'a> {
         })
     }
 
+    /// The sum of all rows' bytes.
+    pub(in crate::analysis) fn sum(&self) -> Sum {
+        self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
+    }
+
     /// The rows in the order of their places.
-    pub(in crate::analysis) fn in_places(self, precision: &Precision) -> Vec<TopRow> {
-        let mut rows = self.named(usize::MAX, 0, precision, None);
+    pub(in crate::analysis) fn in_places(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
+        let mut rows = self.named(usize::MAX, 0, precision, wholes, None);
         rows.sort_by_key(|&(place, _)| place);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         name_apart(&mut rows);
@@ -365,9 +400,10 @@ impl<'a> Sorter<'a> {
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
+        wholes: &Wholes,
         span: Option<&Span<'_>>,
     ) -> Vec<TopRow> {
-        let rows = self.named(shown, allocated_bytes, precision, span);
+        let rows = self.named(shown, allocated_bytes, precision, wholes, span);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         name_apart(&mut rows);
         rows.sort_by(|a, b| {
@@ -387,6 +423,7 @@ impl<'a> Sorter<'a> {
         shown: usize,
         allocated_bytes: u64,
         precision: &Precision,
+        wholes: &Wholes,
         span: Option<&Span<'_>>,
     ) -> Vec<(usize, TopRow)> {
         let (mut sums, symbols, snapshot, by) = (self.sums, self.symbols, self.snapshot, self.by);
@@ -431,27 +468,38 @@ impl<'a> Sorter<'a> {
                     name
                 }
             };
-            let share =
-                if allocated_bytes == 0 { 0.0 } else { sums.allocated_bytes as f64 / allocated_bytes as f64 };
+            let (bytes, count) = match sums.is_exact {
+                true => (Estimate::exact(sums.allocated_bytes as f64), Estimate::exact(sums.blocks)),
+                false => (
+                    wholes.bytes.part(precision.bytes(&sums.allocated), &sums.allocated),
+                    wholes.blocks.part(precision.blocks(&sums.count), &sums.count),
+                ),
+            };
+            let row_bytes = wholes.bytes.rounded(&sums.allocated, sums.allocated_bytes);
+            let mut live = wholes.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
+            let mut live_bytes = wholes.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
+            // What was live of it was allocated before.
+            if wholes.are_allocated && !sums.has_older {
+                live = live.at_most(bytes.high);
+                live_bytes = live_bytes.min(bytes.high.ceil() as u64);
+            }
+            let share = match allocated_bytes {
+                0 => 0.0,
+                all => (row_bytes as f64 / all as f64).min(1.0),
+            };
             let row = TopRow {
                 name,
-                allocated_bytes: sums.allocated_bytes,
-                live_at_peak_bytes: sums.live_at_peak_bytes,
-                count: sums.blocks.round() as u64,
+                allocated_bytes: row_bytes,
+                live_at_peak_bytes: live_bytes,
+                count: wholes.blocks.rounded(&sums.count, sums.blocks.round() as u64),
                 largest_bytes: sums.largest_bytes,
                 share,
                 estimated: sums.estimated,
                 live_estimated: sums.live_estimated,
                 errors: RowErrors {
-                    allocated_bytes: match sums.is_exact {
-                        true => Estimate::exact(sums.allocated_bytes as f64),
-                        false => precision.bytes(&sums.allocated),
-                    },
-                    live_at_peak_bytes: precision.bytes(&sums.live_at_peak),
-                    count: match sums.is_exact {
-                        true => Estimate::exact(sums.blocks),
-                        false => precision.blocks(&sums.count),
-                    },
+                    allocated_bytes: bytes.until_the_end(!wholes.lacks_end),
+                    live_at_peak_bytes: live,
+                    count: count.until_the_end(!wholes.lacks_end),
                 },
                 stack,
                 stacks: sums.stacks.len(),
@@ -512,8 +560,7 @@ pub(super) fn rank(
     };
     let (mut totals, mut blocks) = (Totals { estimated, ..Totals::default() }, 0.0);
     let mut attribution = AttributedBytes::default();
-    let (mut all_bytes, mut all_blocks, mut attributed) =
-        (Sum::default(), Sum::default(), [Sum::default(); 3]);
+    let mut attributed = [Sum::default(); 3];
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
@@ -524,6 +571,7 @@ pub(super) fn rank(
         let Place { row, source, called } = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
         sums.live_estimated |= live && lifetime.estimated;
+        sums.has_older |= lifetime.from.is_none();
         if live {
             sums.live_at_peak_bytes = sums.live_at_peak_bytes.saturating_add(lifetime.bytes);
             sums.live_at_peak.add(lifetime.size_bytes as f64, lifetime.blocks);
@@ -545,8 +593,6 @@ pub(super) fn rank(
             sums.count(lifetime, called);
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(lifetime.bytes);
             blocks += lifetime.blocks;
-            all_bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
-            all_blocks.add(1.0, lifetime.blocks);
         }
     }
     let shown = sorter.sums.len();
@@ -561,9 +607,6 @@ pub(super) fn rank(
     let statistics =
         statistics.unwrap_or(DeviceStatistics { counted: false, ..DeviceStatistics::of(device) });
     totals.count = blocks.round() as u64;
-    totals.bytes_error = precision.bytes(&all_bytes);
-    totals.count_error = precision.blocks(&all_blocks);
-    let mut attribution_errors = attributed.map(|sum| precision.bytes(&sum));
     if let Some(exact) = &exact {
         for (name, [bytes, count]) in exact.rows() {
             let row = sorter.row(Key::Name(name.to_owned()));
@@ -575,33 +618,84 @@ pub(super) fn rank(
             sums.is_exact = !sums.is_split;
         }
         attribution.annotated = exact.annotated;
-        attribution_errors[Source::Annotated as usize] = Estimate::exact(exact.annotated as f64);
-        let [allocated_bytes, count] = exact.total;
-        totals = Totals::exact(allocated_bytes, count);
+        let mut annotated = Sum::default();
+        annotated.add(exact.annotated as f64, 1.0);
+        attributed[Source::Annotated as usize] = annotated;
     }
+    let sum = |of: fn(&Sums) -> &Sum| sorter.sums.iter().fold(Sum::default(), |all, row| all.with(of(row)));
+    let (all_bytes, all_blocks) = (sum(|row| &row.allocated), sum(|row| &row.count));
+    let ended = snapshot.meta.complete;
     let counted = match options.at {
         // The recorder counts every block of a heap, also those of which only a sample is recorded.
-        None => counted_in_all(&statistics).filter(|_| estimated && exact.is_none()),
+        None => match &exact {
+            // Sums of scopes that a killed program left are of an earlier moment.
+            Some(exact) => ended.then_some(exact.total),
+            None => counted_in_all(&statistics).filter(|_| estimated),
+        },
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    if let Some([bytes, count]) = counted {
-        totals = Totals::exact(bytes, count);
-    }
     // No part is more than the whole, where that is known better. Nor is the only part the whole: blocks of which no sample
-    // was picked may belong under other names. Sums of scopes that a killed program left are of an earlier moment.
-    let is_whole = counted.is_some() || exact.is_some() && snapshot.meta.complete;
-    if is_whole {
-        attribution.at_most(totals.allocated_bytes);
-        attribution_errors.iter_mut().for_each(|error| *error = error.at_most(totals.allocated_bytes as f64));
+    // was picked may belong under other names.
+    let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
+    let live_at_peak = Whole::of(most_live, &sum(|row| &row.live_at_peak));
+    let (bytes, whole_blocks) = match (counted, options.at) {
+        (Some([bytes, count]), _) => {
+            (Whole::of(bytes as f64, &all_bytes), Whole::of(count as f64, &all_blocks))
+        }
+        (None, Some(_)) => (Whole::of(most_live, &all_bytes), Whole::UNKNOWN),
+        (None, None) => (Whole::UNKNOWN, Whole::UNKNOWN),
+    };
+    let until_the_end = matches!(options.at, None | Some(Moment::End));
+    let wholes = Wholes {
+        bytes,
+        blocks: whole_blocks,
+        live_at_peak,
+        // Rows that are matched with those of another file are compared as far as they were recorded.
+        lacks_end: !ended && until_the_end && !options.for_matching,
+        are_allocated: options.at.is_none(),
+    };
+    match counted {
+        Some([bytes, count]) => totals = Totals::exact(bytes, count),
+        None => {
+            totals.allocated_bytes = bytes.rounded(&all_bytes, totals.allocated_bytes);
+            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).of_all();
+            totals.count_error = precision.blocks(&all_blocks).of_all();
+            if let Some(exact) = &exact {
+                let [bytes, count] = exact.total;
+                totals.allocated_bytes = (all_bytes.value() as u64).max(bytes);
+                totals.count = (all_blocks.value() as u64).max(count);
+                totals.bytes_error = Estimate::exact(totals.allocated_bytes as f64);
+                totals.count_error = Estimate::exact(totals.count as f64);
+            }
+        }
     }
+    // At the counted peak so much was live for certain.
+    if options.at == Some(Moment::Peak) && peak.is_counted() {
+        totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
+        totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
+    }
+    let ends = ended || !until_the_end;
+    totals.bytes_error = totals.bytes_error.until_the_end(ends);
+    totals.count_error = totals.count_error.until_the_end(ends);
+    let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
+    let whole = match counted {
+        Some([bytes, _]) => Whole::of(bytes as f64, &all_attributed),
+        None if options.at.is_some() => Whole::of(most_live, &all_attributed),
+        None => Whole::UNKNOWN,
+    };
+    let attribution_errors = [0, 1, 2].map(|source| {
+        let is_exact = exact.is_some() && source == Source::Annotated as usize;
+        let sum = &attributed[source];
+        let error =
+            if is_exact { Estimate::exact(sum.value()) } else { whole.part(precision.bytes(sum), sum) };
+        error.until_the_end(ends)
+    });
+    attribution.change(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
     // Sums of scopes bring rows of their own, but only where no moment was asked for.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
-    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, span.as_ref());
-    if is_whole {
-        rows.iter_mut().for_each(|row| row.at_most(&totals));
-    }
+    let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &wholes, span.as_ref());
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
     let mut owners = Owners::new(&options.rules).with_forwards(forwards);
@@ -624,6 +718,7 @@ pub(super) fn rank(
         rows_in_all,
         totals,
         estimated,
+        complete: ended,
         sampled: not_one_by_one(snapshot, device, &lifetimes),
         exact_scopes: exact.is_some(),
         sums_at_seconds,

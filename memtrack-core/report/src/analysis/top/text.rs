@@ -4,11 +4,15 @@ use super::folded::folded;
 use super::frames::frame_lines;
 use super::{Age, By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
+use crate::analysis::estimate::Estimate;
 use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
 use crate::analysis::moment::Moment;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
+
+/// What a report says of the end that a recording lacks.
+pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: what came after its last event is missing, so that sums, peaks and what is live at the end may be higher.";
 
 /// A number that is told of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -223,7 +227,14 @@ impl TopReport {
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
             // The recorder counts every block, also those of which only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
-            let _ = writeln!(text, "{what}: {} in {}", human_bytes(bytes), counted(count, "block"));
+            let error = |number: u64| Estimate::exact(number as f64).until_the_end(self.complete);
+            let (of_bytes, of_blocks) = (error(bytes), error(count));
+            let _ = writeln!(
+                text,
+                "{what}: {} in {}",
+                of_bytes.as_bytes(bytes),
+                of_blocks.as_counted(count, "block")
+            );
         } else {
             let count = self.totals.count_error.as_counted(self.totals.count, "block");
             let _ = writeln!(text, "{what}: {} in {count}", self.totals.bytes_error.as_bytes(total));
@@ -290,6 +301,9 @@ impl TopReport {
             );
         }
         self.say_how_sampled(text);
+        if !self.complete {
+            let _ = writeln!(text, "{NOT_ENDED}");
+        }
     }
 
     /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
@@ -309,7 +323,11 @@ impl TopReport {
         );
         if self.detection_limit_bytes > 0 {
             let limit = human_bytes(self.detection_limit_bytes);
-            let _ = writeln!(text, "Rows with less than {limit} in such blocks may be missing");
+            let _ = writeln!(
+                text,
+                "Rows with less than {limit} in such blocks may be missing, and any row may lack as much; larger blocks are all \
+                 recorded: a number of them alone is exact beside that"
+            );
         }
     }
 

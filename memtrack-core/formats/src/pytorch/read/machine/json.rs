@@ -123,7 +123,20 @@ impl<'a, R: Read> Json<'a, R> {
             _ => self.number()?,
         };
         self.stack.push(value);
+        self.watch_cost()?;
         Ok(false)
+    }
+
+    /// Checks from time to time what was read and what it takes in memory: after every value, because a list or an object may
+    /// have any number of them before it ends.
+    #[inline]
+    fn watch_cost(&mut self) -> Result<()> {
+        let offset = self.source.offset();
+        if !self.watch.is_due(offset) {
+            return Ok(());
+        }
+        let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
+        self.watch.look(offset, used)
     }
 
     /// Ends a container.
@@ -143,12 +156,7 @@ impl<'a, R: Read> Json<'a, R> {
         }
         self.stack.truncate(start);
         self.stack.push(container);
-        let offset = self.source.offset();
-        if self.watch.is_due(offset) {
-            let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
-            self.watch.look(offset, used)?;
-        }
-        Ok(())
+        self.watch_cost()
     }
 
     /// A key and its colon.
