@@ -1,11 +1,13 @@
 //! The Rust blocks of README.md and docs/, each in what `around/` has for it. The test that builds this writes the file.
 #![allow(
     dead_code,
+    private_interfaces,
     unexpected_cfgs,
     unreachable_code,
     unused_assignments,
     unused_imports,
     unused_macros,
+    unused_must_use,
     unused_mut,
     unused_variables,
     clippy::all

@@ -201,7 +201,7 @@ fn manifests_are_valid_and_name_features_that_exist() {
         let dependencies = table.get("dependencies").and_then(|value| value.as_table()).unwrap_or(&table);
         let named = dependencies.get("memtrack-core").and_then(|value| value.get("features"));
         for feature in named.and_then(|value| value.as_array()).into_iter().flatten() {
-            assert!(features.contains(feature.as_str().unwrap()), "{}: {feature}", block.place());
+            assert!(features.contains(feature.as_str().unwrap()), "{}: {feature:?}", block.place());
         }
     }
 }

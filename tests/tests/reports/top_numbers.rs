@@ -252,7 +252,8 @@ fn wild_numbers_neither_panic_nor_overflow() {
 fn an_empty_recording_has_an_answer() {
     let report = rank(&empty(), By::Operator);
     assert!(report.to_string().contains("Nothing was allocated"));
-    let suited = |snapshot| By::suited_to(snapshot, &mut Symbolizer::of(snapshot), &TopOptions::new());
+    let suited =
+        |snapshot: &Snapshot| By::suited_to(snapshot, &mut Symbolizer::of(snapshot), &TopOptions::new());
     assert_eq!(suited(&empty()), By::Stack);
     assert_eq!(suited(&scoped()), By::Operator);
 }

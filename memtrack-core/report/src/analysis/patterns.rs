@@ -125,8 +125,8 @@ const LIBRARIES: [Library; 4] = [
 const CALLERS: [&str; 7] =
     ["forward", "forward_t", "backward", "backward_step", "run_backward", "step", "backward_impl"];
 
-/// Functions of tensors that only pass an operator on.
-const PASSING_ON: [&str; 9] = [
+/// Functions of tensors that only pass an operator on, and copies of handles, which are none.
+const PASSING_ON: [&str; 10] = [
     "apply_op1",
     "apply_op1_arc",
     "apply_op1_no_bwd",
@@ -136,6 +136,7 @@ const PASSING_ON: [&str; 9] = [
     "apply_op3",
     "apply_op3_arc",
     "apply_op3_no_bwd",
+    "clone",
 ];
 
 /// Endings of helpers that are left out of an operator's name.
@@ -472,6 +473,14 @@ mod tests {
                 "burn.matmul",
             ),
             (&["burn_nn::modules::linear::LinearConfig::init", "app::main"], "burn.LinearConfig.init"),
+            (
+                &[
+                    "<burn_autodiff::tensor::AutodiffTensor<B> as core::clone::Clone>::clone",
+                    "<burn_tensor::tensor::api::base::Tensor<2> as core::clone::Clone>::clone",
+                    "app::main",
+                ],
+                "burn.AutodiffTensor.clone",
+            ),
         ] {
             assert_eq!(Patterns::default().name(stack.iter().copied()).as_deref(), Some(name), "{stack:?}");
         }
