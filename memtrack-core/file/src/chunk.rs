@@ -67,7 +67,7 @@ const MOST_PACKED: u64 = 64;
 impl Budget {
     /// Whether what was taken is within what a recording may unpack to of which `packed_bytes` were read from a compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
-        self.raw_bytes <= (16 << 20) + packed_bytes.saturating_mul(MOST_PACKED)
+        self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)
     }
 
     /// Takes a payload into account; `false`, and nothing taken, when it would exceed the budget.

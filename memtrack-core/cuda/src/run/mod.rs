@@ -172,7 +172,10 @@ fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
     let first = is_the_program.then(|| with(&[]));
     let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
     first.into_iter().chain(others).find(|name| {
-        let made = std::fs::File::create_new(name);
+        let mut options = std::fs::File::options();
+        // None but the owner may write it, whatever the program's umask.
+        std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
+        let made = options.open(name);
         // One that cannot be made for another reason is the session's to complain about.
         made.is_ok_and(|_| true) || !name.exists()
     })

@@ -197,7 +197,7 @@ impl Found {
             // No more is left of it than was ever live.
             let most = if estimated { peak.recorded.high } else { f64::INFINITY };
             let error = precision.bytes(&sum).at_most(most);
-            let bytes = if estimated { error.value.floor() as u64 } else { bytes };
+            let bytes = if most.is_finite() { bytes.min(most.ceil() as u64) } else { bytes };
             let mut leak = measured(bytes, error);
             leak.error = leak.error.until_the_end(found.complete);
             found.leaks.push(leak);
