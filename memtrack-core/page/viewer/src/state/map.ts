@@ -6,11 +6,13 @@ import {find_distance, find_row, what_is_at, type At} from './items.ts';
 import {rounding_after, type Group, type Layout} from './layout.ts';
 import type {BlockColors} from './colors.ts';
 import type {StateModel} from './model.ts';
-import {bytes as size_text, hex, plural} from '../format.ts';
+import {bytes as size_text, exact_bytes as exact_size, hex, plural, without_middle} from '../format.ts';
 import {mix, Painter, parse_color, type Colors, type Scene} from './paint.ts';
 import {fitting_bytes, Rows, type Strip} from './rows.ts';
 import {VirtualScroll} from './virtual.ts';
 
+/** The most characters of a name in the legend. */
+const NAME_LENGTH = 34;
 /** Pixels left of the rows for what they are, right of them, and between rows. */
 const GUTTER = 104, MARGIN = 8, BETWEEN = 5;
 const LOWEST = 17, HIGHEST = 46;
@@ -98,10 +100,10 @@ export class MemoryMap {
     if (this.legend === palette) return;
     this.legend = palette;
     this.meanings.hidden = palette.legend.length === 0;
-    this.meanings.replaceChildren(...palette.legend.slice(0, 12).map(({color, name}) => {
+    this.meanings.replaceChildren(...palette.legend.map(({color, name, bytes}) => {
       const swatch = h('i', {'aria-hidden': 'true'});
       swatch.style.background = palette.css[color]!;
-      return h('li', {title: name}, swatch, name);
+      return h('li', {title: `${name}: ${exact_size(bytes)} at the peak`}, swatch, h('span', {}, without_middle(name, NAME_LENGTH)), h('small', {}, size_text(bytes)));
     }));
   }
 

@@ -142,6 +142,11 @@ test('each colouring has a legend with the bytes of its groups', async () => {
       assert.ok(items.length >= 2 && items.every(item => /\d (B|KiB|MiB|GiB)$/.test(item)), `${color}: ${JSON.stringify(items)}`);
     }
   }
+  // The map has the same, and shows all of it.
+  await page.evaluate(show => memtrack.show(show), {view: 'state', color: 'stack'});
+  const map = page.locator('.map-meanings');
+  assert.ok((await map.locator('li').count()) >= 9);
+  assert.equal(await map.evaluate(list => list.scrollHeight > list.clientHeight + 1), false, 'nothing of it is cut off');
   await page.evaluate(show => memtrack.show(show), {view: 'timeline', color: 'stack'});
   const items = await legend();
   assert.ok(/^model_\d\.py:\d+ op_\d+ /.test(items[0]) && items.some(item => /^\d+ other lines /.test(item)), JSON.stringify(items));
