@@ -27,7 +27,13 @@ const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 /// # Errors
 /// When it cannot be read, is larger than `--max-input`, or is no snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
-    read(path, input, true, streams)
+    let loaded = read(path, input, true, streams)?;
+    if let Some(why) = recording_was_off(&loaded.snapshot) {
+        let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
+        // A hint; the report is right without it.
+        let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
+    }
+    Ok(loaded)
 }
 
 fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
@@ -63,10 +69,6 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         // A warning; when nobody can read it, the report is right all the same.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
-    }
-    if let Some(why) = recording_was_off(&loaded.snapshot).filter(|_| events) {
-        let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
-        let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
     }
     // Of a recording that has operators, every verb knows what memory was for.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
@@ -137,7 +139,11 @@ fn warning(loaded: &Loaded) -> Option<String> {
 /// # Errors
 /// As [`load_file`].
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
-    Ok(in_pytorch_form(load_file(file, streams)?.snapshot))
+    check_places(&file.symbols)?;
+    // Without the hint of `load`: PyTorch's verbs print what PyTorch prints.
+    let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
+    snapshot.symbol_folders.clone_from(&file.symbols.places);
+    Ok(in_pytorch_form(snapshot))
 }
 
 /// The same for a question to the segments alone: a PyTorch file's events are passed over, which is most of the work.
