@@ -123,7 +123,8 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
     assert_eq!(first["requested_bytes"], by_line["devices"][0]["rows"][0]["requested_bytes"]);
     assert_eq!(advice["device"]["name"], "host heap");
     let peak_bytes = advice["peak_bytes"].as_u64().unwrap();
-    assert_eq!(peak_bytes, peak["devices"][0]["live_bytes"].as_u64().unwrap_or(peak_bytes));
+    let of_summary = &summary["devices"][0]["peak"]["requested_bytes"];
+    assert_eq!((&advice["peak_bytes"], &moment["requested_bytes"]), (of_summary, of_summary));
     for finding in advice["findings"].as_array().unwrap() {
         assert!(finding["saves_bytes"].as_u64().unwrap() >= peak_bytes / 100, "{finding:#}");
     }
@@ -152,13 +153,24 @@ fn sums_over_samples_have_their_error_in_every_verb() {
     let error = |row: &Value| !row["requested_bytes_error"].is_null();
     let unknown = of(&moments[0]["categories"], "category", "UNKNOWN");
     assert!(error(unknown) && unknown["requested_bytes"].as_u64().unwrap() > 2 << 20, "{unknown}");
-    assert!(error(&moments[0]) && !unknown["count_error"].is_null());
+    assert!(!unknown["count_error"].is_null());
+    // How high the peak was is what all reports say of it, with its error if it has one.
+    let peak = json(&["peak", "run.memtrack"], folder);
+    let highest = &peak["devices"][0]["highest"];
+    let same = |of: &Value, bytes, error| {
+        assert_eq!(
+            (&of[bytes], &of[error]),
+            (&highest["requested_bytes"], &highest["requested_bytes_error"])
+        );
+    };
+    same(&moments[0], "requested_bytes", "requested_bytes_error");
     // At the end the recorder's count is the sum, and exact.
     assert!(!error(&moments[1]), "{}", moments[1]);
     let text_of = |verb: &str| text(&[verb, "run.memtrack"], folder);
     assert!(text_of("categories").contains('±'));
     let advice = json(&["advise", "run.memtrack"], folder);
-    assert!(!advice["peak_bytes_error"].is_null() && !advice["unseen_bytes_error"].is_null(), "{advice:#}");
+    same(&advice, "peak_bytes", "peak_bytes_error");
+    assert!(!advice["unseen_bytes_error"].is_null(), "{advice:#}");
     let parts = advice["largest"].as_array().unwrap();
     assert!(parts.iter().any(error), "{advice:#}");
     assert!(text_of("advise").contains('±'));
@@ -170,7 +182,6 @@ fn sums_over_samples_have_their_error_in_every_verb() {
     let picture = std::fs::read_to_string(folder.join("run.svg")).unwrap();
     assert!(picture.contains("small blocks were sampled") && picture.contains('±'), "{picture}");
     // The categories' parts of the peak are those that `peak` has.
-    let peak = json(&["peak", "run.memtrack"], folder);
     let no_category = of(&peak["devices"][0]["categories"], "why_no_name", "no category");
     assert_eq!(no_category["requested_bytes"], unknown["requested_bytes"]);
 }

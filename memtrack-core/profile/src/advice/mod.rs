@@ -249,9 +249,16 @@ impl Advice {
         }
     }
 
-    /// The same with the largest parts of the peak as `top`, ranking what was live at the peak, names them.
+    /// The same with the largest parts of the peak as `top`, ranking the lines of what was live at the peak, names them. A line that
+    /// nearly everything goes through, such as the function that makes all tensors, says less than the operators.
     #[must_use]
     pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
+        if let (Some(line), Some(operator)) = (at_peak.rows.first(), self.largest.first())
+            && line.share >= 0.9
+            && (operator.bytes as f64) < 0.9 * line.allocated_bytes as f64
+        {
+            return self;
+        }
         let part = |row: &memtrack_report::analysis::top::TopRow| PeakPart {
             name: row.name.clone(),
             bytes: row.allocated_bytes,

@@ -176,9 +176,7 @@ impl<'a> Profile<'a> {
     pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
         for change in &self.changes {
-            let is_free = |record: RecordId| {
-                matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free)
-            };
+            let is_free = |record: RecordId| matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
             let is_event = match change.action {
                 Action::Create => true,
                 Action::Destroy => change.record.is_some_and(is_free),

@@ -7,11 +7,10 @@ use memtrack_model::NameFrames;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
-use memtrack_report::analysis::attribution::EventNames;
+use memtrack_report::analysis::attribution::{EventNames, OLDER};
 use memtrack_report::analysis::estimate::{Estimate, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
 use memtrack_report::analysis::net::{AtEnd, counted_at_end};
-use memtrack_report::analysis::origin::Origin;
 use memtrack_report::analysis::peak::Peak;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -367,6 +366,16 @@ impl CategoryReading {
             since,
         };
         reading.hints = reading.hints(blocks.phases);
+        let old_bytes = blocks.lifetimes.iter().zip(&blocks.read).fold(0, |sum: u64, (lifetime, read)| {
+            if lifetime.from.is_none() && read.is_none() { sum.saturating_add(lifetime.bytes) } else { sum }
+        });
+        let has_backward = blocks.phases[memtrack_model::Phase::Backward as usize];
+        if has_backward && share(old_bytes, reading.all.bytes) >= 0.01 {
+            reading.hints.push(
+                "Memory from before the first event that nothing wrote or freed may be frozen weights, or the data of the only \
+                 step; record several steps, or from before the model is built, to know.",
+            );
+        }
         reading
     }
 
@@ -434,7 +443,7 @@ fn untold_by(
     for lifetime in live {
         let name = match lifetime.from {
             Some(row) => names.operator(row),
-            None => Origin::Older.stands_for_stack(),
+            None => Some(OLDER),
         };
         by_name.entry(name.unwrap_or("(unattributed)")).or_default().push(lifetime);
     }

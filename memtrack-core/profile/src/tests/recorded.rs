@@ -1,8 +1,8 @@
 //! Recordings with operators: what their traces look like, whatever the log says.
 
+use crate::advice::Advice;
 use crate::analysis::analyse;
 use crate::optrace::{Mode, read, write};
-use crate::advice::Advice;
 use crate::recorded::{Attribution, categories, operator_trace};
 use crate::report::{At, CategoryReport};
 use crate::{Category, Repairs};
@@ -10,12 +10,12 @@ use memtrack_file::operators::{Line, append};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::operators::{Dtype, TensorInfo};
-use memtrack_model::optrace::{Record, What};
 use memtrack_model::optrace::DeviceIndex;
+use memtrack_model::optrace::{Record, What};
 use memtrack_model::snapshot::{OperatorLines, Sampling, Scope, ScopeKind, Thread};
 use memtrack_report::analysis::attribution::EventNames;
-use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::lifetimes::lifetimes;
+use memtrack_report::analysis::peak::Peak;
 
 const ROOT: ScopeId = ScopeId(1);
 const OPERATOR: ScopeId = ScopeId(2);
@@ -129,10 +129,16 @@ fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
 /// operator's stands for many.
 fn sampled_step() -> Snapshot {
     let whole = step();
-    let mut snapshot = Snapshot { scopes: whole.scopes, threads: whole.threads, operators: whole.operators, ..Snapshot::default() };
+    let mut snapshot = Snapshot {
+        scopes: whole.scopes,
+        threads: whole.threads,
+        operators: whole.operators,
+        ..Snapshot::default()
+    };
     snapshot.meta.sample_threshold_bytes = 1 << 16;
     snapshot.meta.sample_mean_bytes = 1 << 12;
-    snapshot.sampling = Some(Sampling { unrecorded_blocks: 500, unrecorded_bytes: 32_000, ..Sampling::default() });
+    snapshot.sampling =
+        Some(Sampling { unrecorded_blocks: 500, unrecorded_bytes: 32_000, ..Sampling::default() });
     for event in whole.events.iter().filter(|event| ![0x400, 0x500].contains(&event.address)) {
         let is_sample = event.address == 0x300;
         let flags = if is_sample { EventFlags::SAMPLED } else { EventFlags::default() };
@@ -171,7 +177,10 @@ fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
     exact.events.flags.fill(EventFlags::default());
     let (report, _) = reports(&exact, &[At::End]);
     let all = [Category::Parameter, Category::OptimizerState, Category::Input, Category::Gradient];
-    assert_eq!(report.held[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(), all.map(Category::name));
+    assert_eq!(
+        report.held[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
+        all.map(Category::name)
+    );
     assert!(report.held[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
 }
 

@@ -134,6 +134,9 @@ impl<'a> Attributor<'a> {
 /// What stands for the module of memory that was allocated in none.
 pub const OUTSIDE_MODULES: &str = "(outside modules)";
 
+/// What stands for the operator of memory that is older than the recording.
+pub const OLDER: &str = super::top::rows::BEFORE;
+
 /// The operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are the operator and the
 /// phase that the stack shows.
 pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
