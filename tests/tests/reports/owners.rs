@@ -322,7 +322,6 @@ fn a_snapshot_of_windows_reads_as_one_of_linux() {
         &["top", "--by", "stack", "--frames", "0"],
         &["summary"],
         &["peak"],
-        &["trace"],
         &["categories"],
         &["memory", "--at", "peak", "--folded"],
         &["top", "--by", "line", "--not-mine", "lm/model.py"],

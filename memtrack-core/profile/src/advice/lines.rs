@@ -1,6 +1,7 @@
 //! The line of a program that asked for memory.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
+use memtrack_model::paths::slashed;
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub(super) fn own_frame(trace: &OperatorTrace, record: RecordId) -> Option<Trace
 
 fn is_own(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
     let file = trace.strings.get(frame.file);
+    let file = slashed(&file);
     !file.is_empty()
         && !file.starts_with("torch/")
         && !file.starts_with("<built-in")

@@ -3,6 +3,7 @@
 //! stacks by what is left.
 
 use memtrack_model::Frame;
+use memtrack_model::paths::slashed;
 use memtrack_symbols::names::plain_path;
 
 /// Crates whose leading frames only carry an allocation out.
@@ -141,7 +142,7 @@ const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
-        let method = function.rsplit('.').next().unwrap_or(function);
+        let (file, method) = (slashed(file), function.rsplit('.').next().unwrap_or(function));
         return PASSING_ON_IN_PYTHON.iter().any(|&(of, name)| file.ends_with(of) && method == name);
     }
     let of_c = !function.contains("::");
@@ -222,6 +223,17 @@ mod tests {
             "c10::impl::wrap_kernel_functor_unboxed_<at::Tensor>",
         ]);
         assert_eq!(interesting(&frames), &frames[5..]);
+    }
+
+    #[test]
+    fn the_call_of_a_module_is_internal_on_every_system() {
+        for file in [
+            "/v/site-packages/torch/nn/modules/module.py",
+            "D:\\lm\\Lib\\site-packages\\torch\\nn\\modules\\module.py",
+        ] {
+            let frame = Frame { function: "_call_impl".into(), file: Some(file.into()), ..Frame::default() };
+            assert!(is_internal(&frame), "{file}");
+        }
     }
 
     #[test]

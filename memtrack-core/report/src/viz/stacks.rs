@@ -158,9 +158,7 @@ fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let file = snapshot.strings.bytes(snapshot.frames.filename(frame));
     match odd(Key::Filename) {
         Some(value) => Repr::of(snapshot).str(out, value),
-        None => {
-            out.extend_from_slice(file.rsplit(|byte| matches!(byte, b'/' | b'\\')).next().unwrap_or(file))
-        }
+        None => out.extend_from_slice(file.rsplit(|&byte| byte == b'/').next().unwrap_or(file)),
     }
     out.push(b':');
     match odd(Key::Line) {

@@ -51,10 +51,11 @@ impl<'a> InBinary<'a> {
         let ends = name.match_indices('.').map(|(end, _)| end).filter(|&end| end >= at);
         let names: Vec<&str> = ends.map(|end| &name[..end]).chain([name]).collect();
         let may_begin_anywhere = !glob.starts_with('/');
-        let is_named = names.iter().any(|name| matches(glob, name))
-            || self.paths().any(|path| {
-                matches(glob, path) || (may_begin_anywhere && matches(&format!("*/{glob}"), path))
-            });
+        let is_at =
+            |path: &str| matches(glob, path) || (may_begin_anywhere && matches(&format!("*/{glob}"), path));
+        // `build/*` is a folder.
+        let has_name = file_name(glob).bytes().any(|letter| letter != b'*');
+        let is_named = has_name && (names.iter().any(|name| matches(glob, name)) || self.paths().any(is_at));
         let is_program = self.part == BinaryPart::Program;
         is_named || ((!is_program || !file.contains('/')) && self.is_in(glob))
     }

@@ -146,7 +146,9 @@ fn the_folder_of_a_program_says_nothing_of_the_sources_that_it_was_built_from() 
     );
     assert_eq!(Rules::new().mine("proj").judge(&push).owner, Owner::Framework);
     let shared = frame("shared::load @ /home/kim/shared/src/load.rs:3 % program /home/kim/proj/target/app");
-    assert_eq!(Rules::new().not_mine("proj").judge(&shared).owner, Owner::Mine);
+    for folder in ["proj", "proj/*", "/home/kim/proj/target/*"] {
+        assert_eq!(Rules::new().not_mine(folder).judge(&shared).owner, Owner::Mine, "{folder}");
+    }
     assert_eq!(Rules::new().not_mine("proj/target/app").judge(&shared).owner, Owner::Framework);
 }
 
