@@ -49,18 +49,19 @@ for part in "${parts[@]}"; do
 done
 
 stress=
-# Its workers are children of its own, which it ends.
+# stress-ng and its workers are one process group; those that it has not ended itself are ended here.
 end_stress() {
   [ -n "$stress" ] || return 0
   kill "$stress" 2>/dev/null
   wait "$stress" 2>/dev/null
+  kill -KILL -- "-$stress" 2>/dev/null
   stress=
 }
 running=
 at_the_end() {
   local code=$?
   trap - EXIT
-  # Cargo and the tests are a process group of their own.
+  # Cargo and the tests are one process group.
   [ -z "$running" ] || kill -- "-$running" 2>/dev/null
   end_stress
   exit "$code"
@@ -78,7 +79,7 @@ failures=()
 round() {
   local name=$1 log="$logs/$1.log" begun=$SECONDS code failed
   shift
-  # In a group of its own, so that all of it can be ended; waited for, so that signals come through.
+  # As a process group, so that all of it can be ended; in the background, so that traps run at once.
   set -m
   "$@" cargo test "${what[@]}" --no-fail-fast </dev/null >"$log" 2>&1 &
   running=$!
@@ -86,8 +87,10 @@ round() {
   wait "$running"
   code=$?
   running=
-  mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
-  # Nothing was tested, or a program ended before it said how its tests did.
+  # Also a test program that a signal has ended, which names no test.
+  mapfile -t failed < <(sed -n -e 's/^test \(.*\) \.\.\. FAILED$/\1/p' \
+    -e "s/^ *process didn't exit successfully: \(.*(signal.*\)/\1/p" "$log")
+  # Nothing was tested, or a test program died before it could print its results.
   if [ ${#failed[@]} = 0 ] && [ "$code" != 0 ]; then failed=("cargo test itself: see $log"); fi
   echo "$name: $(grep -c '^test .* \.\.\. ok$' "$log") passed, ${#failed[@]} failed, $((SECONDS - begun)) s"
   local test
@@ -105,8 +108,10 @@ for part in "${parts[@]}"; do
       round "pinned-$number" taskset -c 0
       continue
     fi
+    set -m
     stress-ng --cpu 4 --vm 2 --io 2 --quiet --temp-path "$logs" &
     stress=$!
+    set +m
     round "load-$number" env
     # Without it this was no round.
     if ! kill -0 "$stress" 2>/dev/null; then
@@ -121,6 +126,6 @@ if [ ${#failures[@]} = 0 ]; then
   echo "no failure in $rounds rounds of: ${parts[*]}"
   exit 0
 fi
-printf '%s\n' "" "${#failures[@]} failures:" "${failures[@]/#/  }"
+printf '%s\n' "" "failures: ${#failures[@]}" "${failures[@]/#/  }"
 printf '%s\n' "each with its output in $logs"
 exit 1

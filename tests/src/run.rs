@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Events on the device of `cuda_plain`'s `work`: three segments with a block each, of which two are given back.
+/// Events on the device of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
 const WORK_EVENTS: usize = 10;
 
 /// A folder of its own, the mock driver, and the command in it.

@@ -1,5 +1,5 @@
-//! How tests wait and measure. A test waits for the event itself, with a limit that only a hang exceeds; what it says of speed
-//! it says in processor time, which other programs do not use up, and of something that never ends.
+//! How tests wait and measure. A test waits for the event itself, with a limit that only a hang exceeds; it measures speed in
+//! processor time, which other programs do not use up, and its bounds are those of something that never ends.
 #![allow(unsafe_code)]
 
 use std::process::Command;
@@ -40,8 +40,8 @@ fn read(clock: libc::clockid_t) -> Duration {
 }
 
 /// Processor time, in seconds, within which a file that is made to break readers must be answered, in a debug build. A
-/// reader that such a file holds up takes it without end; the others take a twentieth. (What `memtrack` promises, 2 s of
-/// a release build on an idle machine, is checked there.)
+/// reader that such a file holds up takes it without end; the others take a small part of it (the hostile files 0.2 s at
+/// most). What `memtrack` promises is 2 s of a release build on an idle machine, which a test cannot check on any other.
 pub const READS_SECONDS: u64 = 20;
 
 /// Has the kernel kill the program after so many `seconds` of processor time.

@@ -12,20 +12,20 @@ fn new(now: &[&str], before: &[&str]) -> String {
     now.iter().filter(|name| !before.contains(name)).copied().collect::<Vec<_>>().join(", ")
 }
 
-/// What to say of the difference, if there is one.
+/// The message about the difference, if there is one.
 fn difference(built: &[&str], now: &[&str]) -> Option<String> {
     let (came, went) = (new(now, built), new(built, now));
-    let said = [(came, "has come"), (went, "has gone")];
-    let said: Vec<_> = said
+    let parts = [(came, "has come"), (went, "has gone")];
+    let parts: Vec<_> = parts
         .iter()
         .filter(|(names, _)| !names.is_empty())
         .map(|(names, how)| format!("{names} {how}"))
         .collect();
-    (!said.is_empty()).then(|| {
+    (!parts.is_empty()).then(|| {
         format!(
             "since the tests were built, {}: tests that need it are ignored, or not, as it was before, and the next \
              `cargo test` builds them anew\n",
-            said.join(", ")
+            parts.join(", ")
         )
     })
 }
@@ -48,7 +48,7 @@ fn what_tests_compare_with_is_looked_for_again_when_something_was_installed() {
     if let Some(text) = &difference {
         fs::write(&file, now.join(" ")).expect("the target folder can be written");
         // Past libtest, which would keep to itself what a test prints that passes.
-        std::io::stderr().write_all(text.as_bytes()).expect("it can be said");
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr can be written");
     }
     assert!(difference.is_none() || is_touched(&file));
 }

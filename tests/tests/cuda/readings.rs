@@ -229,9 +229,10 @@ fn the_driver_is_asked_seldom() {
     let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
     let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
     assert_eq!(allocations, 100_000);
-    // They take a part of the time by the clock, of which the calls have less where other programs have the processors.
+    // They take a part of the time by the clock, of which the calls have less where other programs have the processors, and are
+    // slower themselves; on an idle machine there are less than 2,000.
     let allowed = allocations as u128 * by_the_clock.max(of_processor) / of_processor;
-    assert!(readings > 1 && readings as u128 * 50 < allowed, "{readings} readings, {text}");
+    assert!(readings > 1 && readings as u128 * 5 < allowed, "{readings} readings, {text}");
     assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);
 }
 

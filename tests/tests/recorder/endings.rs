@@ -67,7 +67,8 @@ fn a_missing_folder_is_said_clearly_and_the_program_lives_on() {
     assert!(!output.status.success());
 }
 
-/// Whenever the thread that writes comes to run: full chunks wait for it in a queue, and who finds it full waits.
+/// However late the thread that writes gets a processor: full chunks wait for it in a queue, and a thread that finds the queue full
+/// waits too.
 #[test]
 fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
     const THREADS: u64 = 3;

@@ -11,19 +11,19 @@ use std::process::{Command, Output, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario that waits until it has said `words` on stderr; all that it said there, and how it ended.
+/// Runs a scenario that waits until it has printed `words` on stderr; all that it printed there, and how it ended.
 fn run_until(arguments: &[&str], words: &str, folder: &Path) -> (String, Output) {
     let mut command = Command::new(CHILD);
     command.args(arguments).current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
+    let mut text = String::new();
     // It ends by itself when it waits for too long.
-    while !said.contains(words) && stderr.read_line(&mut said).unwrap() > 0 {}
+    while !text.contains(words) && stderr.read_line(&mut text).unwrap() > 0 {}
     drop(child.stdin.take());
-    stderr.read_to_string(&mut said).unwrap();
-    (said, child.wait_with_output().unwrap())
+    stderr.read_to_string(&mut text).unwrap();
+    (text, child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -20,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// The stated delay, and what ten programs at once add.
 const DELAY: Duration = Duration::from_millis(500 + 1500);
 
-/// Threads of a child, each with a device of its own.
+/// Threads of a child, each with its device.
 const THREADS: u64 = 3;
 const CHUNK_EVENTS: u64 = 4096;
 /// Chunks that may wait to be written, without a bound and with the one here.

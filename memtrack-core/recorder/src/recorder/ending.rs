@@ -57,8 +57,8 @@ pub fn write_at_exit() {
     write_so_far(When::Exit);
 }
 
-/// How long [`flush`] waits for whoever has what it needs: as an exit does, because on a loaded machine the other thread may
-/// have to wait for a processor.
+/// How long [`flush`] waits for the thread that has what it needs: as long as an exit does, because on a loaded machine that thread
+/// may have to wait for a processor.
 #[cfg(feature = "cuda")]
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 

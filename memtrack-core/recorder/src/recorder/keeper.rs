@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a stream is brought up to date: what a killed program loses at most of a device with few events.
+/// How often a stream is brought up to date: what a killed program loses of a device with few events, unless the thread gets no
+/// processor in time.
 const KEEP_UP_EVERY: Duration = Duration::from_millis(500);
 
 /// What the recorder knows of the thread.

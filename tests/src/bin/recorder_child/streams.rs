@@ -208,7 +208,7 @@ pub fn deaf_stderr() {
     println!("still here");
 }
 
-/// Begins to stream to a pipe that nobody reads, which soon takes nothing any more. Returns the pipe's descriptor.
+/// Begins to stream to a pipe without a reader, which soon takes nothing any more. Returns the pipe's descriptor.
 fn stream_to_a_full_pipe(path: &str) -> i32 {
     // SAFETY: the path ends with a zero, and the pipe's reader is never used.
     let pipe = unsafe {
@@ -229,8 +229,8 @@ fn is_full(pipe: i32) -> bool {
     unsafe { libc::poll(&mut of_pipe, 1, 0) == 0 }
 }
 
-/// Panics, and catches it, while whoever writes the stream waits for a disk that takes nothing: how long that took, once and then
-/// as often as it could have been held up by something else.
+/// Panics, and catches it, while the thread that writes the stream waits for a disk that takes nothing. Prints how long that took,
+/// once and then many times, of which none needs to wait.
 pub fn panics_while_stalled(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     let pipe = stream_to_a_full_pipe(path);
