@@ -59,7 +59,9 @@ fn of_file(word: &str) -> Vec<String> {
         Some(Kind::Workload) => "simulate",
         Some(Kind::Python) => "run -- python3",
         Some(Kind::Program) => "run --",
-        Some(Kind::ChromeTrace | Kind::Page | Kind::Archive | Kind::Text) => return Vec::new(),
+        Some(
+            Kind::ChromeTrace | Kind::Page | Kind::Archive | Kind::Database | Kind::Profile(_) | Kind::Text,
+        ) => return Vec::new(),
         Some(Kind::Recording | Kind::Snapshot) | None => "summary",
     };
     vec![format!("say what to do with the file, as in memtrack {verb} {word}")]

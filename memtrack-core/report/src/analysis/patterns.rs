@@ -554,6 +554,7 @@ mod tests {
             function: function.into(),
             file: Some(file.into()),
             line: Some(7),
+            ..Frame::default()
         };
         let inlined = frame(
             "burn_ndarray::ops::tensor::{closure#0}<f32>",
