@@ -75,17 +75,18 @@ fn of_the_snapshots_that_a_signal_asks_for_the_first_stays_and_the_newest_seven_
     fs::write(path(2), "somebody else's").unwrap();
     // Archived.
     fs::rename(path(3), bench.path("kept.pickle")).unwrap();
-    for number in 4..=11 {
+    // One more than is looked at: its file comes after all that is reported of the one before.
+    for number in 4..=12 {
         waiting.ask_for(&path(number));
     }
     // It goes after the newest is there.
-    wait_for("the oldest is gone", || !path(4).exists());
+    wait_for("the oldest is gone", || !path(5).exists());
     waiting.send("TERM");
     let text = said(&waiting.end());
-    let numbers = [1, 10, 11, 2, 5, 6, 7, 8, 9].map(|number| format!("asked.{number}.pickle"));
+    let numbers = [1, 10, 11, 12, 2, 6, 7, 8, 9].map(|number| format!("asked.{number}.pickle"));
     assert_eq!(bench.files(), [&["asked".to_owned()], &numbers[..], &["kept.pickle".to_owned()]].concat());
     assert_eq!(fs::read(path(2)).unwrap(), b"somebody else's");
-    Snapshot::open(path(11), LoadOptions::default()).expect("it is whole");
+    Snapshot::open(path(12), LoadOptions::default()).expect("it is whole");
     for words in [
         "SIGUSR2: wrote ",
         "asked.9.pickle; 2 is not as it was written, and stays\n",
