@@ -47,9 +47,7 @@ pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // While an outer monitor goes on, what is returned may be dropped in its recording.
-    let stopped = host::handing_out(|| monitor.stop_session());
-    let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
+    let (snapshot, written) = monitor.stop_session().unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         message::say(format_args!("the recording could not be written: {error}"));
     }
@@ -62,8 +60,7 @@ pub fn stop() -> Recording {
 /// Its tables count as memtrack's own memory and are not recorded, wherever they are dropped. A clone counts as the
 /// program's memory.
 pub fn snapshot() -> Option<Snapshot> {
-    let snapshot = host::handing_out(session::snapshot);
-    snapshot.map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
+    session::snapshot().map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
 }
 
 /// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.

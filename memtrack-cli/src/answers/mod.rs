@@ -82,7 +82,7 @@ use answers;
 pub(crate) trait Described {
     /// The verb.
     fn verb(&self) -> &'static str;
-    /// The schema's name and version: `memtrack/top/2`.
+    /// The schema's name and version: `memtrack/top/3`.
     fn name(&self) -> String;
     /// The schema.
     fn schema(&self) -> Schema;
@@ -188,7 +188,7 @@ mod tests {
     fn keys_that_a_schema_does_not_list_are_not_allowed() {
         let schema = TOP.schema();
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
-        assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/2".into()));
+        assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/3".into()));
         assert_eq!(schema.pointer("/$defs/RowAnswer/additionalProperties"), Some(&Value::Bool(false)));
     }
 }

@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
 use crate::error::{CliError, Exit};
-use crate::load::load_pytorch;
+use crate::load::{in_pytorch_form, load_file};
 use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{layout, mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
@@ -16,7 +16,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 /// Loads the snapshot, prints what was live at the peak of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
-    let mut snapshot = load_pytorch(&args.file, streams)?;
+    let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
         PeakOf::Requested => at_peak::PeakOf::Requested,

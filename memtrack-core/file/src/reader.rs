@@ -334,7 +334,12 @@ mod tests {
     fn a_recording_unpacks_to_no_more_than_its_compressed_file_allows() {
         let mut snapshot = Snapshot::default();
         for ticks in 0..2_000_000 {
-            snapshot.events.push(&Event { ticks, address: ticks, action: Action::Alloc, ..Event::BLANK });
+            snapshot.events.push(&Event {
+                ticks,
+                address: ticks.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                action: Action::Alloc,
+                ..Event::BLANK
+            });
         }
         let bytes = crate::write(&snapshot, Vec::new()).unwrap();
         let (_, whole) = read(&bytes[..]).unwrap();

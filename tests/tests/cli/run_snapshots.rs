@@ -37,7 +37,7 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
         text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
         "{text}"
     );
-    assert!(text.contains("cuda_plain::client::alloc") && text.contains("2.0 MiB"), "{text}");
+    assert!(text.contains("client.rs:66 alloc") && text.contains("2.0 MiB"), "{text}");
     assert_eq!(bench.files(), ["oom", "oom.1.pickle", "oom.2.pickle"]);
 }
 
@@ -205,7 +205,14 @@ fn everything_reads_every_snapshot() {
                 [(*name).to_owned(), file.to_owned()].into_iter().chain(rest).collect();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let output = verb(&bench, &arguments);
-            assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+            // Of a recording that was not ended, no limit is known to be kept.
+            let is_undecided = *name == "check" && file == "asked";
+            assert_eq!(
+                output.status.code(),
+                Some(i32::from(is_undecided)),
+                "{arguments:?}: {}",
+                said(&output)
+            );
             let written = arguments.last().filter(|last| last.starts_with(&format!("{number}.")));
             match written {
                 Some(written) => assert!(fs::metadata(bench.path(written)).is_ok_and(|data| data.len() > 0)),

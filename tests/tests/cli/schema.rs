@@ -204,14 +204,14 @@ fn a_run_is_told_in_a_file_or_beside_the_programs_output() {
 #[test]
 fn an_answer_that_is_not_what_its_schema_says_is_found() {
     let schema: Value = serde_json::from_str(&text(schema(&["peak"]))).unwrap();
-    let right = json!({ "schema": "memtrack/peak/2", "devices": [] });
+    let right = json!({ "schema": "memtrack/peak/3", "devices": [] });
     assert_eq!(check(&schema, &right), Ok(()));
     let wrong = [
         (json!({ "devices": [] }), "\"schema\" is missing"),
-        (json!({ "schema": "memtrack/peak/3", "devices": [] }), "is not \"memtrack/peak/2\""),
-        (json!({ "schema": "memtrack/peak/2", "devices": {} }), "is not of type"),
-        (json!({ "schema": "memtrack/peak/2", "devices": [], "other": 1 }), "$.other: nothing may be here"),
-        (json!({ "schema": "memtrack/peak/2", "devices": [{ "device": 0 }] }), "$.devices[0]: "),
+        (json!({ "schema": "memtrack/peak/9", "devices": [] }), "is not \"memtrack/peak/3\""),
+        (json!({ "schema": "memtrack/peak/3", "devices": {} }), "is not of type"),
+        (json!({ "schema": "memtrack/peak/3", "devices": [], "other": 1 }), "$.other: nothing may be here"),
+        (json!({ "schema": "memtrack/peak/3", "devices": [{ "device": 0 }] }), "$.devices[0]: "),
     ];
     for (answer, why) in wrong {
         let said = check(&schema, &answer).unwrap_err();

@@ -26,11 +26,6 @@ fn a_load_beyond_the_budget_is_sampled_without_bias_and_every_free_is_found() {
 }
 
 #[test]
-fn parts_of_snapshots_that_other_threads_drop_are_in_no_sum() {
-    run_well(CHILD, &["totals_handed_out"], Path::new("."));
-}
-
-#[test]
 fn what_costs_little_is_recorded_block_by_block_in_every_session() {
     run_well(CHILD, &["totals_cheap"], Path::new("."));
 }

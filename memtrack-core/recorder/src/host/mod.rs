@@ -7,7 +7,6 @@ mod budget;
 mod counting;
 mod cpu_time;
 mod followed;
-mod handed_out;
 pub(crate) mod high;
 pub mod reserve;
 mod resident;
@@ -19,7 +18,6 @@ pub(crate) const FOLLOWED_BYTES: usize = followed::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Counting;
-pub use handed_out::handing_out;
 pub use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::Sampler;
 pub use sampler::{LoneSampler, Rules};
@@ -267,7 +265,6 @@ pub fn own_bytes() -> i64 {
 
 /// A new session: no block is followed any more, and nothing is spent.
 pub(crate) fn forget_samples() {
-    handed_out::clear();
     followed::clear();
     budget::begin();
     high::clear();
@@ -276,7 +273,6 @@ pub(crate) fn forget_samples() {
 /// In the child of a fork: files are the parent's, and so are the sums so far.
 pub(crate) fn reset_after_fork() {
     followed::leave_behind();
-    handed_out::leave_behind();
     high::clear();
 }
 
@@ -352,7 +348,6 @@ fn not_only_counted(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_own(size_bytes as i64);
-            handed_out::allocated(block as u64, size_bytes);
         }
         return;
     }
@@ -422,7 +417,6 @@ fn is_free_counted(block: *mut u8, size: usize) -> bool {
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
-        handed_out::takes(address);
         return count_own(-(size_bytes as i64));
     }
     if !is_tracked(address, size_bytes)
@@ -469,7 +463,6 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
         let (new, new_size) = realloc();
         if !new.is_null() && reentry::is_inside() {
             count_own(new_size as i64 - old_size as i64);
-            handed_out::reallocated(old as u64, new as u64, new_size as u64);
         }
         return new;
     };
@@ -503,10 +496,7 @@ fn freed_host(hook: Inside, freed: crate::recorder::Freed, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
         followed::remove(freed.address());
     }
-    if !freed.is_known() && handed_out::takes(freed.address()) {
-        // It never was in a book.
-        count_own(-(size_bytes as i64));
-    } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
+    if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.freed(freed, size_bytes, HEAP, false);
     } else {
         // It only looked as if it had been picked.

@@ -31,7 +31,6 @@ fn main() {
         ["totals_short_threads"] => totals::short_threads(),
         ["totals_budget"] => totals::budget(),
         ["totals_cheap"] => totals::cheap(),
-        ["totals_handed_out"] => totals::handed_out(),
         ["totals_other_rules"] => totals::other_rules(),
         ["totals_many_live"] => totals::many_live(),
         ["totals_many_of_devices"] => totals::many_of_devices(),

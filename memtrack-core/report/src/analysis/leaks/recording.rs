@@ -208,12 +208,15 @@ fn of_device(
     let mut never_freed: Vec<Both> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (Both::default(), Both::default());
-    // What a step left behind is judged while the steps run: frees after the last of them are the program's end.
-    let until = periods.marks.last().copied();
-    let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, until) {
+    // What a step left behind is judged while the steps run: frees after the last of them are the program's end. What is
+    // older than the first of their marks was made before they could leave it.
+    let steps = periods.marks.first().zip(periods.marks.last());
+    let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, steps) {
         (_, None, _) => true,
-        (from, Some(to), Some(until)) => from.is_none_or(|from| ticks[from] <= until) && ticks[to] > until,
-        (_, Some(_), None) => false,
+        (Some(from), Some(to), Some((first, last))) => {
+            (*first..=*last).contains(&ticks[from]) && ticks[to] > *last
+        }
+        (_, Some(_), _) => false,
     };
     let (mut freed_later, mut left): (Vec<Both>, Vec<Both>) = (Vec::new(), Vec::new());
     let mut survivors = options.per.as_ref().map(|_| Survivors::new(&periods.marks));

@@ -188,7 +188,12 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
-        let forwards = Rc::new(Forwards::of(snapshot, symbols, &options.rules));
+        // Whether a node's operator is in one line depends on what else the file holds: rows that are matched with those of
+        // another file have the names that do not.
+        let forwards = match options.for_matching {
+            true => Rc::default(),
+            false => Rc::new(Forwards::of(snapshot, symbols, &options.rules)),
+        };
         Self {
             snapshot,
             symbols,
