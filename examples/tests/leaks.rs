@@ -17,6 +17,8 @@ const WIDTH: usize = 64;
 const MATRIX: u64 = (ROWS * WIDTH * 4) as u64;
 /// What candle keeps of a tensor beside its elements, at most.
 const TENSOR: u64 = 1500;
+/// What gemm keeps for each thread that multiplies, from its first product on: its line is the product's.
+const BUFFER: u64 = 512 << 10;
 
 /// What is kept of each step.
 #[derive(Default)]
@@ -72,7 +74,7 @@ fn the_lines_of_a_model_whose_graphs_stay_are_named_with_their_bytes_and_nothing
         let leak = leaks.iter().find(of_line).unwrap_or_else(|| panic!("line {line}: {leaking}"));
         let steps = STEPS as u64;
         let bytes = leak.row.allocated_bytes;
-        assert!(bytes >= steps * MATRIX && bytes <= steps * (MATRIX + TENSOR), "{bytes}: {leaking}");
+        assert!(bytes >= steps * MATRIX && bytes <= steps * (MATRIX + TENSOR) + BUFFER, "{bytes}: {leaking}");
         assert!(leak.grew >= 8, "{leaking}");
     }
     // All of it is made in the loop of this file.

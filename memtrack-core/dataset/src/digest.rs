@@ -234,7 +234,7 @@ fn add_timeline(rows: &mut Rows, device: &DeviceDigest, has_times: bool) {
     let line = &device.timeline;
     for (bin, &bytes) in line.requested_bytes.iter().enumerate() {
         let reserved = line.reserved_bytes.as_ref().and_then(|list| list.get(bin)).copied();
-        let begin = |bin: usize| has_times.then(|| line.begin_seconds + bin as f64 * line.bin_seconds);
+        let begin = |bin: usize| has_times.then_some(line.begin_seconds + bin as f64 * line.bin_seconds);
         rows.push([
             u64::from(device.device).into(),
             (bin as u64).into(),

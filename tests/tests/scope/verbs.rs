@@ -90,10 +90,8 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
         assert_eq!(same["requested_bytes"], row["requested_bytes"], "{row}");
     }
     let by_module = json(&["top", "--by", "module", "--at", "peak", "run.memtrack"], folder);
-    for name in ["layer"] {
-        let row = of(&by_module["devices"][0]["rows"], "name", name);
-        assert_eq!(of(&moment["modules"]["rows"], "name", name)["requested_bytes"], row["requested_bytes"]);
-    }
+    let row = of(&by_module["devices"][0]["rows"], "name", "layer");
+    assert_eq!(of(&moment["modules"]["rows"], "name", "layer")["requested_bytes"], row["requested_bytes"]);
     // The table is temporary, and what the forward pass keeps an activation; the same by every verb.
     let of_category = |name| of(&moment["categories"], "category", name)["requested_bytes"].as_u64().unwrap();
     assert_eq!(of_category("TEMPORARY"), 8 * TABLE as u64, "{moment:#}");

@@ -38,7 +38,7 @@ fn an_event_that_holds_itself_is_refused() {
 #[test]
 fn a_list_of_complete_snapshots_is_no_list_of_segments() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
-    let snapshots = b"\x80\x02](}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]]u}(X\x08\0\0\0segments]ue.";
+    let snapshots = b"\x80\x02](}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]u}(X\x08\0\0\0segments]ue.";
     let error = read(snapshots).unwrap_err().to_string();
     assert!(error.contains("the list[0] is a complete snapshot"), "{error}");
     assert!(read(b"\x80\x02](}(X\x07\0\0\0addressK\x01X\x0a\0\0\0total_sizeK\x02ue.").is_ok());

@@ -6,9 +6,8 @@ use super::pseudonyms::Pseudonyms;
 use super::public;
 use crate::analysis::ownership::{on_name, on_path, plain};
 use crate::analysis::torch_stacks::{Line, PROFILED_MODULE};
+use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
-use memtrack_model::{Binary, Frame};
-use std::sync::Arc;
 
 /// Parts of Python's names that are Python's own.
 const PYTHON: [&str; 10] = [
@@ -74,10 +73,8 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         true => file.to_owned(),
         false => paths::scrubbed(file, keep, pseudonyms),
     });
-    let binary = frame.binary.as_deref().map(|binary| {
-        Arc::new(Binary { path: paths::scrubbed(&binary.path, keep, pseudonyms), part: binary.part })
-    });
-    Frame { function, file, line: frame.line, binary }
+    // The file does not contain which binary it was, so nor does the snapshot in memory.
+    Frame { function, file, line: frame.line, binary: None }
 }
 
 /// Whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.

@@ -483,6 +483,10 @@ impl<'a> Sorter<'a> {
             let row_bytes = wholes.bytes.rounded(&sums.allocated, sums.allocated_bytes);
             let mut live = wholes.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
             let mut live_bytes = wholes.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
+            // What a row without samples may lack is printed once, below the table.
+            if !sums.estimated && sums.live_at_peak_bytes == 0 {
+                live = Estimate::exact(0.0);
+            }
             // What was live of it was allocated before.
             if wholes.are_allocated && !sums.has_older {
                 live = live.at_most(bytes.high);
