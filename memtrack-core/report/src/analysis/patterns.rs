@@ -5,7 +5,7 @@
 //! patterns form groups: the user's, then the tensor libraries, then the layers below. The first group that matches any
 //! frame of the stack decides.
 //!
-//! A library's operator is what its user calls: of the functions that are operators of tensors ([`Library::operators`])
+//! A library's operator is what its user calls: of the functions that are operators of tensors (`Library::operators`)
 //! the innermost, and of those that call one another the outermost. So `Tensor::sqrt`, a backend's `float_sqrt` and a
 //! closure of either are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`. What a module's `forward` or a
 //! `backward` calls has its own name. Where none is an operator, the innermost function of the library names the memory, with the
