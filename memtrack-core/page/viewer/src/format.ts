@@ -57,7 +57,7 @@ export function share(part: number, whole: number): string {
   return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;
 }
 
-/** A long text without its middle: both ends tell names of functions apart. */
+/** A long text without its middle: both ends distinguish names of functions. */
 export function without_middle(text: string, most: number): string {
   const characters = [...text], head = Math.ceil((most - 1) / 3);
   return characters.length <= most ? text : `${characters.slice(0, head).join('')}…${characters.slice(head + 1 - most).join('')}`;
