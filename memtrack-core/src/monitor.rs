@@ -47,7 +47,9 @@ pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    let (snapshot, written) = monitor.stop_session().unwrap_or((Snapshot::default(), Ok(())));
+    // While an outer monitor goes on, what is returned may be dropped in its recording.
+    let stopped = host::handing_out(|| monitor.stop_session());
+    let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         message::say(format_args!("the recording could not be written: {error}"));
     }
@@ -57,10 +59,10 @@ pub fn stop() -> Recording {
 /// Everything recorded so far, while recording goes on; `None` when nothing is monitored. The snapshot shows the state
 /// at one exact moment, and threads go on recording while it is taken.
 ///
-/// Its tables count as memtrack's own memory and are not recorded, wherever they are dropped. A clone counts as the
-/// program's memory.
+/// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them. A clone counts as
+/// the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
-    session::snapshot().map(|snapshot| snapshot.dropped_between(reentry::begin, reentry::end))
+    host::handing_out(session::snapshot)
 }
 
 /// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.

@@ -88,16 +88,6 @@ pub fn is_inside() -> bool {
     HERE.with(|here| here.depth.get() != 0)
 }
 
-/// Marks the thread as being inside memtrack until [`end`]; for what cannot hold a guard.
-pub fn begin() {
-    deeper(1);
-}
-
-/// Takes one [`begin`] back.
-pub fn end() {
-    deeper(-1);
-}
-
 /// Makes a value of memtrack's own and hands the program a copy, which is the program's: it is recorded when it is made
 /// and when it is dropped, wherever that is, while what it was made from is in no book.
 pub fn hand_over<T: Clone>(make: impl FnOnce() -> T) -> T {

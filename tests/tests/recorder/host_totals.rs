@@ -11,6 +11,11 @@ fn live_bytes_in_exact_mode_equal_a_counting_allocators_to_the_byte() {
 }
 
 #[test]
+fn parts_of_snapshots_that_other_threads_drop_change_nothing_of_what_is_live() {
+    run_well(CHILD, &["totals_handed_out"], Path::new("."));
+}
+
+#[test]
 fn sampled_totals_are_near_the_truth_for_each_stack_and_sums_are_exact() {
     run_well(CHILD, &["totals_sampled"], Path::new("."));
 }

@@ -12,7 +12,6 @@ mod frames;
 mod known_names;
 mod marks;
 mod operator_log;
-mod ours;
 pub mod pytorch;
 mod scope_sums;
 mod strings;
@@ -31,8 +30,6 @@ pub use frames::*;
 pub use known_names::*;
 pub use marks::{Mark, Marks};
 pub use operator_log::*;
-#[doc(hidden)]
-pub use ours::{OursBegins, OursEnds};
 pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;

@@ -3,8 +3,7 @@
 use super::pytorch::PyTorch;
 use super::{
     CountedPeak, DeviceStatistics, DriverReading, EventCategories, EventTable, Folded, FrameTable,
-    KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, OursBegins, OursEnds, Sampling, ScopeSums,
-    Segment, StringTable,
+    KnownNames, LiveBlock, Marks, NamedStacks, OperatorLog, Sampling, ScopeSums, Segment, StringTable,
 };
 use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_weight};
 use std::path::PathBuf;
@@ -13,8 +12,6 @@ use std::sync::OnceLock;
 /// Everything known about one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    #[doc(hidden)]
-    pub ours_begins: OursBegins,
     /// Who recorded, and how.
     pub meta: Meta,
     /// How ticks become time.
@@ -64,8 +61,6 @@ pub struct Snapshot {
     pub categories: OnceLock<EventCategories>,
     /// What only PyTorch's files contain; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
-    #[doc(hidden)]
-    pub ours_ends: OursEnds,
 }
 
 impl Snapshot {

@@ -7,6 +7,7 @@ mod budget;
 mod counting;
 mod cpu_time;
 mod followed;
+mod handed_out;
 pub(crate) mod high;
 pub mod reserve;
 mod resident;
@@ -18,6 +19,7 @@ pub(crate) const FOLLOWED_BYTES: usize = followed::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Counting;
+pub use handed_out::handing_out;
 pub use resident::{resident_bytes, resident_bytes_lately};
 pub(crate) use sampler::Sampler;
 pub use sampler::{LoneSampler, Rules};
@@ -265,6 +267,7 @@ pub fn own_bytes() -> i64 {
 
 /// A new session: no block is followed any more, and nothing is spent.
 pub(crate) fn forget_samples() {
+    handed_out::clear();
     followed::clear();
     budget::begin();
     high::clear();
@@ -273,6 +276,7 @@ pub(crate) fn forget_samples() {
 /// In the child of a fork: files are the parent's, and so are the sums so far.
 pub(crate) fn reset_after_fork() {
     followed::leave_behind();
+    handed_out::leave_behind();
     high::clear();
 }
 
@@ -348,6 +352,7 @@ fn not_only_counted(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
             count_own(size_bytes as i64);
+            handed_out::allocated(block as u64, size_bytes);
         }
         return;
     }
@@ -417,6 +422,7 @@ fn is_free_counted(block: *mut u8, size: usize) -> bool {
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
+        handed_out::takes(address, size_bytes);
         return count_own(-(size_bytes as i64));
     }
     if !is_tracked(address, size_bytes)
@@ -460,9 +466,16 @@ pub fn around_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (
 #[inline(never)]
 fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
+        let is_ours = reentry::is_inside();
+        // Before its address can be somebody else's.
+        let was_handed_out = is_ours && handed_out::takes(old as u64, old_size as u64);
         let (new, new_size) = realloc();
-        if !new.is_null() && reentry::is_inside() {
+        if !new.is_null() && is_ours {
             count_own(new_size as i64 - old_size as i64);
+            match was_handed_out {
+                true => handed_out::add(new as u64, new_size as u64),
+                false => handed_out::allocated(new as u64, new_size as u64),
+            }
         }
         return new;
     };
@@ -496,7 +509,10 @@ fn freed_host(hook: Inside, freed: crate::recorder::Freed, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
         followed::remove(freed.address());
     }
-    if freed.is_known() || size_bytes >= sample_threshold_bytes() {
+    if !freed.is_known() && handed_out::takes(freed.address(), size_bytes) {
+        // It never was in a book.
+        count_own(-(size_bytes as i64));
+    } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.freed(freed, size_bytes, HEAP, false);
     } else {
         // It only looked as if it had been picked.

@@ -27,6 +27,7 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["totals_exact"] => totals::exact(),
+        ["totals_handed_out"] => totals::handed_out(),
         ["totals_sampled"] => totals::sampled(),
         ["totals_short_threads"] => totals::short_threads(),
         ["totals_budget"] => totals::budget(),

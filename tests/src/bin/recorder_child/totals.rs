@@ -87,6 +87,48 @@ fn once(size: usize) {
     unsafe { dealloc(black_box(alloc(layout)), layout) };
 }
 
+/// Parts of snapshots that other threads drop, and that the program lets grow, change nothing of what is live.
+pub fn handed_out() {
+    let options = || Options::new().max_entries(1 << 24);
+    for options in [options().exact(), options(), options().sample(64 << 10, 16 << 10)] {
+        memtrack_core::start_monitor_with(&options).unwrap();
+        let mut kept = Vec::new();
+        churn(2, &mut kept);
+        let live = || {
+            let counts = statistics(&memtrack_core::snapshot().unwrap(), HOST);
+            counts.allocated_bytes as i64 - counts.freed_bytes as i64
+        };
+        let before = live();
+        for _ in 0..4 {
+            let mut snapshot = memtrack_core::snapshot().unwrap();
+            let mut stacks = std::mem::take(&mut snapshot.stacks);
+            let (events, scopes) =
+                (std::mem::take(&mut snapshot.events), std::mem::take(&mut snapshot.scopes));
+            let (blocks, modules) =
+                (std::mem::take(&mut snapshot.blocks), std::mem::take(&mut snapshot.modules));
+            assert!(events.len() > 100);
+            thread::spawn(move || drop((events, scopes))).join().unwrap();
+            // It becomes a block of the program's, which is recorded when it is allocated and freed.
+            stacks.addresses.reserve(1 << 20);
+            drop((stacks, blocks));
+            thread::spawn(move || drop((snapshot, modules))).join().unwrap();
+        }
+        // Memory at the same addresses is the program's again.
+        let reused: Vec<Vec<u8>> = (0..1000).map(|size| vec![1; 64 * size + 1]).collect();
+        let bytes: i64 = reused.iter().map(|block| block.capacity() as i64).sum();
+        let with_reused = live();
+        drop(reused);
+        let after = live();
+        // What threads leave behind in the standard library.
+        let near = |one: i64, other: i64| (one - other).abs() < 16 << 10;
+        assert!(near(after, before), "{before} before, {after} after");
+        let list = 24 * 1000;
+        assert!(near(with_reused, before + bytes + list), "{before} + {bytes}: {with_reused}");
+        drop(kept);
+        drop(memtrack_core::stop());
+    }
+}
+
 fn small_sizes() -> impl Iterator<Item = u64> {
     (0..400_000).map(|round| 16 + round % 240)
 }
