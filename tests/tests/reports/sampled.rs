@@ -718,6 +718,9 @@ fn parts_of_a_sampled_heap_come_to_no_more_than_what_is_counted() {
         let sum: u64 = stacks.iter().map(|stack| number(stack, "requested_bytes")).sum();
         assert!(sum <= whole && high(&device, "requested_bytes") <= whole, "{at}: {sum} of {whole}");
     }
+    let groups = json(&["peak", "-n", "0"], &path)["devices"][0]["rows"].clone();
+    let sum: u64 = groups.as_array().unwrap().iter().map(|row| number(row, "requested_bytes")).sum();
+    assert!(sum <= most, "{sum} of {most}");
     let mut asked = Asked::default();
     asked.at = HeldAt::Peak;
     let held = WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &asked).unwrap();

@@ -6,7 +6,7 @@ use super::lifetimes::{Lifetime, is_estimate};
 use super::moment::Moment;
 use super::net::net;
 use memtrack_model::answer::{ErrorAnswer, NameAnswer};
-use memtrack_model::event::DeviceId;
+use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde::Serialize;
@@ -198,7 +198,10 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Reached { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
-            unknown_from = (until < last).then_some(until);
+            // Of a free's two events in PyTorch's form the first counts.
+            let is_second = |row: usize| snapshot.events.action[row] == Action::FreeCompleted;
+            let is_later = rows().any(|row| Some(row) > until && !is_second(row));
+            unknown_from = is_later.then_some(until);
         }
     }
     let guess = unknown_from.map(|from| most_certain(snapshot, device, lifetimes, from));
