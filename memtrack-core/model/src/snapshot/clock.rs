@@ -110,9 +110,10 @@ impl Clock {
 
     /// A clock whose ticks are microseconds, from `start_us` on.
     pub fn of_microseconds(start_us: u64) -> Self {
-        // Times that no clock has shown would not fit as nanoseconds.
-        let start = if start_us < u64::MAX / 2000 { start_us } else { 0 };
-        Self { first: (start, start * 1000), last: (start + 1, (start + 1) * 1000) }
+        let start_us = start_us.min(u64::MAX - 1);
+        // Times that no clock has shown do not fit as nanoseconds; those between them do.
+        let start_ns = if start_us < u64::MAX / 2000 { start_us * 1000 } else { 0 };
+        Self { first: (start_us, start_ns), last: (start_us + 1, start_ns + 1000) }
     }
 }
 
@@ -138,5 +139,14 @@ mod tests {
         assert_eq!((steep.time_ns(u64::MAX), steep.time_ns(1)), (u64::MAX, u64::MAX));
         let falling = Clock { first: (u64::MAX, 7), last: (0, u64::MAX) };
         assert_eq!(falling.time_ns(0), 0);
+    }
+
+    #[test]
+    fn times_between_microseconds_that_no_clock_has_shown_are_right() {
+        for start in [0, 1_700_000_000_000_000, 1_700_000_000_000_000_000, u64::MAX - 3] {
+            let clock = Clock::of_microseconds(start);
+            assert_eq!(clock.seconds_since_start(start + 2), 2e-6, "{start}");
+        }
+        assert_eq!(Clock::of_microseconds(u64::MAX).seconds_since_start(u64::MAX), 1e-6);
     }
 }

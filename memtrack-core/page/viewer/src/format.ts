@@ -73,3 +73,8 @@ export const INFERRED = 'These categories are not in the file: they are inferred
 
 /** What is said where a device's sizes are estimates. */
 export const ESTIMATED = 'Estimates: small blocks were sampled, and each that is shown stands for others; memtrack summary and top say how far off they may be.';
+
+/** What times are counted from, in words. */
+export function words_of_since(since: 'start' | 'first_event' | 'first_timed_event'): string {
+  return since === 'start' ? 'start' : since === 'first_event' ? 'first event' : 'first event that has a time';
+}

@@ -10,7 +10,7 @@ export interface Head {
   kept: boolean;
   served: boolean;
   start_us: number;
-  since: 'start' | 'first_event';
+  since: 'start' | 'first_event' | 'first_timed_event';
   has_time: boolean;
   settings: unknown;
   first: string[];

@@ -18,7 +18,7 @@ const NAMES = new RegExp([
   '^__libc_', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
 ].join('|'));
 
-const PLACES = /(^|[/<])(frozen importlib|runpy\.py|site-packages\/torch\/(nn\/modules\/module|_ops|_dynamo\/eval_frame|utils\/_contextlib|utils\/_device|overrides)\.py)/;
+const PLACES = /(^|[/\\<])(frozen importlib|runpy\.py|site-packages[/\\]torch[/\\](nn[/\\]modules[/\\]module|_ops|_dynamo[/\\]eval_frame|utils[/\\]_contextlib|utils[/\\]_device|overrides)\.py)/;
 
 /** What symbolised C++ has before the name of a template. */
 const RETURNS = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;

@@ -1,14 +1,14 @@
 // What the file is: its name, its times, its devices, in rows of words.
 
 import type {DeviceHead, Head} from '../types.ts';
-import {count as count_text, exact_bytes as exact_size, plural} from '../format.ts';
+import {count as count_text, exact_bytes as exact_size, plural, words_of_since} from '../format.ts';
 
 export type Fact = [name: string, value: string];
 
 /** Facts about the file as a whole. */
 export function file_facts(head: Head): Fact[] {
   const facts: Fact[] = [['file', head.name]];
-  if (head.has_time) facts.push([head.since === 'start' ? 'recording began' : 'first event', moment(head.start_us)]);
+  if (head.has_time) facts.push([head.since === 'start' ? 'recording began' : words_of_since(head.since), moment(head.start_us)]);
   else facts.push(['times', 'the file has none: the axis counts events']);
   facts.push(['devices', count_text(head.devices.length)], ['page written by', `memtrack ${head.memtrack}`]);
   return facts;

@@ -5,7 +5,7 @@ import {NONE, type Detail, type Elements, type Events, type Texts} from '../type
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {FREE_UNKNOWN} from '../state/actions.ts';
-import {ESTIMATED, bytes, count, exact_bytes, hex, time, visible} from '../format.ts';
+import {ESTIMATED, bytes, count, exact_bytes, hex, time, visible, words_of_since} from '../format.ts';
 import {stack_of} from './stack.ts';
 
 const ACTIONS = ['alloc', 'free', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap', 'out of memory', 'snapshot', 'annotate', 'other'];
@@ -115,7 +115,7 @@ export class Panel {
     if (event < 0) return 'before the recording';
     if (event >= device.head.events) return 'never, in this recording';
     const at = device.clock ? [', ', h('span', {class: 'whole'}, time(device.clock[event]!))] : [];
-    return h('span', {title: `Times count from ${head.since === 'start' ? 'the start' : 'the first event'}`},
+    return h('span', {title: `Times count from the ${words_of_since(head.since)}`},
       h('button', {type: 'button', class: 'link', title: 'Select this event', onclick: () => void this.page.go_to(event)}, `event ${count(event)}`), ...at);
   }
 
@@ -158,7 +158,7 @@ export class Panel {
     const odd = events.odd.get(event), action = events.action[event]!, facts: Fact[] = [];
     const block = events.block[event]!, segment = events.segment[event]!;
     const rows = action >= 4 && action <= 7 ? await device.segments() : device.blocks, row = rows === device.blocks ? block : segment;
-    if (device.clock) facts.push(['time', `${time(events.time[event]!)} after the ${this.page.head.since === 'start' ? 'start' : 'first event'}`]);
+    if (device.clock) facts.push(['time', `${time(events.time[event]!)} after the ${words_of_since(this.page.head.since)}`]);
     if (action === 8 && odd) {
       facts.push(['requested', exact_bytes(odd.size)]);
       if (odd.address !== FREE_UNKNOWN) facts.push(['device has free', exact_bytes(Number(odd.address))]);
