@@ -8,8 +8,8 @@
 //! - `optrace`: operator traces as files; `recorded`: a recording as a trace, and back; `repairs`: what a damaged trace
 //!   needed.
 //! - `analysis`: PyTorch's memory profile, one file per step; `category`: the result.
-//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what answers are made of: memory piece by piece, sums over
-//!   time, where and when in the program.
+//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what answers are made of: memory piece by
+//!   piece, sums over time, where and when in the program.
 //! - `report`, `export`, `figure`, `snapshot`, `answer`: the answers; `modules`: memory module by module; `advice`: what
 //!   would lower the peak.
 //! - `reading`: categories without a trace, from stacks, scopes and the order of events.

@@ -2,8 +2,8 @@
 //! only allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A
 //! recording says which; of a PyTorch file, the blocks whose two ends are in the trace do.
 //!
-//! **How does a PyTorch file show it?** One block whose two ends have different stacks shows that the frees have their
-//! own; eight blocks whose ends all have the stacks of their beginnings show that they have the allocations'.
+//! **How does a PyTorch file show it?** One block whose free and allocation have different stacks shows that frees carry
+//! their own; eight blocks whose frees all have the stacks of their allocations show that they carry the allocations'.
 
 use super::lifetimes::Lifetime;
 use memtrack_model::event::{Action, StackId};

@@ -3,8 +3,8 @@
 //! which `check` compares with the limit.
 //!
 //! **When is the count not used?** Where it is less than the blocks that were recorded one by one: then an unknown amount
-//! of memory from before the recording was freed too, and the estimate is reported. A row that is the only one is still
-//! not the total: blocks that were never sampled may belong under other names.
+//! of memory from before the recording was freed too, and the estimate is reported. The only row of a ranking does not
+//! get the total either: blocks that were never sampled may belong under other names.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};
