@@ -2,6 +2,19 @@
 //!
 //! They are built by a cargo of their own, in a target folder of their own: as build-dependencies cargo would not optimise
 //! them, and no setting of this package could make it. What cannot be built fails the build of the command.
+//!
+//! **Why a nested cargo?** Build-dependencies can be optimised only by a workspace's profile, which `cargo install` from
+//! a registry does not have, and cargo does not report where it put a shared library. Artifact dependencies are not
+//! stable. Ordinary dependencies would bring the hook and the recorder into the command itself. So this writes a project
+//! that depends on both packages, with the command's lock file and a profile that optimises, and takes the files from
+//! where cargo documents them to be.
+//!
+//! All builds of the command in one target folder share the project's folder, so that the recorder is compiled once for
+//! debug and release. What the command's own build fetched is usually enough, so the first try is without the network.
+//! Dependencies for `cfg(any())`, which is no platform, put the packages into the command's lock file and into `cargo
+//! vendor`, and have them published before the command. Where packages are next to each other under NAME-VERSION, as when
+//! `cargo publish --dry-run` verifies them, those are used. With `cargo install --offline` and without `--locked`, the
+//! versions of the lock file may be missing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,4 +1,9 @@
 //! Tells the tests what there is on this machine that they can be compared with: `src/requirements.rs`.
+//!
+//! **Why when the tests are built?** Libtest can ignore a test only then. Files that appear later cannot be watched
+//! (cargo runs a build script at each build if it names a missing file, and builds all tests again), so
+//! `tests/tests/cli/requirements.rs` looks for them, reports what has come, and touches a file that the build script
+//! names: the tests that need it are ignored in that run, and built anew by the next.
 
 #[path = "src/requirements.rs"]
 mod requirements;

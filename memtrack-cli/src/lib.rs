@@ -1,6 +1,19 @@
 //! The `memtrack` command as a library: [`run()`] takes arguments and streams and gives an exit code, so that it can be
 //! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run`
 //! starts a program instead.
+//!
+//! The modules:
+//!
+//! - `args`: the command line; `commands`: one file per verb; `answers`: what `--json` prints, a row for each verb
+//!   (`schemas/`).
+//! - `load`, `many`, `output`, `scrub`, `ownership`, `sizes`: what verbs share: one input, many, files, pseudonyms, whose
+//!   code, sizes.
+//! - `error`, `tips`, `neighbours`, `unmatched`: how a command fails, and what was probably meant.
+//! - `report`, `plot`, `serve`: text, figures and pages on their way out; `export/` has the Python scripts of `memtrack
+//!   export-script`.
+//! - `run`: starts a program with the libraries of `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
+//!   `c_heap`: glibc's heap.
+//! - `sql`: `memtrack sql` over a data set; its queries are in `queries/`, the scripts for clusters in `spark/`.
 
 mod answers;
 mod args;

@@ -1,5 +1,8 @@
 //! Many files as one input: which they are (patterns, folders), and how they are read: as many at a time as there are cores,
 //! each dropped before its core reads the next.
+//!
+//! **Why the crate `glob`?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and
+//! does what shell users expect of a quoted pattern. The more general `globset` and `wax` bring in `regex`.
 
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};

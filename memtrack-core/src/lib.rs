@@ -245,6 +245,16 @@
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
 //! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
+//!
+//! # The modules, for contributors
+//!
+//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, what a recording offers, files and paragraphs while it
+//!   runs; `plain`: a monitor without reports.
+//! - `off`, `off_cycles`: the same functions in a build without the recorder, or without `cycles`.
+//! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
+//!   limits).
+//! - `recorder`, `scope`, `operators`, `snapshot`, and what is re-exported: the packages in `memtrack-core/`; `fuzz/` has
+//!   the fuzzers.
 
 #[cfg(feature = "record")]
 mod dump;

@@ -1,6 +1,12 @@
 //! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core: the
 //! expansions call hidden functions of that crate, which change without notice. Incorrect use is a compile error that lists what
 //! is supported.
+//!
+//! The modules:
+//!
+//! - `#[track_memory]`: `args`, `target` (what it is on), `function`, `impl_block`, `call` (arguments that may hold
+//!   tensors), `tail` (returned futures).
+//! - `references`: the derive, with `attributes` and `bounds` for type parameters; `limits`: `#[limits]`.
 
 mod args;
 mod call;

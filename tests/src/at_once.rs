@@ -1,5 +1,8 @@
 //! How many tests run at once. Libtest runs as many as there are processors, which is right for tests that compute; where they
 //! wait, for a child or for time to pass, a processor is idle meanwhile.
+//!
+//! **Why set before `main`?** A setting of cargo's cannot count processors. Programs whose tests mostly wait run twice as
+//! many at once.
 
 use std::env;
 use std::thread::available_parallelism;

@@ -1,4 +1,9 @@
 //! What the end-to-end tests share: the command, processes of their own, the fixtures, and the reference data beside the project.
+//!
+//! **Why so few test programs?** Each links all of memtrack: 94 of them were 4.5 GB, eight were 0.4 GB, and now there are
+//! seven. Cargo gives a test only the paths of its own package's programs, so the tests build the command as
+//! `memtrack-tested`, with the features that cargo unifies, including the hook; without them, the release is tested
+//! (`.ci/run`). A nested cargo used to build all of memtrack again for it.
 
 pub mod allocator;
 pub mod at_once;

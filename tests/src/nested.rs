@@ -1,5 +1,11 @@
 //! Programs in `tests/programs/*`, which need features or versions of their own: built by a nested cargo, into a target
 //! folder of their own or, as far as they are built from the same crates, into that of the tests.
+//!
+//! **Why are some of them members of the workspace?** A program that must not compile (`tests/macros`), is written by a
+//! test (`tests/docs`), or needs one other feature (`cudarc_linked`) is a member behind a feature that only its test
+//! names. It is built in the tests' own target folder for the whole workspace, so that cargo chooses all other features
+//! as it did for the tests; trybuild, and a workspace for each program, built all of memtrack's crates again. Features
+//! and versions of the workspace must not reach the others.
 
 use std::env;
 use std::fs;

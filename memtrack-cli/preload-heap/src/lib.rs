@@ -2,6 +2,9 @@
 //! function of the other library that records it. It is a library of its own so that without `--host` nothing stands
 //! between a program and its heap. As the first in the list it leaves the others, and the C library, to be found as the
 //! other library's next.
+//!
+//! **Why is `pthread_getattr_np` here?** It allocates under a lock that the recorder needs to find out where a stack
+//! ends.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 

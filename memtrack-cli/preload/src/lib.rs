@@ -2,6 +2,10 @@
 //! The hook starts recording at the first call of the driver that it sees; here is only how the library begins, and how
 //! it and the program end.
 //! Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
+//!
+//! **Why not the facade?** Each build of the command builds this library optimised: 27 s of processor time with reports
+//! that can never be requested here, 11 without. Of `memtrack-report` it has only what a running program reports about
+//! itself (no feature `all`).
 #![allow(unsafe_code)]
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

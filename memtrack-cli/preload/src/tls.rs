@@ -5,6 +5,8 @@
 //!
 //! On x86-64, where compilers have no other way for libraries, the linker is told to have this asked instead
 //! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the question by the distance.
+//!
+//! **Why not `initial-exec`?** The compiler's model would do the same, but is not stable.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicIsize, Ordering};

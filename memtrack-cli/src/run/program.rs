@@ -1,5 +1,9 @@
 //! The program that is to be run: where it is, and whether a library can be preloaded into it. What the loader would
 //! ignore in silence is refused here with a reason.
+//!
+//! **Why not the crate `which`?** It only reports whether there is a program. A shell distinguishes a name that is not
+//! found (exit code 127) from one that is a folder or may not be executed (126), and so do the command's error and its
+//! exit code.
 
 use crate::error::CliError;
 use crate::neighbours::{self, head_of};

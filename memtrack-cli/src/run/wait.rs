@@ -1,5 +1,7 @@
 //! Waiting for the program as a shell does: signals sent to the command reach the program, and its end becomes an exit
 //! code.
+//!
+//! **Why wait, instead of becoming the program?** So that the command can report what was recorded.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -31,6 +31,18 @@
 //! **Not available from `torch.cuda.memory`**: the statistics of pinned host memory (`host_memory_stats`), which is
 //! not allocated here; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
 //! names (`memory_cached` and `reset_max_*`). Instead of `change_current_allocator`, choose a [`Backend`] at the start.
+//!
+//! **Where it differs from PyTorch.** PyTorch's allocator as it is is the reference (`tests/pytorch`), except where it
+//! fails. With `max_split_size_mb` lowered at run time it releases segments that still have live blocks, and the driver
+//! refuses or its heap is corrupted; here such segments stay. When a released private pool's range is unmapped in more
+//! pieces than it was mapped in, an assertion of PyTorch's ends the request; here the request continues.
+//!
+//! The modules:
+//!
+//! - `api`: what programs call; `backend`: `torch.cuda.memory`'s functions as a trait, and its implementations.
+//! - `state`: what a device holds; `steps`: what happens to a request; `memory`: where memory comes from; `settings`: the
+//!   option strings.
+//! - `replay`: recorded requests under other settings; `workload`: what `memtrack simulate` runs.
 
 mod api;
 mod backend;

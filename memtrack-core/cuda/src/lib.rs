@@ -13,6 +13,13 @@
 //!
 //! With the feature `cuda-stats`, the driver and NVML can be queried: [`mem_get_info`], [`pool_statistics`],
 //! [`list_gpu_processes`], [`gpus`].
+//!
+//! The modules:
+//!
+//! - `hook`: `entry` (our `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
+//!   (what a wrapper reports), `driver` and `driver_reading` (queries); `no_hook` stands in where there is none.
+//! - `run`: what a program does under `memtrack run`.
+//! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
 #[cfg(all(
     feature = "cuda",

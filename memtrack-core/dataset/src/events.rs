@@ -1,5 +1,8 @@
 //! The table of events: what happened to which memory, in the order of the recording. Columns are filled one at a time, a
 //! group of rows at a time.
+//!
+//! **Why a buffer and not the output?** Parquet's writer requires `Send`, which locked standard output is not. Complete
+//! data is passed on after each group of rows.
 
 use crate::allocations::Allocations;
 use crate::table::{Cells, Column, GROUP, Kind, Table, TableWriter, Values};

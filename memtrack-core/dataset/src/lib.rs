@@ -4,6 +4,11 @@
 //!
 //! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes only the events; [`ranks`]
 //! and [`check`] are for readers.
+//!
+//! The modules:
+//!
+//! - `table`: how columns are declared and written; `digest`, `live`, `stacks`, `events`, `allocations`: the tables.
+//! - `place`: a rank's folder, which appears as a whole; `read`: which ranks there are, and whether a file is complete.
 
 mod allocations;
 mod digest;

@@ -8,6 +8,10 @@
 //!
 //! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided when it is: an empty
 //! place can be taken by one writer only, and the others then see whose it is.
+//!
+//! **Why a folder for each rank, and not a file in a folder for each table?** A folder can be exchanged in one step
+//! (`renameat2`, by rustix; two renames elsewhere): a killed writer leaves the rank as it was, and all tables of a rank
+//! come from one export. Engines read `job=*/rank=*/TABLE.parquet`.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fmt;

@@ -1,5 +1,7 @@
 //! CSV: a row for each block, in the order of their allocation, those that are older than the trace last. Columns keep
 //! their names and their order; new ones come at the end. What is not known is empty.
+//!
+//! **Why the crate csv?** Texts of programs contain quotes and line ends. (csv 1.4, MIT or Unlicense.)
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;

@@ -1,6 +1,13 @@
 //! A snapshot for other tools: profiles, flame graphs and tables that they open. These formats are not read back;
 //! formats that memtrack also reads are in `memtrack-formats`. `registry` has a row for each export, and names both kinds.
 //!
+//! The modules:
+//!
+//! - `registry`: one row for each export; `target`: which format a file's name selects.
+//! - `usage` adds up blocks by origin, `stacks` names them: for `pprof`, `speedscope`, `collapsed`; `blocks` is CSV,
+//!   `parquet` the events.
+//! - `course`: what happened when: for `perfetto` and `firefox`.
+//!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 mod blocks;

@@ -1,6 +1,8 @@
 //! One chunk of a recording: a 20-byte head (kind, flags, raw length, stored length, CRC-32 of all the rest) and its
 //! payload. The writer frames with [`append`], the reader with [`read`]; both keep the same [`Budget`], so that no
 //! file of ours is refused and no foreign one can make the reader unpack without bound.
+//!
+//! **Which compression?** lz4, chunk by chunk, by `lz4_flex` in safe Rust.
 
 use std::io::{self, Read};
 

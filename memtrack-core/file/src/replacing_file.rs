@@ -1,6 +1,9 @@
 //! A file that appears complete or not at all: written beside its place under a temporary name, then renamed.
 //! Everything that memtrack leaves on disk goes through here, streams excepted; a reader never sees half a file, and a
 //! failed run leaves the old one.
+//!
+//! **Why not `tempfile`?** Programs that only record would compile `rustix`, `fastrand` and `getrandom` for a name and a
+//! rename. A replaced file keeps its mode.
 
 use crate::Compression;
 use std::fs::{self, File, OpenOptions};

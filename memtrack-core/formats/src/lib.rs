@@ -1,6 +1,15 @@
 //! Files: PyTorch's snapshots and memtrack's recordings, read, written and converted ([`SnapshotFiles`]), and Python's
 //! pickle format below them ([`pickle`]).
 //!
+//! The modules:
+//!
+//! - `files` opens and writes every kind of file, by the rows of `registry`; `input` and `output`: bytes, compressed or
+//!   not.
+//! - `pickle`: the safe machine and the writer, independent of what pickles contain.
+//! - `pytorch`: PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert` from
+//!   recordings.
+//! - `recording`, `embedded`: recordings, and a PyTorch snapshot inside one; `error`: why a file cannot be read.
+//!
 //! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
 
 mod embedded;

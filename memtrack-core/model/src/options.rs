@@ -1,5 +1,9 @@
 //! What to record: the parameters of PyTorch's `_record_memory_history` (`enabled`, `context`, `max_entries`,
 //! `skip_actions`; semantics as in PyTorch 2.15), how the host heap is sampled and where the recording goes.
+//!
+//! **Why do defaults differ from PyTorch's?** The context is `alloc` and not `all`: a free then has its allocation's
+//! stack, and no other is captured. The ring has 1 Mi events per device (48 MB) and is not unlimited, so that a program's
+//! memory is bounded.
 
 use crate::event::Action;
 use std::fmt;
@@ -240,7 +244,7 @@ impl Options {
     }
 
     /// How many operators a tracker keeps individually: the newest ones, at least 1, and up to 8,192 more than that.
-    /// Each takes 40 bytes, so the default of 262,144 takes 10 MiB at most. Of older operators it keeps their number,
+    /// Each takes 48 bytes, so the default of 262,144 takes 12 MiB at most. Of older operators it keeps their number,
     /// their peaks and the 1,000 that grew most. Each tracker has its own options for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);

@@ -1,6 +1,17 @@
 //! A snapshot as a page: one HTML file that shows what pytorch.org/memory_viz shows, offline. [`Page::of`] turns a snapshot
 //! into tables from which a browser can draw directly; `viewer/` has the browser's part, and `viewer/README.md` describes
 //! the interface between the two.
+//!
+//! The modules:
+//!
+//! - `blocks` and `pieces`: lifetimes of blocks and of reserved memory, by undoing the events from the end; `bands`: what
+//!   was running.
+//! - `first`: the summary's sentences; `device`, with `held`, `settings` and `inferred`: a device's tables.
+//! - `texts`, `columns` and `head`: their encoding in the page; `html`: the page around them; `ranks`: the ranks of a job
+//!   as one page.
+//!
+//! **Why not in memtrack-report?** The page uses its `summary`, and programs that only print tables need not compile the
+//! page.
 
 mod bands;
 mod blocks;

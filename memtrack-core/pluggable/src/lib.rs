@@ -26,6 +26,9 @@
 //!
 //! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors: where PyTorch's own
 //! allocator would raise one, the message goes to standard error and the result is null.
+//!
+//! **Which requests belong to a pool that was begun?** All of the thread's: PyTorch selects the streams by a C++ function
+//! object, which only C++ can evaluate. PyTorch's rules of captures hold in every such pool.
 #![allow(unsafe_code)]
 
 mod report;

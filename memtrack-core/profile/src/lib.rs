@@ -3,6 +3,17 @@
 //! An operator trace records which operators ran on which tensors and what they allocated. The analysis gives each version of
 //! each tensor a [`Category`].
 //!
+//! The modules:
+//!
+//! - `optrace`: operator traces as files; `recorded`: a recording as a trace, and back; `repairs`: what a damaged trace
+//!   needed.
+//! - `analysis`: PyTorch's memory profile, one file per step; `category`: the result.
+//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what answers are made of: memory piece by
+//!   piece, sums over time, where and when in the program.
+//! - `report`, `export`, `figure`, `snapshot`, `answer`: the answers; `modules`: memory module by module; `advice`: what
+//!   would lower the peak.
+//! - `reading`: categories without a trace, from stacks, scopes and the order of events.
+//!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 #[cfg(feature = "all")]

@@ -3,6 +3,9 @@
 //!
 //! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. What was there before the
 //! trace is allocated when it begins.
+//!
+//! **Why by way of a recording's tables?** The one existing conversion then shows scopes, stacks and categories wherever
+//! a recording's are shown. The snapshot's segments have none of the sums that say what an allocator reserved.
 
 use crate::analysis::Profile;
 use crate::category::Category;

@@ -1,6 +1,18 @@
 //! The recorder: what is running ([`scope`]), the host's heap ([`host`]), stacks ([`stack`]), and the ring and
 //! tables that events go to ([`recorder`]). One package, because the path of an event depends on inlining.
 //!
+//! The modules:
+//!
+//! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
+//! - `host`: the global allocator, budget and sampler; `scope`: what is running; `stack`: capture, interning and loaded
+//!   binaries.
+//! - `recorder`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
+//!   and their ends; snapshots (`collect`, `merge`); streams; forks; segments and what the driver reported.
+//! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
+//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros; `own`: how much memory
+//!   memtrack has.
+//! - `own_file`, `message`, `signals`, `environment`, `terminal`: what a guest in another program needs of the system.
+//!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod accounts;

@@ -3,6 +3,9 @@
 //! A guest's words must not harm: they go straight to the system in one write, past Rust's lock of stderr, which the
 //! program may hold for as long as it likes; they neither panic nor raise `SIGPIPE` where nobody listens; and they are
 //! lost when stderr takes nothing for a while. They are said under no lock.
+//!
+//! **Where do messages go?** To what stderr was when recording began. If the program has closed it and its number now
+//! belongs to a file that is not written at its end, they are dropped, because they would damage that file.
 #![allow(unsafe_code)]
 
 use crate::reentry;

@@ -1,6 +1,11 @@
 //! Files that memtrack keeps open inside a program which knows nothing of them. Programs close descriptors that they did
 //! not open (daemons all from 3 to 1,023), and are given the same numbers for files of their own: so ours lie high where
 //! there is room, no other program inherits them, and each use first asks the system whether the number is still our file.
+//!
+//! **What if two processes have one path?** A process that streams locks the file before it empties it and until it is
+//! closed, and each part likewise; a process that finds it locked writes beside it. The lock belongs to the open file
+//! (`F_OFD_SETLK`), so it lasts while a forked child still has the file. A stream that lost its file ends: reopened by
+//! its name, it could be another program's.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,6 +1,18 @@
 //! Reports about snapshots: those of PyTorch's `_memory_viz.py`, in the same wording ([`viz`]), memtrack's own ([`analysis`]),
 //! and the series of operators that PyTorch's `MemoryTracker` keeps ([`tracker`]).
 //!
+//! The modules:
+//!
+//! - [`analysis`]: `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `limits`; `leaks`, `holds` (who holds the
+//!   memory), `diff`, `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`: the errors of sums over
+//!   samples; `ownership`: whose code a frame is.
+//! - `viz`: PyTorch's texts; `tracker`: series, files and figures; `figures`: axes and canvas; `scrub`: snapshots with
+//!   pseudonyms.
+//!
+//! **Why the features `all` and `compare`?** Without `all` the package has only what a running program reports about
+//! itself: rankings, summaries, who holds the memory. What compares files (`diff`, `ranks`, `limits`) and `live_flame`
+//! are behind `compare`: few programs need them, and they made the build of the training run a twentieth longer.
+//!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 // Without `all`, some helpers are used only by reports that are not compiled.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]

@@ -1,5 +1,8 @@
 //! The tracker while a program runs: after every operator it reads the counters of one device, and where the root module
 //! begins and ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
+//!
+//! **Why is a backward or optimizer scope one entry?** With candle or burn nothing inside it can be annotated; PyTorch's
+//! series contain its operators.
 
 use super::run::{Observer, Run, State, change_trackers};
 use super::{Mark, StatsError, Summary, TrackerStats};

@@ -1,6 +1,9 @@
 //! What a running tracker keeps: a record of 48 bytes for each of the newest operators, and of older ones what a summary
 //! needs. Names are assembled when they are read, not when an operator ends. Memory stays within the records that
 //! are kept plus one chunk, however long the program runs.
+//!
+//! **What is kept?** The newest 262,144 operators by default (`Options::tracker_entries`), and of the others the peaks
+//! and the 1,000 that grew most, which a summary ranks.
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;

@@ -2,6 +2,12 @@
 //! the reader of the recording, later or on another machine, names them with a [`Symbolizer`], which never uses a
 //! binary other than the recorded one ([`build_id`]).
 //!
+//! The modules:
+//!
+//! - `locate` finds the file of a recorded binary by its identity (`build_id`); `symbols` turns addresses into functions
+//!   and lines.
+//! - `names`, `demangle`, `qualify`: function names as people read them, and their full paths.
+//!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 
 pub mod build_id;

@@ -17,5 +17,6 @@ mod ring;
 mod stream;
 mod tracing_candle;
 mod trackers;
+mod unsafe_code;
 
 memtrack_tests::tests_wait!();

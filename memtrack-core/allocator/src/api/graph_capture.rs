@@ -1,6 +1,12 @@
 //! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays unchanged
 //! as long as the graph may be replayed. As in PyTorch, such a request queries no events and releases nothing cached;
 //! requests for other streams work as usual.
+//!
+//! **How is a capture noticed?** In PyTorch 2.15 it is a property of the thread's current stream. There is no current
+//! stream here: a request checks its own stream, which is the same in PyTorch programs, and `record_stream` checks the
+//! stream that uses the block; a free and `empty_cache` wait for the end of any capture. PyTorch makes up for deferred
+//! frees at the next request outside the capture, even while it continues, if its streams are not joined yet; here that
+//! waits for the end of the capture.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;

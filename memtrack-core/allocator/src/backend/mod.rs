@@ -1,6 +1,10 @@
 //! What PyTorch calls backends: allocators that programs may choose between. [`Backend`] is their common interface;
 //! `native` is the caching allocator of this package, `malloc_async` uses the driver's own pool, and `pluggable` loads
 //! an allocator from a shared library. A backend refuses what it does not support, in PyTorch's words.
+//!
+//! **Why a trait and not a type?** So that a program can choose at run time. The caching allocator refuses nothing, so
+//! four functions also have inherent forms that cannot fail (`record_stream`, `record_memory_history`, `snapshot`,
+//! `attach_out_of_memory_observer`).
 
 #[cfg(feature = "cuda-stats")]
 mod malloc_async;

@@ -1,4 +1,7 @@
 //! A device's primary context, and calls of the driver in it: what everything shares that allocates there.
+//!
+//! **Why the relaxed capture mode?** PyTorch makes its driver calls for memory and events in that mode too: in the
+//! default mode they would break a capture of the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::device_memory::DeviceError;

@@ -2,6 +2,9 @@
 //! stream's handle is waited for before its pages are unmapped, and another stream with the same handle would get the memory
 //! while work of the old stream uses it. So one reference is kept to each stream that buffers were on. When a buffer
 //! comes on a new stream, the idle streams without other references are released together with their memory.
+//!
+//! **What if the allocator is given a handle and not the object?** Then the client promises to keep the stream, and where
+//! the driver notices that the stream is gone, the allocator waits for the device.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;

@@ -1,5 +1,7 @@
 //! The allocator's options, as in PyTorch: their values ([`AllocatorOptions`]), the string that sets them (`grammar`), and
 //! its errors ([`SettingsError`]).
+//!
+//! **Which options have no effect?** Those for locks, CUDA graphs and pinned memory are read and reported only.
 
 mod all_accelerators;
 mod error;

@@ -1,4 +1,6 @@
 //! `expandable_segments_reserve`: how much address space an expandable range takes.
+//!
+//! **Why has a reserve by class no effect?** Only PyTorch's own C++ assigns streams to classes.
 
 use super::numbers::leading_float;
 

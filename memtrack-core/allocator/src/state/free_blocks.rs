@@ -1,5 +1,8 @@
 //! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment, then the
 //! place in it. Finding, taking and putting back cost O(log n).
+//!
+//! **Why one 128-bit key?** Size, age of the segment and offset compare as one number in a B-tree per stream. The block
+//! that was freed last stays out of the tree, so that alternating frees and requests cost no tree operation.
 
 use crate::settings::sizes::MIN_BLOCK;
 use crate::state::block::{Block, BlockId};

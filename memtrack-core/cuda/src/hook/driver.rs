@@ -1,5 +1,7 @@
 //! What the hook itself asks of the driver: which context and device are current, how much memory is free. The functions
 //! come from the same library as the call that was hooked; one that an old driver lacks is done without.
+//!
+//! **Why not cudarc?** The hook must query the driver that the program has loaded, through the functions of that library.
 
 use super::entry::look_up;
 use super::wrap::CuResult;

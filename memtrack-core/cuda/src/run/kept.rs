@@ -1,6 +1,9 @@
 //! Which of the snapshots of `memtrack run` stay: a program that lives on may run out of memory again and again, and a
 //! script may ask for a snapshot each minute for a month. Of each kind the first stays, which the later ones are compared
 //! with, and of those the newest; `dumps` asks. What took a snapshot's name meanwhile is never removed.
+//!
+//! **Why has `SIGUSR2` no limit on its share of the time?** The sender decides how often. The numbering continues when
+//! old snapshots are removed, because a file was announced by its name.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -2,6 +2,9 @@
 //! and frees with their bytes and stacks, and its memory is counted beside it. That profiler keeps the allocations of a process
 //! in one thread, and the memory of a process in its tracks, so devices in one process could not be told apart. The program is
 //! a process of its own, whose threads show what was running.
+//!
+//! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows it
+//! (0.8, MIT or Apache-2.0; `debugid`, `uuid`, `bitflags`, `rustc-hash`).
 
 mod markers;
 #[cfg(test)]

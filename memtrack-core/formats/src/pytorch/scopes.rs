@@ -3,6 +3,8 @@
 //! stored once for each path in the settings, where only memtrack looks:
 //! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
 //! with a key such as `action` would be taken for an event.)
+//!
+//! **What if two scopes have one path?** The parts are those of the first.
 
 use super::samples::active_blocks;
 use super::scope_sums;

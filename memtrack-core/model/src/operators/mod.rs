@@ -1,5 +1,11 @@
 //! What a program says of its tensors: [`ReportTensors`], which frameworks' tensors implement, and [`TensorInfo`], what
 //! they say. The recorder writes it down as numbers, and keeps no tensor alive.
+//!
+//! **Why does [`ReportTensors`] have a type parameter that is never used?** So that a program can implement it for a
+//! framework's tensors: the orphan rule requires a local type somewhere. An optional dependency on candle would tie
+//! memtrack's versions to candle's, and cargo would unify the feature over a workspace, so that everything that uses
+//! memtrack waits for candle to be built. `#[track_memory]` finds implementations by autoref: a type that implements the
+//! trait is one reference nearer than one that does not.
 
 mod containers;
 mod dtype;

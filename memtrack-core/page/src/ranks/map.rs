@@ -1,5 +1,10 @@
 //! The heat map: a row for each rank, a column for each step or time. It has two layers, of which one is shown: what is off the
 //! median, where at least three ranks say what that is, and the bytes themselves.
+//!
+//! **Why images?** As an image, half a million cells are one element that a browser scales; as SVG rectangles, they would
+//! keep the page from opening. The images have a palette and are in `data:` addresses, with the exact bytes packed beside them for
+//! the script. `png` writes them (MIT or Apache-2.0); the command has it anyway for figures, and a program that writes
+//! pages of snapshots does not compile it (feature `ranks`).
 
 use super::cells::{bytes_image, off_image, packed};
 use super::colours::{GREY, bytes_palette, css, off_palette, scale};

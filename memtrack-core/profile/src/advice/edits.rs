@@ -1,4 +1,8 @@
 //! How a change of the program changes what is allocated over time.
+//!
+//! **Why not estimate?** A finding is a list of pieces of memory and the states of the device in which they are gone,
+//! needed or made again; a tree over all states gives the peak with them. What one line does in every step is one change.
+//! Tests change random programs as the advice says and add up their peaks anew (`profile/src/tests/advice.rs`).
 
 use super::uses::{Memory, States};
 use crate::curve::{Curve, State};

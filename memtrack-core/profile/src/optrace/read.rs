@@ -1,4 +1,9 @@
 //! Reads an operator trace, line by line.
+//!
+//! **When is a fault an error?** Only where it is impossible to decide what was meant: a line that is not JSON, a number
+//! that means two things, records that contain each other in a circle. The specification calls lines that are out of
+//! order, repeated or missing errors in both modes; but a crash or a full disk leaves such a file, its memory can still
+//! be analysed, and each repair is counted. `--compat` refuses all of it.
 
 use super::error::TraceError;
 use super::line::{Kind, Line};

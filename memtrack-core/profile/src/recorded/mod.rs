@@ -1,5 +1,8 @@
 //! A recording's operator trace: the log of what the program reported, merged with what its memory did. And the way back:
 //! which category each event of the recording has.
+//!
+//! **Why are categories not stored?** They are derived when they are requested (once per snapshot), so that a better rule
+//! helps old recordings too. The recorder, snapshots and the file pass the log of operators on unchanged.
 
 mod attribution;
 mod builder;

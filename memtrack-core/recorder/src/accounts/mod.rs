@@ -7,6 +7,11 @@
 //!
 //! Order: an allocation is booked after the block was obtained, a free before it is given back, each under the account's
 //! lock; so the peak is that of one order of events in which every block lives from the one to the other.
+//!
+//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with what others
+//! record, and a session has one program's options. For the peak, each row remembers what it was when it first changed
+//! after the peak, so an event costs the same however high the peak. A thread's account goes with scope handles, in a
+//! word of its own: scope nodes live for ever, and a thousand tests would use them up.
 
 mod blocks;
 mod books;

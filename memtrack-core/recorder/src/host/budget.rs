@@ -3,6 +3,17 @@
 //! whichever thread makes them. While it can pay, every block is recorded; else small blocks are sampled at an interval
 //! that follows the load. The interval hangs on past blocks and past costs alone, never on the block at hand: that keeps
 //! estimates unbiased.
+//!
+//! **Why a budget and not a fixed rate?** A rate that suits one program is too expensive for another. Intervals are
+//! powers of two, each thread chooses its own, and each sample carries its class: no table of epochs is needed, and a
+//! thread that learns of a change late does no harm. A thread alternates between two intervals within milliseconds,
+//! because an estimate's variance grows with the mean interval and its cost with the mean rate. (On the tiny model of
+//! `examples/benches/cost`, 62,000 evenly spent samples put 99 % of the rows within 10 % of the truth; 84,000 samples
+//! whose budget was saved up and then spent at once, 97 %.)
+//!
+//! **Why does a block count for 2 KiB more than its size?** By bytes alone, blocks of a few dozen bytes are hardly ever
+//! picked. On the tiny model, 1,000 steps, 40 % of the counts of rows above 1 % were within 10 % of the truth, and the
+//! worst row was off by three quarters on average; with the addition 70 %, and the worst by a fifth (bytes: 84 and 69 %).
 
 use memtrack_model::event::interval_of_class;
 use memtrack_model::snapshot::Sampling;

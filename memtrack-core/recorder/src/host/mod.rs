@@ -1,6 +1,10 @@
 //! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. Blocks of at least
 //! the threshold (64 KiB by default) are all recorded. So are smaller ones while a budget of processor time allows it;
 //! otherwise they are sampled by bytes. The sums over all blocks are exact in every case.
+//!
+//! **What are "allocated" and "reserved" on a heap?** Allocated and active are the bytes that were allocated since
+//! monitoring began minus those that were freed, so both fall below zero when older memory is freed; reserved is the
+//! resident set.
 #![allow(unsafe_code)]
 
 mod budget;

@@ -3,6 +3,9 @@
 //!
 //! It never goes back: a machine that was suspended, moved or restored may read a counter that does, and goes on here
 //! from the newest stamp.
+//!
+//! **Why the time-stamp counter?** A reading takes 10 ns instead of the 23 of `CLOCK_MONOTONIC`: the difference is a
+//! tenth of an event.
 #![allow(unsafe_code)]
 
 use super::settings;

@@ -1,5 +1,9 @@
 //! What the CUDA driver said of its devices, and when it is to be asked again. The hook asks it, on threads of the
 //! program that are calling it anyway; here is the pace, and what is kept of the answers.
+//!
+//! **Why only on the program's threads?** Only there is a context current that cannot end meanwhile. The stream's thread
+//! and exit handlers use the last reading. A reading is due after 512 times the cost of one, 0.2 % of the time whatever
+//! the driver; to check that is a load and a comparison with the event's stamp.
 
 use super::threads::{self, DEVICE_SLOTS, device_of, slot_of};
 use super::totals::Sums;

@@ -1,4 +1,7 @@
 //! The end of a program that does not stop its monitors: the recording is written at exit and on a panic.
+//!
+//! **Why is the end recorded on one of memtrack's own stacks?** `exit` may be called in a thread of 16 KiB, `_exit` in a
+//! handler with 8. The thread's own stack is used only where it is known to have enough left.
 
 use super::session::{SESSION, Session, end_recording, has_memory, tell_left_out, write};
 use super::{RECORDER, fork, with_room};

@@ -1,5 +1,9 @@
 //! What happens for one event: stack, scope, live table with its stamp, sums, and one fixed-size row in the thread's
 //! chunk. This is the hot path: no symbol, no formatting, no lock but the address's shard and, once a chunk, the ring's.
+//!
+//! **Why are three paths written out instead of sharing a closure?** What a hook needs stays in registers: `Inside` is
+//! `Copy` and passed on by value, and the guard around it needs no address to be dropped. When it went through memory,
+//! words that had just been written one by one were read two at a time, which delayed each event: 138 instead of 125 ns.
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;

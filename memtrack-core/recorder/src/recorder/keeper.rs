@@ -1,6 +1,9 @@
 //! The thread that looks after a stream: it writes chunks when they are full, so that no thread of the program waits for a
 //! disk; twice a second it also appends what lies in chunks that are not full, and what else has changed. Whoever is about
 //! to end the process has it do so at once.
+//!
+//! **Why a thread of the C library and not of Rust?** What Rust's threads allocate before and after their work would be
+//! in the recording of a heap, and parking one registers a destructor under the dynamic linker's lock.
 
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;

@@ -1,6 +1,8 @@
 //! What it takes to take stacks, some 430 KB: room for captures and the ids of the newest stacks. So many threads as a
 //! machine keeps busy have a kit of their own until they end; where there are more, the others share a few, one capture
 //! at a time. What this comes to is bounded whatever number of threads a program has.
+//!
+//! **Why not a kit for each thread?** 4,000 threads took 1.6 GB that way.
 
 use super::fork::ForkCell;
 use super::mine::one_of;

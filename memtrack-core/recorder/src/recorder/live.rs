@@ -1,5 +1,11 @@
 //! The live table: the blocks that are out, by device and address, as many as fit. Its shards are also what orders the
 //! events of one address: the stamp is taken while the address's shard is locked.
+//!
+//! **Why dashmap, and why these shards?** Its `raw-api` gives access to a shard's table (hashbrown 0.14, dashmap's
+//! version), so that the newest stamp lies beside the table, and the table grows only as far as was agreed and outside
+//! the lock. An address's region of 2 MiB determines four of the 512 shards, and a hash of the address selects one of the
+//! four: threads whose blocks are far apart do not compete for cache lines, and threads that share a pool do not all wait
+//! for one lock.
 
 use super::order::stamp;
 use super::{settings, slot_of};

@@ -1,6 +1,9 @@
 //! When an allocator reports that memory ran out: it is said who holds it and the recorder dumps itself if its options say
 //! so, then the program's observers are told. All of it happens after the hook, on the thread that ran out; whatever goes wrong here is said
 //! and goes no further, because the program may well live on without that memory.
+//!
+//! **How many dumps stay?** Eight per session: the first, and the newest seven, which from the ninth on take a fiftieth
+//! of the time at most (`pace`).
 
 use super::fork::ForkCell;
 use super::{session, telling};

@@ -1,6 +1,12 @@
 //! The files of a stream: one, or of a stream with a bound the parts that are left of it. The newest part has the
 //! stream's own name; when the next one begins it is renamed to that name and its number, and the oldest go so that all
 //! together stay within the bound.
+//!
+//! **How does a part begin without stopping the hooks?** The stamps of blocks show, address by address, what the live
+//! table, read afterwards, already contains (docs/FORMAT.md), so that any thread can begin a part, even in a forked
+//! child. Everything in the queue is written to it before it takes its place: the event of a block that was freed while
+//! the table was read is then in the file that lacks the block. With a bound of less than 64 MiB, fewer chunks may wait.
+//! Each part has all tables again, so it is an eighth of the bound, or twice its head where that is more.
 
 use crate::own_file::{Identity, OwnFile, identity, is_taken, let_go, take};
 use memtrack_file::part::{is_unfinished, numbers_beside, older_parts, part_path};

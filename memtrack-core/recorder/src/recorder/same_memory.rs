@@ -1,6 +1,8 @@
 //! Tells a process that has a copy of the recorder's memory from the one that the recorder belongs to. Children of `fork` are
 //! told of by handlers ([`super::fork`]), those of `_Fork` and of `clone` by nobody: they would write into their parent's
 //! stream. A child of `vfork` shares its parent's memory, and what it does there is its parent's.
+//!
+//! **How is a copy recognised without a handler?** By a page that the kernel empties in copies (`MADV_WIPEONFORK`).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -5,6 +5,10 @@
 //! those that have allocated since their last change do. A collector adds what the scopes that are still open have
 //! allocated: exactly for its own thread and for all that change no scope meanwhile; of one that does, the blocks since
 //! its last change may be missing.
+//!
+//! **What does it cost?** Two locked additions when a thread that has allocated changes its scope, and 1 MiB of address
+//! space per device, of which only the pages in use take memory. A change marks the thread as active, as a hook does, so
+//! that a session begins and ends between changes.
 
 #![allow(unsafe_code)]
 

@@ -5,6 +5,12 @@
 //!
 //! Only who fills chunks faster than they are written waits, for a while. The stream's lock is never asked for under the
 //! store's; what goes wrong is kept, and told under none.
+//!
+//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for ever. A
+//! thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits only if 64 chunks
+//! are in the queue, for 10 s at most; then the stream ends with a message. A kill loses what is in the queue and in
+//! chunks: half a second of events while the disk keeps up, and never more than 64 full chunks, one more of each thread,
+//! and those that are being filled.
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;

@@ -2,6 +2,9 @@
 //! the C library's, with a look at what is left afterwards; where a call goes past it (a program that has another
 //! `dlclose`, or one in which memtrack is not part of the program), unloaded libraries are noticed when a session starts,
 //! when a snapshot is taken, and twice a second while a recording is streamed.
+//!
+//! **How does a forked child notice?** The loader's lock may be held there for ever, so it calls `_dl_find_object` for
+//! each binary that it knows. A table that is replaced is freed only after the hooks that may use it have ended.
 #![allow(unsafe_code)]
 
 use super::binaries;

@@ -1,6 +1,9 @@
 //! Blocks of which only the free is in the trace: what the stack of that free says. A free carries its own stack or, where
 //! only allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A
 //! recording says which; of a PyTorch file, the blocks whose two ends are in the trace do.
+//!
+//! **How does a PyTorch file show it?** One block whose free and allocation have different stacks shows that frees carry
+//! their own; eight blocks whose frees all have the stacks of their allocations show that they carry the allocations'.
 
 use super::lifetimes::Lifetime;
 use memtrack_model::event::{Action, StackId};

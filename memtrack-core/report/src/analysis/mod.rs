@@ -2,6 +2,10 @@
 //! then ([`at_peak`]), what allocated it ([`top`], [`attribution`]), and in which phase ([`phases`]); what a device holds
 //! at the end ([`held`], [`summary`]), whether that is too much ([`limits`]), and what leaks ([`leaks`]). They do not depend on
 //! where the snapshot came from.
+//!
+//! **Allocated or requested?** *Allocated* is what PyTorch's statistics call so, rounded; *requested* is the sum of the
+//! sizes in a trace. The peak of `summary`, `peak` and `check`, and all of `top`, are requested. On a heap, whose
+//! rounding is unknown, both are the same. PyTorch's own texts stay as they are.
 
 pub mod at_peak;
 pub mod attribution;

@@ -1,6 +1,10 @@
 //! What a heap has handed out and not got back, by the recorder's own count: exact even where sums over sampled blocks
 //! are estimates. Every report has what a heap holds at the end from [`counted_at_end`]; [`net`] only bounds what was kept,
 //! which `check` compares with the limit.
+//!
+//! **When is the count not used?** Where it is less than the blocks that were recorded one by one: then an unknown amount
+//! of memory from before the recording was freed too, and the estimate is reported. The only row of a ranking does not
+//! get the total either: blocks that were never sampled may belong under other names.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};

@@ -1,5 +1,8 @@
 //! Pseudonyms: `function_3f9a1c04` for a name, always the same for one name and key. The digits are the beginning of a
 //! keyed hash (HMAC-SHA-256), so that nobody without the key can confirm a guess.
+//!
+//! **Why `hmac-sha256`?** It has no dependencies and no build script; blake3 needs a crate that runs a C compiler, and
+//! sha2 with hmac eight more crates.
 
 use hmac_sha256::HMAC;
 use std::collections::HashMap;

@@ -1,4 +1,7 @@
 //! Flame graphs of [`Usage`] by inferno. Nothing negative and nothing empty reaches it.
+//!
+//! **Why in this package and not in the command?** A program draws flame graphs too (`save_memory_usage`). inferno, without its
+//! default features, is a dependency of the feature `plot` only.
 
 use super::{Grouping, Usage};
 use inferno::flamegraph::color::{Color, PaletteMap};

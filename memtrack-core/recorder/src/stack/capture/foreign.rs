@@ -1,5 +1,7 @@
 //! Stacks that are not the thread's: coroutines and whatever else has set the stack pointer elsewhere. Nobody says where
 //! such a stack ends, so what lies above the stack pointer is copied by the kernel, which stops where nothing is mapped.
+//!
+//! **Why `process_vm_readv`?** It takes one to two microseconds; `backtrace`, which would be needed otherwise, takes 4.5.
 #![allow(unsafe_code)]
 
 use super::Registers;

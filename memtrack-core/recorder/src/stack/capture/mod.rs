@@ -5,6 +5,9 @@
 //! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the thread's
 //! previous stack, and the `backtrace` crate where neither is possible (another architecture, a stack that is not the
 //! thread's own).
+//!
+//! **Why not `backtrace` alone?** For 46 frames it takes 4.5 µs; framehop with reuse takes 92 ns, frame pointers 36
+//! (docs/COSTS.md).
 
 mod bounds;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

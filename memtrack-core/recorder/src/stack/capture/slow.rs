@@ -1,4 +1,6 @@
 //! The last resort: the platform's unwinder through the `backtrace` crate, some 5 µs for 47 frames.
+//!
+//! **Why are its symbols not used?** `addr2line` on the recorded build id also works later and on other machines.
 #![allow(unsafe_code)]
 
 use super::MAX_FRAMES;

@@ -3,7 +3,9 @@
 //! its address, stack pointer and frame pointer are equal and every word that a walk from there would read, return
 //! addresses and saved frame pointers, still stands in its place. (Return addresses alone do not do: where functions
 //! align their stack pointer, those of an older stack may survive in the gaps.)
-#![allow(unsafe_code)]
+//!
+//! **Why sixteen caches?** A cache keeps one rule per slot: two call sites that alternate in one slot cost half a
+//! microsecond an event.
 
 use super::{MAX_FRAMES, Registers, StackBounds, unwind_tables};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};

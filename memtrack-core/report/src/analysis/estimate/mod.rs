@@ -6,6 +6,9 @@
 //!
 //! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can
 //! have more unrecorded blocks than all of them together.
+//!
+//! **Why are rows not calibrated by exact counts per size class?** Within a budget there are many samples, and the counts
+//! would add a cost to every allocation.
 
 #[cfg(test)]
 mod coverage;

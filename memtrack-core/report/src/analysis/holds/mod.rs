@@ -5,6 +5,10 @@
 //! It is made while a program is out of memory, so it has bounds: [`Asked::within`] limits the time for which functions are
 //! named, the largest holders' first; after the first eight, what comes later goes by its operator's name. `groups` adds up and names, `beside` has
 //! what is not a block, `advice` what to do first, and `text` the words.
+//!
+//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from what a killed program
+//! left, which has the event, the blocks and the driver's reading. So the format needs no text, and there is no second
+//! file. It needs what is held and no events: growth follows from when a block that is held was allocated.
 
 mod advice;
 mod beside;

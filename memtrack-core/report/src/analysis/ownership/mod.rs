@@ -4,6 +4,10 @@
 //! The user's globs decide first, then the built-in table, by path and by name; what no rule knows is the user's,
 //! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
 //! shows the rule that decided.
+//!
+//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is Python's,
+//! whose libraries are full of such functions. Globs are matched by the lines that match operators' patterns, and the
+//! command reads `memtrack.toml` (the `toml` crate), so this package has no further dependency.
 
 mod binaries;
 mod explain;

@@ -1,5 +1,9 @@
 //! How old what is live at a moment is, and by how much it grew: what tells a leak from what is meant to stay and from what
 //! comes and goes. Ages and growth are exact, or bounds, or not there.
+//!
+//! **Why compare with half-way, and not count what was allocated since?** What comes and goes in every step would be most
+//! of that. Where the oldest parts of a recording are gone, growth is not reported, because half-way may lie in them;
+//! ages are known even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};

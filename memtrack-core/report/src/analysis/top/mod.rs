@@ -5,6 +5,9 @@
 //! segments. Bytes and counts are those of the events that the recording holds; live bytes at the peak include blocks
 //! from before. A row that includes sampled blocks is an estimate and marked as one. What scopes allocated, the
 //! recorder has summed up exactly, and rows that depend on scopes alone are those sums.
+//!
+//! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker, whose files
+//! PyTorch reads, keeps it.
 
 mod age;
 mod exact;

@@ -1,0 +1,277 @@
+//! The files that may use `unsafe`: all of them, and no others. The workspace denies it (`unsafe_code` in Cargo.toml); each of
+//! these files, or the head of its folder, allows it.
+
+use memtrack_tests::workspace;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// What a package has: its folder, the files in it, and what they need `unsafe` for.
+const FILES: [(&str, &str, &str); 24] = [
+    ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
+    (
+        "memtrack-cli/src/run",
+        "inherited library wait",
+        "what is read before `main`; a query to the loader; signals",
+    ),
+    ("memtrack-cli/preload/src", "ends heap lib own_memory tls", "the loader's list of functions, C's heap"),
+    ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
+    ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
+    ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
+    ("memtrack-core/allocator/src/backend/pluggable", "answers mod", "the functions of another library"),
+    ("memtrack-core/allocator/src/memory", "cuda_context cuda_memory device_buffer", "calls to the driver"),
+    (
+        "memtrack-core/cuda/src/hook",
+        "driver entry mod table watch",
+        "the driver's C functions, a naked `dlsym`",
+    ),
+    (
+        "memtrack-core/cuda/src/hook/wrap",
+        "arrays contexts host ipc memory mod physical pools procedures",
+        "the driver's C functions",
+    ),
+    (
+        "memtrack-core/cuda/src/run",
+        "census dumps heap mod unhooked",
+        "signals, exit handlers, a shared page, system calls",
+    ),
+    ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
+    ("memtrack-core/pluggable/src", "lib report", "C functions"),
+    ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
+    ("memtrack-core/recorder/src", "message own_file signals terminal", "system calls"),
+    ("memtrack-core/recorder/src", "shared_map", "the pairs of a locked shard"),
+    ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
+    (
+        "memtrack-core/recorder/src/host",
+        "counting cpu_time followed handed_out mod reserve resident",
+        "`GlobalAlloc`, and tables that are read without a lock",
+    ),
+    (
+        "memtrack-core/recorder/src/recorder",
+        "barrier binaries chunk clock collect ending fork hooks inherit keeper living mine ring same_memory scope_sums \
+         stream_file streaming thread_names threads unload",
+        "chunks, states that are never freed, a few system calls",
+    ),
+    ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),
+    ("memtrack-core/recorder/src/stack", "modules", "the loader's list"),
+    ("memtrack-core/recorder/src/stack", "own_stack", "a naked switch of stacks"),
+    (
+        "memtrack-core/recorder/src/stack/capture",
+        "bounds foreign frame_pointers registers slow",
+        "registers, the words of stacks",
+    ),
+    ("memtrack-core/recorder/src/stack/capture/unwind_tables", "loader mod sections", "the loader's memory"),
+];
+
+/// Folders in which any file may: what is tested or measured is called from outside.
+const FOLDERS: [&str; 4] = ["examples/benches/", "examples/cuda/", "memtrack-core/benches/", "tests/"];
+
+#[test]
+fn only_listed_files_use_unsafe() {
+    let listed: BTreeSet<String> = FILES
+        .iter()
+        .flat_map(|(folder, names, _)| {
+            names.split_whitespace().map(move |name| format!("{folder}/{name}.rs"))
+        })
+        .collect();
+    let mut files = Vec::new();
+    sources(workspace(), &mut files);
+    assert!(files.len() > 500, "{} files", files.len());
+    let (mut using, mut elsewhere) = (BTreeSet::new(), BTreeSet::new());
+    let mut unlisted = Vec::new();
+    for file in files {
+        let uses = uses_of(&code_of(&fs::read_to_string(workspace().join(&file)).unwrap()));
+        if let Some(folder) = FOLDERS.into_iter().find(|folder| file.starts_with(folder)) {
+            elsewhere.extend((uses != Uses::Nothing).then_some(folder));
+        } else if uses != Uses::Nothing && !listed.contains(&file) {
+            unlisted.push(file);
+        } else if uses == Uses::Unsafe || uses == Uses::Permission && is_head_of_folder(&file) {
+            using.insert(file);
+        }
+    }
+    assert!(unlisted.is_empty(), "`unsafe` in files that are not on the list: {unlisted:#?}");
+    let unused: Vec<&String> = listed.difference(&using).collect();
+    assert!(unused.is_empty(), "on the list, but without `unsafe` or not there: {unused:#?}");
+    assert_eq!(elsewhere, BTreeSet::from(FOLDERS), "every folder on the list has `unsafe`");
+}
+
+/// All Rust files below `folder`, but for what cargo and others built.
+fn sources(folder: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap_or_default();
+        if path.is_symlink() || name.starts_with('.') || ["target", "node_modules"].contains(&name) {
+            continue;
+        }
+        if path.is_dir() {
+            sources(&path, files);
+        } else if name.ends_with(".rs") {
+            files.push(path.strip_prefix(workspace()).unwrap().to_str().unwrap().to_owned());
+        }
+    }
+}
+
+/// What a file has of `unsafe`.
+#[derive(Debug, PartialEq)]
+enum Uses {
+    Nothing,
+    /// Only the attribute that allows it: of use at the head of a folder.
+    Permission,
+    Unsafe,
+}
+
+fn uses_of(code: &str) -> Uses {
+    let words = words(code);
+    let mut found = Uses::Nothing;
+    for (at, &word) in words.iter().enumerate() {
+        if word == "unsafe" && is_code(&words[at + 1..]) {
+            return Uses::Unsafe;
+        }
+        if word == "unsafe_code" {
+            let level = words[..at].iter().rfind(|word| LEVELS.contains(word));
+            if level.is_some_and(|level| ["allow", "expect"].contains(level)) {
+                found = Uses::Permission;
+            }
+        }
+    }
+    found
+}
+
+const LEVELS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
+
+/// Whether what a file allows holds for other files too.
+fn is_head_of_folder(file: &str) -> bool {
+    ["mod.rs", "lib.rs"].iter().any(|name| file.ends_with(&format!("/{name}")))
+}
+
+/// Whether what follows an `unsafe` makes it one of code: not that of a type (`unsafe extern "C" fn(…)`) or of a macro's token.
+fn is_code(after: &[&str]) -> bool {
+    let mut after = after.iter().skip_while(|word| ["async", "const", "extern", "\"\""].contains(word));
+    match after.next() {
+        Some(&"fn") => after.next().is_some_and(|word| *word != "("),
+        Some(word) => ["{", "(", "impl", "trait"].contains(word),
+        None => false,
+    }
+}
+
+/// Names, `""` for texts, and single other characters.
+fn words(code: &str) -> Vec<&str> {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let mut words = Vec::new();
+    let mut rest = code.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            _ if is_name(first) => rest.find(|character: char| !is_name(character)).unwrap_or(rest.len()),
+            '"' => 2,
+            _ => first.len_utf8(),
+        };
+        words.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    words
+}
+
+/// The text of a file without comments and characters, and with `""` for each text.
+fn code_of(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let in_name = code.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+        let (length, stands_for) = match first {
+            '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), " "),
+            '/' if rest.starts_with("/*") => (block_comment(rest), " "),
+            '"' => (1 + until_quote(&rest[1..], '"'), "\"\""),
+            'r' if !in_name || code.ends_with(['b', 'c']) => match raw_text(rest) {
+                Some(length) => (length, "\"\""),
+                None => (1, "r"),
+            },
+            '\'' if is_character(rest) => (1 + until_quote(&rest[1..], '\''), " "),
+            _ => (first.len_utf8(), &rest[..first.len_utf8()]),
+        };
+        code.push_str(stands_for);
+        rest = &rest[length..];
+    }
+    code
+}
+
+/// Up to the end of a comment, which may have others inside.
+fn block_comment(rest: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    loop {
+        depth = match &rest.as_bytes()[at..] {
+            [b'/', b'*', ..] => depth + 1,
+            [b'*', b'/', ..] => depth - 1,
+            [_, ..] => {
+                at += 1;
+                continue;
+            }
+            [] => return at,
+        };
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+}
+
+/// Up to behind the next `quote` that no backslash stands before.
+fn until_quote(rest: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, character) in rest.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// The length of a raw text, if one begins with this `r`.
+fn raw_text(rest: &str) -> Option<usize> {
+    let (hashes, _) = rest[1..].split_once('"')?;
+    if hashes.contains(|character: char| character != '#') {
+        return None;
+    }
+    let begin = 2 + hashes.len();
+    let end = format!("\"{hashes}");
+    Some(begin + rest[begin..].find(&end)? + end.len())
+}
+
+/// Whether a character begins here and not a lifetime.
+fn is_character(rest: &str) -> bool {
+    let mut characters = rest.chars().skip(1);
+    characters.next() == Some('\\') || characters.next() == Some('\'')
+}
+
+#[test]
+fn only_code_counts_as_unsafe() {
+    let uses = |text: &str| uses_of(&code_of(text));
+    for text in [
+        "unsafe { f() }",
+        "unsafe fn f() {}",
+        "pub unsafe extern \"C\" fn f() {}",
+        "unsafe impl Send for A {}",
+        "unsafe extern \"C\" { fn f(); }",
+        "#[unsafe(no_mangle)] fn f() {}",
+        "let a = '\"'; unsafe { f() } // \"",
+        "fn f<'a>(a: &'a str) { unsafe { g(a) } }",
+        "let a = r#\"\"\"#; unsafe {}",
+        "let a = '\\''; /* /* */ */ unsafe {}",
+    ] {
+        assert_eq!(uses(text), Uses::Unsafe, "{text}");
+    }
+    for text in [
+        "// unsafe { f() }",
+        "/* /* */ unsafe { f() } */",
+        "let a = \"\\\" unsafe {\";",
+        "let a = br#\"\" unsafe {\"#;",
+        "type A = unsafe extern \"C\" fn(i32);",
+        "input.peek(Token![unsafe])",
+        "#![forbid(unsafe_code)]",
+    ] {
+        assert_eq!(uses(text), Uses::Nothing, "{text}");
+    }
+    assert_eq!(uses("#![allow(dead_code, unsafe_code)]"), Uses::Permission);
+}
