@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What exporting ranks costs for each core, and what that makes of a job: measures `memtrack export --parquet`, with and without
---events, and `memtrack ranks`, on PyTorch snapshots of your own, and extrapolates to RANKS snapshots of GIB each. docs/SCALE.md has
+--events, and `memtrack ranks`, on PyTorch snapshots of your own, and extrapolates to RANKS snapshots of GIB each. docs/COSTS.md has
 a run.
 
 Usage: dataset_scale.py MEMTRACK FILES… [--ranks 16384] [--gib 1] [--rounds 3] [--grow 100]

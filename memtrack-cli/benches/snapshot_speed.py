@@ -11,7 +11,7 @@ and then the function of `_memory_viz.py`: the Python that runs this script does
 
 Without FILE the inputs are made by `../shared/oracle/tools/make_snapshots.py` (0.1 and 1 million events, with `--large`
 also 5 million, which takes minutes and, for CPython, gigabytes) and kept in `--inputs` for the next time. The tables
-are Markdown; docs/SPEED.md has those of one machine. Exit code 1 when a bound does not hold.
+are Markdown; docs/COSTS.md has those of one machine. Exit code 1 when a bound does not hold.
 """
 
 import argparse

@@ -8,7 +8,7 @@ Usage: spark-submit [--master URL …] export_ranks.py --output DIR [options] FI
 
 Files, DIR and, unless --ship is given, memtrack have the same paths on the driver and on every worker. A rank's folder appears as
 a whole, so tasks that are tried again, that run twice, or that outlive their executor do no harm. A file that cannot be exported
-is named at the end, and the others are exported. The repository's docs/PARQUET.md says more.
+is named at the end, and the others are exported. The repository's docs/RANKS.md says more.
 Exit codes: 0 all were exported, 2 wrong usage, 3 some were not; of these, running it again with the same files exports the rest too.
 """
 

@@ -5,7 +5,7 @@ Usage: spark-submit [--master URL …] query.py QUERY DIR [--json]
 
 QUERY is one of memtrack-cli/queries (ranks, usual, outliers, why, skew, timeline, stacks, lifetimes), a file with a SELECT, or a
 SELECT. DIR is what `memtrack export --parquet` or export_ranks.py wrote, or any place that Spark reads. --json prints an object a
-line for each row. The repository's docs/PARQUET.md has the tables.
+line for each row. The repository's docs/RANKS.md has the tables.
 Exit codes: 0 success, 2 wrong usage, 3 no data set there.
 """
 

@@ -139,7 +139,7 @@ impl Recording {
     }
 
     /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack timeline` and
-    /// other tools read (the repository's docs/OPTRACE.md describes it), replacing what is there; compressed if the name ends in
+    /// other tools read (the repository's docs/FILES.md describes it), replacing what is there; compressed if the name ends in
     /// `.gz` or `.zst`. A recording without operators gives a trace without operators.
     ///
     /// # Errors

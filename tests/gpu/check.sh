@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a machine with an NVIDIA GPU can tell, as a table for docs/CUDA.md. Needs nothing but built binaries:
+# What only a machine with an NVIDIA GPU can tell, as a table for docs/RUN.md. Needs nothing but built binaries:
 #   cargo build --release -p memtrack-cli -p memtrack-tests --bins
 #   tests/gpu/check.sh [FOLDER OF THE BINARIES, else target/release]
 # Ends with 1 where memtrack's sums are not what they must be.

@@ -82,7 +82,7 @@ def dialects():
 def tables(folder, ranks, events):
     """Each table is there for DuckDB and pyarrow, with the same rows."""
     base = opened(folder)
-    documented = (ROOT / "docs" / "PARQUET.md").read_text()
+    documented = (ROOT / "docs" / "RANKS.md").read_text()
     for table in TABLES:
         count = base.execute(f"SELECT count(*), count(DISTINCT rank) FROM {table}").fetchone()
         files = sorted(Path(folder).glob(f"job=*/rank=*/{table}.parquet"))
@@ -91,7 +91,7 @@ def tables(folder, ranks, events):
         if table in ("runs", "devices", "timeline", "groups", "live", "stacks", "frames") or (table == "events" and events):
             equal(f"{table}: ranks", count[1], ranks)
         for field in arrow.schema:
-            check(f"{table}.{field.name} is in docs/PARQUET.md", f"`{field.name}`" in documented)
+            check(f"{table}.{field.name} is in docs/RANKS.md", f"`{field.name}`" in documented)
     CHECKS.consistent(Path(folder).name, lambda query: base.execute(query).fetchone()[0])
     return base
 

@@ -141,11 +141,11 @@ def events(memtrack, file, told, folder):
     run(memtrack, "convert", file, folder / "a.csv", "--force")
     base, _ = peak_of_table(folder)
     base.execute(f"create view events as select * from '{folder / 'a.parquet'}'")
-    documented = (TESTS.parent / "docs" / "PARQUET.md").read_text(encoding="utf-8")
+    documented = (TESTS.parent / "docs" / "RANKS.md").read_text(encoding="utf-8")
     arrow = pyarrow.parquet.read_table(folder / "a.parquet")
     assert base.execute("select count(*) from events").fetchone() == (arrow.num_rows,) and arrow.num_rows
     for column in arrow.column_names:
-        assert f"`{column}`" in documented, f"{column} is not in docs/PARQUET.md"
+        assert f"`{column}`" in documented, f"{column} is not in docs/RANKS.md"
     # As decimals: the last digit of a sum of floating-point numbers depends on their order.
     sums = "device, coalesce({0}::text, '') place, count(*), sum(blocks::decimal(38, 12)), sum(size) from {1} group by all order by all"
     of_blocks = "(select *, requested_bytes size from blocks where not older_than_trace)"

@@ -126,7 +126,7 @@ def forms(folder):
         check(f"{table} answers", found["ranks"] in (0, RANKS) and (found["rows"] > 0) == (found["ranks"] > 0), found)
     names = {row["table_name"] for row in rows("SHOW TABLES", folder)}
     check("SHOW TABLES", names.issuperset(TABLES), names)
-    documented = (ROOT / "docs" / "PARQUET.md").read_text()
+    documented = (ROOT / "docs" / "RANKS.md").read_text()
     for table in TABLES:
         for row in rows(f"DESCRIBE {table}", folder):
             check(f"{table}.{row['column_name']} is documented", f"`{row['column_name']}`" in documented)

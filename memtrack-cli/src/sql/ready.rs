@@ -14,7 +14,7 @@ macro_rules! ready {
     };
 }
 
-/// All of them, in the order in which docs/PARQUET.md lists them.
+/// All of them, in the order in which docs/RANKS.md lists them.
 pub(crate) static READY: [Ready; 8] =
     ready!["ranks" "usual" "outliers" "why" "skew" "timeline" "stacks" "lifetimes"];
 

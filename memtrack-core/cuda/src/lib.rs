@@ -8,7 +8,7 @@
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
 //! The hook is available on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
-//! docs/CUDA.md says how it works and what it does not see; `memtrack run` does the same for a program that does not link
+//! docs/RUN.md says how it works and what it does not see; `memtrack run` does the same for a program that does not link
 //! memtrack.
 //!
 //! With the feature `cuda-stats`, the driver and NVML can be queried: [`mem_get_info`], [`pool_statistics`],

@@ -1,4 +1,4 @@
-//! The graph with its findings as JSON (the repository's docs/CYCLES.md), which [`read`](crate::read) reads again.
+//! The graph with its findings as JSON (the repository's docs/FILES.md), which [`read`](crate::read) reads again.
 
 use crate::findings::{Bytes, Cycle, Findings, Proof};
 use crate::graph::{Edge, Graph, Held, Memory, Origin};

@@ -1,4 +1,4 @@
-//! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and PyTorch's
+//! Reads graph files (the repository's docs/FILES.md): those that `memtrack export-script --cycles` and PyTorch's
 //! `create_graph` describe, a list of nodes with their references, and those that memtrack writes itself, whose findings are
 //! found again.
 //!

@@ -1,6 +1,6 @@
 //! A snapshot as Parquet files: a folder for each rank of a job, in which every table is a file. Engines that read Parquet
 //! (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. The repository's
-//! docs/PARQUET.md describes the tables.
+//! docs/RANKS.md describes the tables.
 //!
 //! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes only the events; [`ranks`]
 //! and [`check`] are for readers.

@@ -1,5 +1,5 @@
 //! Parquet: a row for each event, in the order of the recording. Its columns are those of the table of events in a data set
-//! (`memtrack-dataset`, the repository's docs/PARQUET.md), and the line of one's own code that each stack belongs to, since the
+//! (`memtrack-dataset`, the repository's docs/RANKS.md), and the line of one's own code that each stack belongs to, since the
 //! file is alone.
 
 use crate::ExportOptions;

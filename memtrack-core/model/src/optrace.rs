@@ -1,5 +1,5 @@
 //! An operator trace: which operators ran on which tensors, and what they allocated. It is read from a file of that name
-//! (the repository's docs/OPTRACE.md) or recorded by a program, and analysed for what its memory was for.
+//! (the repository's docs/FILES.md) or recorded by a program, and analysed for what its memory was for.
 
 use crate::scope_path::Phase;
 use crate::snapshot::{StringId, StringTable};

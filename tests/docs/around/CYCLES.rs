@@ -77,18 +77,3 @@ mod derive {
 
     block!("use memtrack_core::References;\nuse std::rc::{Rc, Weak};");
 }
-
-mod closures {
-    use crate::program::Tensor;
-
-    #[derive(memtrack_core::References)]
-    struct Handle;
-
-    impl Handle {
-        fn accumulate(&self, _: &Tensor) {}
-    }
-
-    fn keep(a: std::rc::Rc<Handle>, b: std::rc::Rc<Handle>) {
-        block!("use memtrack_core::References;\nuse memtrack_core::references::Capturing;");
-    }
-}

@@ -41,17 +41,3 @@ mod tensors {
         Ok(())
     }
 }
-
-mod cycles {
-    use crate::program::Result;
-    use memtrack_examples_autodiff::device::Buffer;
-    use memtrack_examples_autodiff::tensor::Backward;
-    use std::cell::OnceCell;
-    use std::rc::Rc;
-
-    fn find(memory: Buffer) -> Result<()> {
-        let inputs = Vec::new();
-        block!("use memtrack_core::{References, cycles};");
-        Ok(())
-    }
-}

@@ -39,3 +39,14 @@ mod devices {
     block!("#[limits(leaks = 0, run_once)]");
     fn once() {}
 }
+
+mod leaks {
+    fn steps<T>(batches: Vec<T>, train: impl Fn(T)) {
+        block!("for batch in batches {");
+    }
+
+    fn leaks(recording: memtrack_core::Recording) -> crate::program::Result<()> {
+        block!("use memtrack_core::analysis::leaks::LeakOptions;");
+        Ok(())
+    }
+}

@@ -318,7 +318,7 @@ fn a_data_set_that_cannot_be_written_is_an_error() {
     assert_eq!(bench.files().len(), 1);
 }
 
-/// What docs/PARQUET.md says of the columns of a table: name, type, and whether values may be missing.
+/// What docs/RANKS.md says of the columns of a table: name, type, and whether values may be missing.
 fn documented(text: &str, table: &str) -> Vec<(String, String, bool)> {
     let heading = format!("| column of `{table}` |");
     let section = match text.split_once(&heading) {
@@ -339,7 +339,7 @@ fn documented(text: &str, table: &str) -> Vec<(String, String, bool)> {
 
 #[test]
 fn every_column_is_documented_as_it_is() {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/PARQUET.md")).unwrap();
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/RANKS.md")).unwrap();
     for table in TABLES {
         let real = |column: &Column| (column.name.to_owned(), column.kind.sql().to_owned(), column.nullable);
         let real: Vec<_> = table.columns.iter().map(real).collect();

@@ -113,7 +113,7 @@ fn before_of(oracle: &Path) -> HashMap<u64, Category> {
 /// A table as Markdown: a line for each of these programs, and one for all of them.
 fn agreement_table(rows: &[(String, Measured)]) -> String {
     let mut text =
-        "| program | of the bytes at the peak | of all bytes | of all blocks | told at the peak |\n"
+        "| program | of the bytes at the peak | of all bytes | of all blocks | with a category at the peak |\n"
             .to_owned();
     text.push_str("|---|---|---|---|---|\n");
     let all = rows.iter().fold(Measured::default(), |sum, (_, measured)| sum.and(measured));
@@ -163,9 +163,9 @@ fn the_documentation_says_how_much_is_right() {
         .collect();
     let tables = agreement_table(&rows) + "\n" + &confusion_table(&confusion);
     println!("{tables}");
-    let docs = std::fs::read_to_string(memtrack_tests::workspace().join("docs/PROFILE.md")).unwrap();
+    let docs = std::fs::read_to_string(memtrack_tests::workspace().join("docs/CATEGORIES.md")).unwrap();
     for line in tables.lines().filter(|line| !line.is_empty()) {
-        assert!(docs.lines().any(|other| other == line), "docs/PROFILE.md does not say: {line}");
+        assert!(docs.lines().any(|other| other == line), "docs/CATEGORIES.md does not say: {line}");
     }
 }
 
@@ -182,12 +182,12 @@ fn without_stacks_nothing_is_told_of_a_profile() {
 
 #[test]
 fn the_documentation_lists_every_rule() {
-    let docs = std::fs::read_to_string(memtrack_tests::workspace().join("docs/PROFILE.md")).unwrap();
+    let docs = std::fs::read_to_string(memtrack_tests::workspace().join("docs/CATEGORIES.md")).unwrap();
     for rule in Rule::ALL {
         let line = docs.lines().find(|line| line.starts_with(&format!("| `{}` | ", rule.name())));
         let end = format!("| {} | {} |", rule.confidence().name(), rule.when());
-        let line = line.unwrap_or_else(|| panic!("docs/PROFILE.md does not list {}", rule.name()));
-        assert!(line.ends_with(&end), "docs/PROFILE.md says of {}: {line}", rule.name());
+        let line = line.unwrap_or_else(|| panic!("docs/CATEGORIES.md does not list {}", rule.name()));
+        assert!(line.ends_with(&end), "docs/CATEGORIES.md says of {}: {line}", rule.name());
         let category = rule.category();
         assert!(category == Category::Unknown || line.contains(&format!("| {category} |")), "{line}");
     }

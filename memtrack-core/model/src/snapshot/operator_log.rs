@@ -1,5 +1,5 @@
 //! The operators that a program reported, as the recorder wrote them down: lines in the encoding of `.memtrack` files
-//! (the repository's docs/FORMAT.md). They are read when somebody asks what memory was for; a program that only records does
+//! (the repository's docs/FILES.md). They are read when somebody asks what memory was for; a program that only records does
 //! not pay for that.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Operator traces as files: JSON Lines of version 1 (the repository's docs/OPTRACE.md), plain or compressed.
+//! Operator traces as files: JSON Lines of version 1 (the repository's docs/FILES.md), plain or compressed.
 
 mod begins;
 mod circle;

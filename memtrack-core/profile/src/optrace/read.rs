@@ -56,7 +56,7 @@ const HELD_ANYWAY: u64 = 64 << 20;
 /// # Errors
 /// When it is no operator trace of version 1, is larger than allowed, or contradicts itself: a line that is not JSON, a
 /// handle or id that means two things, enclosing records in a circle; [`Mode::Compat`] also refuses what the other mode puts
-/// right (the repository's docs/OPTRACE.md).
+/// right (the repository's docs/FILES.md).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = Stored::default();
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;

@@ -2,7 +2,7 @@
 //! are replaced by pseudonyms, before anything is written. A function from snapshot to snapshot, so that every writer and
 //! every report has it; sizes, relative times, lines and the structure stay, so reports say the same about other names.
 //!
-//! The repository's docs/SCRUB.md says what a reader can still infer.
+//! The repository's docs/EXPORT.md says what a reader can still infer.
 
 mod frames;
 mod native;

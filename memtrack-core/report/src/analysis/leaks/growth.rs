@@ -1,4 +1,4 @@
-//! The rule that tells a leak from what is merely alive, over the periods of a recording (docs/LEAKS.md explains it).
+//! The rule that tells a leak from what is merely alive, over the periods of a recording (docs/TESTING.md explains it).
 //!
 //! Of each group two things are known of each period: what of it *stayed* (it was allocated before the period's end and lived
 //! through all of the next) and what *left* (it had stayed before, and was freed). Buffers that come and go never stay; a vector

@@ -1,5 +1,5 @@
 //! What leaks: which groups of allocations grow from period to period and are never given back, as opposed to what is merely
-//! alive. `memtrack leaks` prints it; the repository's docs/LEAKS.md explains the rule.
+//! alive. `memtrack leaks` prints it; the repository's docs/TESTING.md explains the rule.
 //!
 //! The time of a recording is cut into `periods`; several snapshots of one process are as good (`series`). `growth` judges what
 //! stays of each group over them, `ages` compares its age with what is usual, `suppress` leaves out known leaks, and
