@@ -4,6 +4,7 @@
 other than 3, unreadable)."""
 import json
 import os
+import shutil
 import tempfile
 
 from common import arguments, crashed, finish, run
@@ -27,4 +28,5 @@ for root in roots:
                 bad.append(f"stats {entry['file']}: refused ({entry['why']})")
 if os.path.exists(os.path.join(cwd, "HOSTILE_RAN")):
     bad.insert(0, "CODE FROM A PICKLE WAS RUN")
+shutil.rmtree(cwd)
 finish(bad, f"{n} hostile runs over {verbs}, {len(bad)} bad", not bad)
