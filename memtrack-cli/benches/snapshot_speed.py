@@ -9,7 +9,7 @@ and then the function of `_memory_viz.py`: the Python that runs this script does
 `--memory-viz` names that file; without it the one of an installed torch is taken, and where there is neither only
 `pickle.load` is timed. PyTorch itself is not needed.
 
-Without FILE the inputs are made by `../shared/oracle/tools/make_snapshots.py` (0.1 and 1 million events, with `--large`
+Without FILE the inputs are made by `tests/oracle/make/make_snapshots.py` (0.1 and 1 million events, with `--large`
 also 5 million, which takes minutes and, for CPython, gigabytes) and kept in `--inputs` for the next time. The tables
 are Markdown; docs/COSTS.md has those of one machine. Exit code 1 when a bound does not hold.
 """
@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MAKER = REPOSITORY.parent / "shared/oracle/tools/make_snapshots.py"
+MAKER = REPOSITORY / "tests/oracle/make/make_snapshots.py"
 # Millions of events; the bounds hold for the one named.
 SIZES, LARGE, BOUNDED = [0.1, 1], 5, 1
 QUESTIONS = {

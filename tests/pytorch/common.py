@@ -8,7 +8,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 OUT = os.path.join(ROOT, "target", "pytorch")
 MEMTRACK = os.path.join(ROOT, "target", "release", "memtrack")
-TOOLS = os.path.join(ROOT, "..", "shared", "oracle", "allocator", "tools")
+TOOLS = os.path.join(ROOT, "tests", "oracle", "make", "allocator")
 
 
 def arguments(doc, count):

@@ -2,8 +2,8 @@
 
 Runs with the Python of an environment that has PyTorch; `cycles.sh` makes one. Each program of `cycles_programs.py` runs
 twice, and the collector keeps what it leaves: once for memtrack's script, once for PyTorch, because PyTorch
-changes the objects that it looks at. OUT/NAME.json is the script's graph. With --oracle, also the programs that the
-reference graphs were made of, whose objects are kept alive.
+changes the objects that it looks at. OUT/NAME.json is the script's graph. With --oracle, also the programs of
+`tests/oracle/data/cycles`, whose objects are kept alive.
 
 What may differ, and is counted:
 
@@ -25,6 +25,7 @@ import sys
 from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ORACLE = os.path.join(os.path.dirname(HERE), "oracle")
 
 
 def script(memtrack, out):
@@ -137,9 +138,9 @@ def differences(ours, their):
     return bad, +may
 
 
-def reference(out, folder, cycles):
+def reference(cycles):
     """The programs of the reference data by the script, and the reference graphs."""
-    made = os.path.join(folder, "tools", "make_cycles.py")
+    made = os.path.join(ORACLE, "make", "make_cycles.py")
     with open(made) as file:
         code = compile(file.read(), "make_cycles.py", "exec")
     names = {"__name__": "make_cycles", "__file__": made, "REEXEC": True}
@@ -147,8 +148,8 @@ def reference(out, folder, cycles):
     exec(code, names)
     # The classes were made in the program that ran as such.
     names["Thing"].__module__ = "__main__"
-    for build in names["SETS"]["shared"]:
-        with open(os.path.join(folder, "cycles", build.__name__, "input.json")) as file:
+    for build in names["SETS"]["stored"]:
+        with open(os.path.join(ORACLE, "data", "cycles", build.__name__, "input.json")) as file:
             their = json.load(file)
         contexts = iter([node["context"] for node in their if node["root"]])
         gc.disable()
@@ -181,14 +182,14 @@ def runs(options, cycles):
     if options.oracle and sys.version_info[:2] != (3, 11):
         print("the reference graphs are of Python 3.11: left out")
     elif options.oracle:
-        yield from reference(options.out, options.oracle, cycles)
+        yield from reference(cycles)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", help="the folder for graphs")
     parser.add_argument("--memtrack", help="the command; without it nothing is drawn, and the script is the checkout's")
-    parser.add_argument("--oracle", help="the folder of the reference data")
+    parser.add_argument("--oracle", action="store_true", help="also the programs of tests/oracle")
     parser.add_argument("names", nargs="*", help="only these programs")
     options = parser.parse_intermixed_args()
     os.makedirs(options.out, exist_ok=True)

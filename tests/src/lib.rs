@@ -50,8 +50,13 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
-/// The reference data shared by all work on memtrack: `shared/` beside the workspace. Only tests that are ignored without
-/// it ask for it (see [`requirements`]).
+/// A file or folder in `tests/oracle/data`: the reference data, with PyTorch's answers about it.
+pub fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle/data").join(name)
+}
+
+/// The folder with reference data that cannot be published, such as real snapshots of other people: `shared/` beside the
+/// workspace. Only tests that are ignored without it ask for it (see [`requirements`]).
 ///
 /// # Panics
 /// When it is not there.

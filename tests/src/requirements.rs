@@ -1,5 +1,5 @@
 //! What some tests need, and not every machine has. The build script looks for it, because libtest cannot ignore a test that
-//! runs already: a test that needs one of these says so to the compiler, `#[cfg_attr(not(shared_oracle), ignore = "needs …")]`.
+//! runs already: a test that needs one of these says so to the compiler, `#[cfg_attr(not(real_snapshots), ignore = "needs …")]`.
 //! It then counts as ignored where there is nothing to compare with.
 
 use std::env;
@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 /// What there is: the name of the `cfg` that the build script sets for it, and the file that shows that it is there (an empty
 /// path where no file does).
 pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
-    // The list of its files, not its folder: cargo would look at all thousand of them before every build.
-    let data = workspace.join("../shared/oracle/MANIFEST.tsv");
+    // One file of the folder, not the folder: cargo would look at all of them before every build.
+    let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
     [
-        ("shared_oracle", data.is_file().then_some(data)),
+        ("real_snapshots", real.is_file().then_some(real)),
         ("python3", tool("python3")),
         ("node", tool("node")),
         ("bash", tool("bash")),

@@ -202,6 +202,8 @@ def main():
             files.append(folder / f"rank{rank}.pickle.gz")
             files[-1].symlink_to(file)
         same_answers("real", files)
+    else:
+        print(f"left out: {real} is not here")
 
 
 if len(sys.argv) not in (2, 4) or sys.argv[2:3] not in ([], ["--engine"]) or sys.argv[3:] not in ([], ["memtrack"]):

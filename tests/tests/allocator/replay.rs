@@ -5,7 +5,7 @@ use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_tests::{fixture, memtrack, shared};
+use memtrack_tests::{fixture, memtrack, oracle};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;
@@ -97,20 +97,15 @@ fn check(folder: &Path) -> Checked {
 
 #[test]
 fn a_replay_under_the_same_settings_comes_to_the_same_peaks() {
-    let fixtures = check(&fixture("allocator"));
-    assert!(fixtures.whole >= 10 && fixtures.cut >= 8, "{fixtures:?}");
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn so_do_the_replays_of_the_reference_data() {
-    let oracle = check(&shared().join("oracle/allocator"));
+    let found = check(&fixture("allocator"));
+    let oracle = check(&oracle("allocator"));
+    assert!(found.whole >= 1 && found.cut >= 1, "{found:?}");
     assert!(oracle.whole >= 39 && oracle.cut >= 14, "{oracle:?}");
 }
 
 #[test]
 fn the_verb_recommends_what_needs_least() {
-    let workload = fixture("allocator").join("random-200.workload.jsonl");
+    let workload = oracle("allocator").join("random-200.workload.jsonl");
     let (snapshot, stats) =
         record(&Workload::read(File::open(workload).unwrap(), u64::MAX).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();

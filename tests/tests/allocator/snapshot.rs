@@ -8,7 +8,7 @@ use memtrack_core::allocator::{
 };
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::snapshot::SnapshotFiles;
-use memtrack_tests::fixture;
+use memtrack_tests::{fixture, oracle};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use std::path::Path;
 /// What PyTorch's own snapshot of the same run lists, ours does too, in the same order.
 #[test]
 fn the_dumped_snapshot_has_pytorchs_structure() {
-    let workload = fixture("allocator").join("pending-frees.workload.jsonl");
+    let workload = oracle("allocator").join("pending-frees.workload.jsonl");
     let workload = Workload::read(File::open(workload).unwrap(), u64::MAX).unwrap();
     let (snapshot, _) = record(&workload).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ fn the_dumped_snapshot_has_pytorchs_structure() {
     snapshot.save_as(&path, &mut symbols).unwrap();
     let ours: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let mut expected = String::new();
-    let file = File::open(fixture("allocator").join("pending-frees.expected.jsonl.gz")).unwrap();
+    let file = File::open(oracle("allocator").join("pending-frees.expected.jsonl.gz")).unwrap();
     GzDecoder::new(file).read_to_string(&mut expected).unwrap();
     let lines: Vec<Value> = expected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events = lines.iter().filter_map(|line| line["events"].as_array()).flatten();

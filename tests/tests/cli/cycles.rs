@@ -1,6 +1,6 @@
 //! `memtrack cycles`: graphs of references, PyTorch's and hostile ones.
 
-use memtrack_tests::{fixture, memtrack, shared, time};
+use memtrack_tests::{memtrack, oracle, time};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -58,19 +58,13 @@ fn as_pytorch(folders: &Path) {
 
 #[test]
 fn graphs_are_kept_and_written_as_pytorch_does() {
-    as_pytorch(&fixture("cycles/pytorch"));
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn graphs_of_the_oracle_are_kept_and_written_as_pytorch_does() {
-    as_pytorch(&shared().join("oracle/cycles"));
+    as_pytorch(&oracle("cycles"));
 }
 
 #[test]
 fn the_text_says_what_is_kept_and_what_to_cut() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = fs::read(fixture("cycles/pytorch/closure/input.json")).unwrap();
+    let graph = fs::read(oracle("cycles/closure/input.json")).unwrap();
     let text = said(&run(folder.path(), &["-"], &graph));
     for line in [
         "1 cycle of garbage keeps 1 device buffer of unknown size until the collector runs.",
@@ -85,7 +79,7 @@ fn the_text_says_what_is_kept_and_what_to_cut() {
 #[test]
 fn what_is_written_as_json_is_read_again_with_the_same_findings() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = fixture("cycles/pytorch/containers/input.json");
+    let graph = oracle("cycles/containers/input.json");
     let graph = graph.to_str().unwrap();
     said(&run(folder.path(), &[graph, "-o", "own.json"], b""));
     for arguments in [&["--json"][..], &["--nodes"], &[]] {
@@ -97,7 +91,7 @@ fn what_is_written_as_json_is_read_again_with_the_same_findings() {
 #[test]
 fn files_are_not_replaced_and_other_suffixes_are_explained() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = fixture("cycles/pytorch/closure/input.json");
+    let graph = oracle("cycles/closure/input.json");
     let graph = graph.to_str().unwrap();
     fs::write(folder.path().join("a.dot"), "mine").unwrap();
     fails(&run(folder.path(), &[graph, "-o", "a.dot"], b""), 2, "--force");

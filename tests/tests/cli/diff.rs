@@ -414,7 +414,7 @@ const PAIRS: [(&str, &str); 3] = [
 ];
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+#[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
 fn of_real_pairs_the_numbers_are_those_that_python_reads_in_the_pickles() {
     for (before, after) in PAIRS {
         let file = |name: &str| shared().join(format!("oracle/snapshots/real/{name}.pickle.gz"));

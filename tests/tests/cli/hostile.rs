@@ -2,7 +2,7 @@
 #![cfg(unix)]
 
 use memtrack_core::__pickle::{Global, Limits, load};
-use memtrack_tests::{fixture, memtrack, shared, time};
+use memtrack_tests::{memtrack, oracle, time};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -73,25 +73,12 @@ fn check_machine(hostile: &Path) {
 
 #[test]
 fn the_machine_tells_sound_from_hostile() {
-    check_machine(&fixture("hostile"));
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn the_machine_tells_sound_from_hostile_in_the_reference_data() {
-    check_machine(&shared().join("oracle/hostile"));
+    check_machine(&oracle("hostile"));
 }
 
 #[test]
 fn the_tracker_refuses_hostile_files() {
-    check_tracker(&fixture("hostile"));
-}
-
-/// The larger ones too.
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn the_tracker_refuses_all_hostile_files_of_the_reference_data() {
-    check_tracker(&shared().join("oracle/hostile"));
+    check_tracker(&oracle("hostile"));
 }
 
 /// A megabyte of `repeated`, compressed, and `times` more of it: a few hundred bytes for each.

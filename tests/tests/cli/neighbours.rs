@@ -1,9 +1,9 @@
 //! A file that a verb cannot use is named for what it is, with the verbs that can; so is a second file, and one without a verb.
 
 use memtrack_tests::verbs::piped;
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{fixture, memtrack, oracle};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A file of each kind, and what is said of it by a verb for other kinds.
@@ -53,10 +53,15 @@ const VERBS: [(&str, &[&str], &[&str]); 10] = [
 const TOLD_OTHERWISE: [(&str, &str); 3] =
     [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
 
+/// A fixture, or a file of the reference data.
+fn file(name: &str) -> PathBuf {
+    Some(fixture(name)).filter(|path| path.exists()).unwrap_or_else(|| oracle(name))
+}
+
 fn files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
-    let copy = |name: &str, from: &str| write(name, &fs::read(fixture(from)).unwrap());
+    let copy = |name: &str, from: &str| write(name, &fs::read(file(from)).unwrap());
     write("train.py", b"# trains\nprint(1)\n");
     write("script", b"#!/usr/bin/env python3\nprint(1)\n");
     copy("stats.pickle", "memory_tracker/mlp/stats.pickle");
@@ -124,7 +129,7 @@ fn of_a_pipe_too() {
         ("modules", "cycles/trainer.json", "this is a graph of references"),
         ("cycles", "allocator/ties.workload.jsonl", "this is a workload"),
     ] {
-        let output = piped(&[verb, "-"], &fs::read(fixture(file)).unwrap());
+        let output = piped(&[verb, "-"], &fs::read(self::file(file)).unwrap());
         assert_eq!(output.status.code(), Some(3), "{verb} {file}");
         let text = said(&output);
         assert!(

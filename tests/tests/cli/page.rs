@@ -1,7 +1,7 @@
 //! `view`, `trace-plot`, `segment-plot` and `profile-plot`: the page as a file, on standard output, and served.
 #![cfg(unix)]
 
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{fixture, memtrack, oracle};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -234,7 +234,7 @@ fn names_are_data_whatever_they_are() {
 fn an_empty_snapshot_has_a_page() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["empty", "empty_no_devices", "empty_segment_list"] {
-        let file = fixture("snapshots/synth").join(format!("{name}.pickle"));
+        let file = oracle("snapshots/synth").join(format!("{name}.pickle"));
         let output = run(folder.path(), &["view", file.to_str().unwrap(), "-o", "-"]);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(head(&String::from_utf8(output.stdout).unwrap())["devices"], json!([]));

@@ -1,6 +1,6 @@
 //! `memtrack simulate` as a user meets it.
 
-use memtrack_tests::fixture;
+use memtrack_tests::oracle;
 use memtrack_tests::verbs::piped;
 use std::fs;
 use std::io::Write;
@@ -64,7 +64,7 @@ fn packed_workloads_are_unpacked() {
     use flate2::write::GzEncoder;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.jsonl.gz");
-    let plain = fs::read(fixture("allocator").join("ties.workload.jsonl")).unwrap();
+    let plain = fs::read(oracle("allocator").join("ties.workload.jsonl")).unwrap();
     let mut packer = GzEncoder::new(fs::File::create(&path).unwrap(), Compression::default());
     packer.write_all(&plain).unwrap();
     packer.finish().unwrap();

@@ -5,7 +5,7 @@
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::snapshots::small;
-use memtrack_tests::{fixture, memtrack, shared, time};
+use memtrack_tests::{fixture, memtrack, oracle, time};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn sample(name: &str) -> PathBuf {
 }
 
 fn synth(name: &str) -> PathBuf {
-    fixture("snapshots/synth").join(name)
+    oracle("snapshots/synth").join(name)
 }
 
 fn run(folder: &Path, arguments: &[&str], files: &[&Path]) -> Output {
@@ -198,9 +198,8 @@ fn a_recording_is_answered_like_a_snapshot_of_pytorchs() {
 
 /// Every hostile file ends as the manifest says, within little processor time and 256 MiB.
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn stats_survives_hostile_files() {
-    let hostile = shared().join("oracle/hostile");
+    let hostile = oracle("hostile");
     let (folder, memtrack) = (tempfile::tempdir().unwrap(), memtrack());
     let manifest: Value = serde_json::from_slice(&fs::read(hostile.join("manifest.json")).unwrap()).unwrap();
     let mut complaints = Vec::new();

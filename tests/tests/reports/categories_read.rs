@@ -7,7 +7,7 @@ use memtrack_core::profile::reading::{BlockCategories, Rule};
 use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{memtrack, oracle};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -143,9 +143,8 @@ fn confusion_table(confusion: &Confusion) -> String {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn the_documentation_says_how_much_is_right() {
-    let folder = memtrack_tests::shared().join("oracle/profiles");
+    let folder = oracle("profiles");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -157,7 +156,7 @@ fn the_documentation_says_how_much_is_right() {
         .into_iter()
         .map(|name| {
             let before = before_of(&folder.join(&name).join("oracle.json.gz"));
-            let measured = compare(&folder.join(&name).join("snapshot.pickle"), &before, &mut confusion);
+            let measured = compare(&folder.join(&name).join("snapshot.pickle.gz"), &before, &mut confusion);
             (name, measured)
         })
         .collect();
@@ -170,11 +169,10 @@ fn the_documentation_says_how_much_is_right() {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn without_stacks_nothing_is_told_of_a_profile() {
-    let folder = memtrack_tests::shared().join("oracle/profiles");
+    let folder = oracle("profiles");
     for name in ["conv_bn_sgdm_nostack", "mlp_adam_nostack"] {
-        let path = folder.join(name).join("snapshot.pickle");
+        let path = folder.join(name).join("snapshot.pickle.gz");
         let measured = compare(&path, &HashMap::new(), &mut Confusion::new());
         assert_eq!(measured.told_at_peak.right, 0, "{name}");
     }
@@ -197,7 +195,7 @@ fn the_documentation_lists_every_rule() {
 #[test]
 fn most_of_what_training_allocates_is_read_as_pytorch_says() {
     for (name, bytes, at_peak) in [("conv_bn_sgdm", 0.99, 0.99), ("transformer_adamw", 0.88, 0.99)] {
-        let path = fixture(&format!("profiles/{name}.snapshot.pickle.gz"));
+        let path = oracle(&format!("profiles/{name}/snapshot.pickle.gz"));
         let measured = compare(&path, &HashMap::new(), &mut Confusion::new());
         assert!(measured.bytes.share() >= bytes, "{name}: {}", measured.bytes.percent());
         assert!(measured.bytes_at_peak.share() >= at_peak, "{name}: {}", measured.bytes_at_peak.percent());
@@ -213,7 +211,7 @@ fn categories(path: &Path, arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn the_command_reads_a_snapshot_and_says_what_it_rests_on() {
-    let path = fixture("profiles/transformer_adamw.snapshot.pickle.gz");
+    let path = oracle("profiles/transformer_adamw/snapshot.pickle.gz");
     let (code, text, error) = categories(&path, &[]);
     assert_eq!((code, error.as_str()), (0, ""));
     // PyTorch's snapshot names the categories of what the trace allocated, and of nothing else.
@@ -237,7 +235,7 @@ fn the_command_reads_a_snapshot_and_says_what_it_rests_on() {
 
 #[test]
 fn what_only_operator_traces_have_is_refused_for_a_snapshot() {
-    let path = fixture("profiles/conv_bn_sgdm.snapshot.pickle.gz");
+    let path = oracle("profiles/conv_bn_sgdm/snapshot.pickle.gz");
     for option in ["--tensors", "--compat"] {
         let (code, _, error) = categories(&path, &[option]);
         assert!(code == 2 && error.contains(option) && error.contains("no operator trace"), "{error}");

@@ -1,5 +1,5 @@
 //! Operator traces are answered as PyTorch's memory profile answers: for the fixtures, which memtrack's own script made, and
-//! for all reference data when it is there.
+//! for the reference data.
 
 use flate2::read::GzDecoder;
 use memtrack_core::profile::Category;
@@ -7,7 +7,7 @@ use memtrack_core::profile::analysis::{Action, Profile, analyse};
 use memtrack_core::profile::export::{Coalesced, write_raw};
 use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
 use memtrack_core::profile::places::Places;
-use memtrack_tests::{fixture, shared};
+use memtrack_tests::{fixture, oracle};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,9 +87,8 @@ fn profiles_exported_by_memtracks_script_are_answered_as_in_pytorch() {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn all_profiles_of_the_reference_data_are_answered_as_in_pytorch() {
-    let folders = profiles(&shared().join("oracle/profiles"));
+    let folders = profiles(&oracle("profiles"));
     assert!(folders.len() >= 9, "{folders:?}");
     folders.iter().for_each(|folder| check(folder));
 }

@@ -114,7 +114,7 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
+#[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
 fn little_of_a_real_training_stays_unattributed() {
     let path = memtrack_tests::shared().join("oracle/snapshots/real/wedson_128_train.pickle.gz");
     let output =

@@ -1,6 +1,6 @@
 //! How `memtrack tracker` fails: one clear line, the right exit code, never a panic.
 
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{memtrack, oracle};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -66,7 +66,7 @@ fn wrong_usage_is_2() {
 fn a_closed_pipe_ends_quietly() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let stats = fixture("memory_tracker/encoder/stats.pickle");
+    let stats = oracle("memory_tracker/encoder/stats.pickle");
     for more in [&[][..], &["--json", "--top", "1000"]] {
         let child = Command::new(memtrack())
             .arg("tracker")
@@ -86,7 +86,7 @@ fn a_closed_pipe_ends_quietly() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_an_error() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let stats = fixture("memory_tracker/mlp/stats.pickle");
+    let stats = oracle("memory_tracker/mlp/stats.pickle");
     let output = Command::new(memtrack()).arg("tracker").arg(stats).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
 }

@@ -1,12 +1,12 @@
 //! `memtrack tracker -o`: the figures as files, and the care taken with files that exist.
 
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{memtrack, oracle};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn tracker(output: &Path, more: &[&str]) -> Output {
-    let stats = fixture("memory_tracker/convnet/stats.pickle");
+    let stats = oracle("memory_tracker/convnet/stats.pickle");
     Command::new(memtrack()).arg("tracker").arg(stats).arg("-o").arg(output).args(more).output().unwrap()
 }
 
@@ -86,7 +86,7 @@ fn a_missing_folder_is_named() {
 fn an_input_that_fails_leaves_no_figures() {
     let folder = tempfile::tempdir().unwrap();
     let figures = folder.path().join("run.html");
-    let bad = fixture("hostile/not_pickle_json.pickle");
+    let bad = oracle("hostile/not_pickle_json.pickle");
     let output = Command::new(memtrack()).arg("tracker").arg(bad).arg("-o").arg(figures).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(names(folder.path()), [""; 0]);

@@ -1,7 +1,7 @@
 //! What we save is what PyTorch saves: CPython's own `pickle.load` sees the same objects.
 
 use memtrack_core::tracker::TrackerStats;
-use memtrack_tests::fixture;
+use memtrack_tests::oracle;
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn python_loads_what_we_save() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved.pickle");
     for model in ["convnet", "encoder", "mlp"] {
-        let original = fixture(&format!("memory_tracker/{model}/stats.pickle"));
+        let original = oracle(&format!("memory_tracker/{model}/stats.pickle"));
         TrackerStats::load(&original).unwrap().save_stats(&saved).unwrap();
         assert_same_in_python(&saved, &original);
     }
@@ -84,7 +84,7 @@ fn saving_and_loading_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved.pickle");
     for file in ["convnet/stats.pickle", "encoder/stats_no_op_index.pickle", "mlp/stats.pickle"] {
-        let stats = TrackerStats::load(fixture("memory_tracker").join(file)).unwrap();
+        let stats = TrackerStats::load(oracle("memory_tracker").join(file)).unwrap();
         assert_eq!(stats.op_index as usize, stats.memories_allocated.len());
         assert_eq!(stats.memories_reserved.len(), stats.memories_allocated.len());
         stats.save_stats(&saved).unwrap();
@@ -98,7 +98,7 @@ proptest! {
         hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..10),
         cut in any::<prop::sample::Index>(),
     ) {
-        let original = fs::read(fixture("memory_tracker/mlp/stats.pickle")).unwrap();
+        let original = fs::read(oracle("memory_tracker/mlp/stats.pickle")).unwrap();
         let mut bytes = original.clone();
         for (index, byte) in hits {
             bytes[index.index(original.len())] = byte;

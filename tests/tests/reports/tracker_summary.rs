@@ -1,6 +1,6 @@
 //! `memtrack tracker` prints what PyTorch prints, to the byte.
 
-use memtrack_tests::{fixture, memtrack, shared};
+use memtrack_tests::{memtrack, oracle};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -29,18 +29,12 @@ fn check(folder: &Path) {
 
 #[test]
 fn summaries_equal_pytorchs() {
-    check(&fixture("memory_tracker"));
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn summaries_of_the_reference_data_equal_pytorchs() {
-    check(&shared().join("oracle/memory_tracker"));
+    check(&oracle("memory_tracker"));
 }
 
 #[test]
 fn twenty_rows_are_the_default_and_all_may_be_asked_for() {
-    let stats = fixture("memory_tracker/encoder/stats.pickle");
+    let stats = oracle("memory_tracker/encoder/stats.pickle");
     assert_eq!(tracker(&[], &stats).stdout, tracker(&["--top", "20"], &stats).stdout);
     let all = tracker(&["--top", "1000000"], &stats).stdout;
     assert!(String::from_utf8(all).unwrap().lines().count() > 100);
@@ -49,7 +43,7 @@ fn twenty_rows_are_the_default_and_all_may_be_asked_for() {
 
 #[test]
 fn json_says_the_same() {
-    let output = tracker(&["--top", "2", "--json"], &fixture("memory_tracker/mlp/stats.pickle"));
+    let output = tracker(&["--top", "2", "--json"], &oracle("memory_tracker/mlp/stats.pickle"));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
         "schema": "memtrack/tracker/1",
@@ -66,13 +60,13 @@ fn json_says_the_same() {
 
 #[test]
 fn a_dash_reads_standard_input() {
-    let file = fs::File::open(fixture("memory_tracker/mlp/stats.pickle")).unwrap();
+    let file = fs::File::open(oracle("memory_tracker/mlp/stats.pickle")).unwrap();
     let output = Command::new(memtrack())
         .args(["tracker", "-", "--top", "5"])
         .stdin(Stdio::from(file))
         .output()
         .unwrap();
-    assert_eq!(output.stdout, fs::read(fixture("memory_tracker/mlp/summary_5.txt")).unwrap());
+    assert_eq!(output.stdout, fs::read(oracle("memory_tracker/mlp/summary_5.txt")).unwrap());
 }
 
 #[test]
@@ -86,7 +80,7 @@ fn help_has_examples() {
 #[test]
 fn packed_statistics_are_read_like_plain_ones() {
     use std::io::Write as _;
-    let stats = fixture("memory_tracker/encoder/stats.pickle");
+    let stats = oracle("memory_tracker/encoder/stats.pickle");
     let folder = tempfile::tempdir().unwrap();
     let packed = folder.path().join("stats.pickle.gz");
     let mut packer =

@@ -1,5 +1,5 @@
-//! The texts of `stats`, `trace`, `segments`, `memory` and `compare` are PyTorch's, byte for byte: for the fixtures, and
-//! for all reference data when it is there.
+//! The texts of `stats`, `trace`, `segments`, `memory` and `compare` are PyTorch's, byte for byte: for the fixtures and
+//! the reference data, and for real snapshots where they are beside the checkout.
 
 use flate2::read::GzDecoder;
 use memtrack_core::snapshot::Snapshot;
@@ -7,7 +7,7 @@ use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 use memtrack_core::viz::{Stats, compare_folded, memory_folded, segments_folded, trace};
-use memtrack_tests::{fixture, shared};
+use memtrack_tests::{fixture, oracle, shared};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -152,47 +152,46 @@ fn check_pairs(folder: &Path, places: &[PathBuf], wrong: &mut Vec<String>) -> us
 }
 
 #[test]
-fn the_fixtures_have_pytorchs_texts() {
-    let (folder, mut wrong) = (fixture("snapshots"), Vec::new());
-    let synthetic = check_folder(&folder.join("synth"), &mut wrong);
-    let samples = check_samples(&folder.join("samples"), &mut wrong);
-    let pairs = check_pairs(&folder.join("compare"), &[folder.join("synth")], &mut wrong);
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(synthetic > 120 && samples > 25 && pairs == 3, "{synthetic} {samples} {pairs}");
+fn the_samples_have_pytorchs_texts() {
+    let (samples, mut wrong) = (fixture("snapshots/samples"), Vec::new());
+    let equal = check_samples(&samples, &mut wrong);
+    let read = |file: &str| fs::read(samples.join(file)).unwrap();
+    let (stdout, folded) = (read("basic-1-vs-2.compare.stdout.txt"), read("basic-1-vs-2.compare.folded"));
+    let [before, after] = ["basic-1.pickle", "basic-2.pickle"].map(|name| samples.join(name));
+    if !check_pair(&before, &after, &stdout, &folded) {
+        wrong.push("the pair".into());
+    }
+    assert!(wrong.is_empty(), "{equal} equal, not: {wrong:#?}");
+    assert!(equal > 25, "{equal}");
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn all_reference_snapshots_have_pytorchs_texts() {
-    let shared = shared();
-    let (oracle, mut wrong) = (shared.join("oracle"), Vec::new());
-    let mut equal = 0;
-    for folder in ["snapshots/synth", "snapshots/real", "snapshots-big"] {
-        equal += check_folder(&oracle.join(folder), &mut wrong);
+fn the_reference_snapshots_have_pytorchs_texts() {
+    let (mut equal, mut wrong) = (0, Vec::new());
+    for folder in ["snapshots/synth", "snapshots-big"] {
+        equal += check_folder(&oracle(folder), &mut wrong);
     }
-    for profile in files(&oracle.join("profiles")) {
+    for profile in files(&oracle("profiles")) {
         let expected = profile.join("viz/expected.json");
         if let Some(snapshot) = snapshots(&profile).first().filter(|_| expected.exists()) {
             equal += check(snapshot, &expected, &mut wrong);
         }
     }
-    for writer in snapshots(&oracle.join("pickles")) {
-        equal += check(&writer, &oracle.join("pickles/expected/expected.json"), &mut wrong);
+    for writer in snapshots(&oracle("pickles")) {
+        equal += check(&writer, &oracle("pickles/expected/expected.json"), &mut wrong);
     }
-    let samples = shared.join("spec/samples");
-    equal += check_samples(&samples, &mut wrong);
-    let snapshots = oracle.join("snapshots");
-    let places = ["synth", "real"].map(|place| snapshots.join(place));
-    equal += check_pairs(&snapshots.join("compare"), &places, &mut wrong);
-    let read = |file: &str| fs::read(samples.join(file)).unwrap();
-    let (stdout, folded) = (read("basic-1-vs-2.compare.stdout.txt"), read("basic-1-vs-2.compare.folded"));
-    let [before, after] = ["basic-1.pickle", "basic-2.pickle"].map(|name| samples.join(name));
-    if check_pair(&before, &after, &stdout, &folded) {
-        equal += 1;
-    } else {
-        wrong.push("the samples' pair".into());
-    }
-    println!("{equal} texts equal");
+    let pairs = check_pairs(&oracle("snapshots/compare"), &[oracle("snapshots/synth")], &mut wrong);
     assert!(wrong.is_empty(), "{equal} equal, not: {wrong:#?}");
-    assert!(equal > 400, "{equal}");
+    assert!(equal > 300 && pairs == 4, "{equal} {pairs}");
+}
+
+#[test]
+#[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
+fn real_snapshots_have_pytorchs_texts() {
+    let (snapshots, mut wrong) = (shared().join("oracle/snapshots"), Vec::new());
+    let equal = check_folder(&snapshots.join("real"), &mut wrong);
+    let places = ["synth", "real"].map(|place| snapshots.join(place));
+    let pairs = check_pairs(&snapshots.join("compare"), &places, &mut wrong);
+    assert!(wrong.is_empty(), "{equal} equal, not: {wrong:#?}");
+    assert!(equal > 45 && pairs == 5, "{equal} {pairs}");
 }

@@ -4,7 +4,7 @@ use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::pytorch::SMALL;
 use memtrack_tests::snapshots::small;
 use memtrack_tests::verbs::piped;
-use memtrack_tests::{fixture, memtrack};
+use memtrack_tests::{memtrack, oracle};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 
@@ -134,7 +134,7 @@ fn the_peak_counts_memory_from_before_the_trace() {
 
 #[test]
 fn the_peak_names_the_tenants_of_old_blocks() {
-    let old = fixture("snapshots/synth/legacy_list_history.pickle");
+    let old = oracle("snapshots/synth/legacy_list_history.pickle");
     let output = Command::new(memtrack()).arg("peak").arg(old).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("outer") && text.contains("z.py:9"), "{text}");

@@ -7,6 +7,7 @@ use memtrack_core::snapshot::pytorch::{Key, LoadOptions};
 use memtrack_core::snapshot::{DriverReading, LiveBlock, ReadingMoment, Scope, ScopeKind, Segment, Snapshot};
 use memtrack_core::stack::symbols::{Frame, Symbolizer};
 use memtrack_tests::snapshots::{empty, event};
+use memtrack_tests::{fixture, oracle};
 use std::path::Path;
 use std::process::Command;
 
@@ -199,8 +200,7 @@ fn what_the_driver_said_comes_back_in_the_files_own_time() {
 
 #[test]
 fn metadata_of_pytorchs_own_files_is_no_scope() {
-    for name in ["samples/annotated.pickle", "synth/sim_2.15.pickle"] {
-        let path = memtrack_tests::fixture("snapshots").join(name);
+    for path in [fixture("snapshots/samples/annotated.pickle"), oracle("snapshots/synth/sim_2.15.pickle")] {
         let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
         assert_eq!(snapshot.scopes.rows.len(), 1);
         assert!(snapshot.events.scope.iter().all(|scope| scope.is_none()));

@@ -3,7 +3,7 @@
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
 use memtrack_core::snapshot::{Loaded, Snapshot};
-use memtrack_tests::fixture;
+use memtrack_tests::{fixture, oracle};
 use serde_json::json;
 use std::io::{Read, repeat};
 
@@ -13,7 +13,7 @@ fn read(input: impl Read) -> Result<Loaded, LoadError> {
 
 #[test]
 fn a_file_beyond_the_limit_is_refused() {
-    let bytes = std::fs::read(fixture("snapshots/synth/sim_2.15.pickle")).unwrap();
+    let bytes = std::fs::read(oracle("snapshots/synth/sim_2.15.pickle")).unwrap();
     // There is a look only every 64 KiB.
     let long = [&bytes[..2], &[b'N', b'0'].repeat(100_000), &bytes[2..]].concat();
     assert!(read(&long[..]).is_ok());

@@ -10,7 +10,7 @@ use memtrack_core::stack::symbols::{Frame, Symbolizer};
 use memtrack_core::viz::{Stats, memory_folded, segments_folded, trace};
 use memtrack_tests::opcodes::{assert_known_to_the_viewer, instructions};
 use memtrack_tests::snapshots::{empty, event, pickle};
-use memtrack_tests::{fixture, shared};
+use memtrack_tests::{fixture, oracle};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -175,9 +175,9 @@ fn written_for_the_viewer(folders: &[PathBuf]) {
 
 #[test]
 fn snapshots_from_pytorch_are_written_as_the_viewer_reads_them() {
-    written_for_the_viewer(&[fixture("snapshots/synth"), fixture("snapshots/samples")]);
+    written_for_the_viewer(&[oracle("snapshots/synth"), oracle("pickles"), fixture("snapshots/samples")]);
     for name in BEYOND_THE_VIEWER {
-        let path = fixture("snapshots/synth").join(name);
+        let path = oracle("snapshots/synth").join(name);
         let written = pickle(&Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot);
         let original = std::fs::read(path).unwrap();
         let widest = |pickle: &[u8]| {
@@ -186,13 +186,6 @@ fn snapshots_from_pytorch_are_written_as_the_viewer_reads_them() {
         };
         assert_eq!(widest(&written), widest(&original), "{name}");
     }
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn the_reference_data_is_written_as_the_viewer_reads_it() {
-    let folders = ["oracle/snapshots/synth", "oracle/pickles", "spec/samples"];
-    written_for_the_viewer(&folders.map(|folder| shared().join(folder)));
 }
 
 proptest! {

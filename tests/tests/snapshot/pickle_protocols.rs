@@ -1,8 +1,8 @@
 //! One snapshot by many writers (protocols 0 to 5, with and without memo, Python's and C++'s manner): the pickle
-//! machine reads the same data from all. Needs the reference data beside the project.
+//! machine reads the same data from all.
 
 use memtrack_core::__pickle::{Document, Limits, Value, load};
-use memtrack_tests::shared;
+use memtrack_tests::oracle;
 use std::fs;
 
 /// A value with its dictionaries in order of keys: Python 2 wrote them in any order.
@@ -29,10 +29,9 @@ fn described(document: &Document, value: Value) -> String {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn all_writers_are_read_alike() {
     let mut first: Option<String> = None;
-    for entry in fs::read_dir(shared().join("oracle/pickles")).unwrap() {
+    for entry in fs::read_dir(oracle("pickles")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|suffix| suffix != "pickle") {
             continue;

@@ -3,8 +3,8 @@
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Encoding, LoadOptions};
 use memtrack_core::snapshot::{Loaded, Snapshot};
-use memtrack_tests::shared;
 use memtrack_tests::snapshots::{encoded, pickle};
+use memtrack_tests::{oracle, shared};
 use std::path::{Path, PathBuf};
 
 fn open(path: &Path) -> Loaded {
@@ -20,16 +20,24 @@ fn pickles(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
-fn every_snapshot_of_the_oracle_is_read() {
-    let folders = ["snapshots/real", "snapshots/synth", "snapshots-big", "pickles"];
-    for folder in folders.map(|name| shared().join("oracle").join(name)) {
-        let files = pickles(&folder);
-        assert!(!files.is_empty(), "{}", folder.display());
-        for path in files {
-            let loaded = open(&path);
-            assert!(loaded.snapshot.pytorch.is_some());
-        }
+fn every_snapshot_of_the_reference_data_is_read() {
+    for folder in ["snapshots/synth", "snapshots-big", "pickles"] {
+        all_are_read(&oracle(folder));
+    }
+}
+
+#[test]
+#[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
+fn every_real_snapshot_is_read() {
+    all_are_read(&shared().join("oracle/snapshots/real"));
+}
+
+fn all_are_read(folder: &Path) {
+    let files = pickles(folder);
+    assert!(!files.is_empty(), "{}", folder.display());
+    for path in files {
+        let loaded = open(&path);
+        assert!(loaded.snapshot.pytorch.is_some());
     }
 }
 
@@ -53,9 +61,8 @@ fn annotations_that_are_a_list_of_frames_are_kept() {
 }
 
 #[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn one_snapshot_by_18_writers_is_one_snapshot() {
-    let folder = shared().join("oracle/pickles");
+    let folder = oracle("pickles");
     let (first, all) = (open(&folder.join("protocol_4.pickle")).snapshot, pickles(&folder));
     assert_eq!(all.len(), 18);
     for path in all {

@@ -8,7 +8,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
-use memtrack_tests::{fixture, shared};
+use memtrack_tests::{fixture, oracle};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Read;
@@ -120,15 +120,8 @@ fn check_folder(folder: &Path) -> usize {
 }
 
 #[test]
-fn the_fixtures_statistics_are_derived_from_their_segments() {
-    let equal = check_folder(&fixture("statistics"));
-    assert!(equal > 400, "{equal}");
-}
-
-#[test]
-#[cfg_attr(not(shared_oracle), ignore = "needs ../shared/oracle")]
 fn all_workloads_statistics_are_derived_from_their_segments() {
-    let equal = check_folder(&shared().join("oracle/allocator"));
+    let equal = check_folder(&oracle("allocator"));
     println!("{equal} values equal");
     assert!(equal > 4000, "{equal}");
 }

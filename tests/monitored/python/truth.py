@@ -1,0 +1,36 @@
+"""truth.py PROGRAM OUT: runs PROGRAM under tracemalloc; writes the bytes that each of its lines holds at its checkpoint, as JSON."""
+import builtins
+import json
+import os
+import runpy
+import sys
+import tracemalloc
+
+program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
+sys.path.insert(0, os.path.dirname(program))
+import common  # noqa: F401 (before tracing, so that no line of the program holds it)
+
+
+def own_line(trace):
+    """The innermost frame of the program's own file."""
+    for frame in reversed(trace.traceback):
+        if os.path.abspath(frame.filename) == program:
+            return frame.lineno
+    return None
+
+
+def write():
+    snapshot = tracemalloc.take_snapshot()
+    lines = {}
+    for trace in snapshot.traces:
+        line = own_line(trace)
+        if line is not None:
+            size, count = lines.get(line, (0, 0))
+            lines[line] = (size + trace.size, count + 1)
+    with open(out, "w") as file:
+        json.dump({str(k): v for k, v in lines.items()}, file)
+
+
+builtins.memory_checkpoint = write
+tracemalloc.start(12)  # the innermost frames
+runpy.run_path(program, run_name="__main__")
