@@ -4,7 +4,7 @@
 //! **Why `parquet` without Arrow?** With `default-features = false` and `zstd` it is 25 crates and libzstd (in C, so a C
 //! compiler is needed, which linking needs too). No other crate can be used for pages in zstd: `parquet` does not accept
 //! `ruzstd`. Times and frees are delta-encoded, everything else has dictionaries; an event of a generated snapshot, a
-//! million random allocations and frees, takes 5.7 bytes, stacks included (docs/SCALE.md). Encodings that Spark 3 cannot
+//! million random allocations and frees, takes 5.7 bytes, stacks included (docs/COSTS.md). Encodings that Spark 3 cannot
 //! read, such as byte-stream splits, are not used.
 
 use foldhash::{HashMap, HashMapExt};

@@ -3,7 +3,7 @@
 //! together stay within the bound.
 //!
 //! **How does a part begin without stopping the hooks?** The stamps of blocks show, address by address, what the live
-//! table, read afterwards, already contains (docs/FORMAT.md), so that any thread can begin a part, even in a forked
+//! table, read afterwards, already contains (docs/FILES.md), so that any thread can begin a part, even in a forked
 //! child. Everything in the queue is written to it before it takes its place: the event of a block that was freed while
 //! the table was read is then in the file that lacks the block. With a bound of less than 64 MiB, fewer chunks may wait.
 //! Each part has all tables again, so it is an eighth of the bound, or twice its head where that is more.
