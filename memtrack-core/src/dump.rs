@@ -1,7 +1,7 @@
 //! Files written while recording goes on: snapshots for PyTorch's tools, and pictures of what the segments hold.
 
 use memtrack_model::Snapshot;
-use memtrack_recorder::recorder::{session, telling};
+use memtrack_recorder::recorder::{report_hook, session};
 use memtrack_recorder::reentry;
 use std::io;
 use std::path::Path;
@@ -35,13 +35,13 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let _inside = reentry::enter();
-    session::naming(path, || {
+    session::with_file_name(path, || {
         #[cfg(feature = "formats")]
-        session::dumps_by(DUMPER);
+        session::set_dumper(DUMPER);
         let dumper = session::dumper();
         (dumper.accepts)(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let snapshot = running()?;
-        telling::at_dump(&snapshot);
+        report_hook::at_dump(&snapshot);
         (dumper.write)(&snapshot, path)
     })
 }
@@ -69,7 +69,7 @@ pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
 #[cfg(feature = "plot")]
 fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
-    session::naming(path, || {
+    session::with_file_name(path, || {
         let mut snapshot = running()?;
         // The segments say it all; naming the events' stacks would take long.
         snapshot.events = Default::default();

@@ -342,7 +342,7 @@ pub use memtrack_report::viz;
 pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
-pub use memtrack_recorder::message::say_as as __say_as;
+pub use memtrack_recorder::message::print_as as __print_as;
 /// For the command: how wide a report is.
 #[cfg(feature = "record")]
 #[doc(hidden)]

@@ -4,7 +4,7 @@ use crate::Recording;
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::Options;
 #[cfg(feature = "report")]
-use memtrack_recorder::recorder::telling;
+use memtrack_recorder::recorder::report_hook;
 use memtrack_recorder::recorder::{ForkCell, session};
 use memtrack_recorder::{host, message, reentry, switch};
 use std::io;
@@ -48,10 +48,10 @@ pub fn stop() -> Recording {
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
     // While an outer monitor goes on, what is returned may be dropped in its recording.
-    let stopped = host::handing_out(|| monitor.stop_session());
+    let stopped = host::transferring(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
-        message::say(format_args!("the recording could not be written: {error}"));
+        message::print(format_args!("the recording could not be written: {error}"));
     }
     Recording::of(snapshot, monitor)
 }
@@ -62,15 +62,15 @@ pub fn stop() -> Recording {
 /// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them. A clone counts as
 /// the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
-    host::handing_out(session::snapshot)
+    host::transferring(session::snapshot)
 }
 
 /// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
-    session::dumps_by(crate::dump::DUMPER);
+    session::set_dumper(crate::dump::DUMPER);
     #[cfg(feature = "report")]
-    telling::told_by(crate::who_holds::teller);
+    report_hook::set_formatter(crate::who_holds::format_report);
     // Under `memtrack run` its session is the first.
     #[cfg(feature = "cuda")]
     memtrack_cuda::begin_if_asked();
@@ -89,7 +89,7 @@ pub(crate) fn warn_without_source() {
     // The session's first options decide, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
-            message::say(format_args!(
+            message::print(format_args!(
                 "no event source is installed for the host heap: only {seen} is seen. For the \
                  host heap add to the program:\n    #[global_allocator]\n    static ALLOCATOR: \
                  memtrack_core::TrackingAllocator = memtrack_core::TrackingAllocator::system();\nor, if it is not \

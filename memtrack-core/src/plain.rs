@@ -38,7 +38,7 @@ impl Monitor {
 impl Drop for Monitor {
     fn drop(&mut self) {
         if let Some((_, Err(error))) = self.stop_session() {
-            message::say(format_args!("the recording could not be written: {error}"));
+            message::print(format_args!("the recording could not be written: {error}"));
         }
     }
 }

@@ -79,7 +79,7 @@ impl Recording {
         #[cfg(feature = "record")]
         {
             let _inside = reentry::enter();
-            session::naming(path, || session::save(&self.snapshot, path))
+            session::with_file_name(path, || session::save(&self.snapshot, path))
         }
         #[cfg(not(feature = "record"))]
         {
@@ -222,7 +222,7 @@ impl Recording {
             top_with(&self.snapshot, &mut symbols, by, device, &options)
         };
         #[cfg(feature = "record")]
-        let top = || reentry::hand_over(top);
+        let top = || reentry::clone_for_program(top);
         top()
     }
 
@@ -237,7 +237,7 @@ impl Recording {
             leaks(&self.snapshot, &mut Symbolizer::of(&self.snapshot), &devices, options)
         };
         #[cfg(feature = "record")]
-        let look = || reentry::hand_over(look);
+        let look = || reentry::clone_for_program(look);
         look()
     }
 
@@ -257,7 +257,7 @@ impl Recording {
             WhoHolds::of_all(&self.snapshot, symbols, &Asked::at_the_end(&self.snapshot, false))
         };
         #[cfg(feature = "record")]
-        let find = || reentry::hand_over(find);
+        let find = || reentry::clone_for_program(find);
         find()
     }
 

@@ -2,14 +2,14 @@
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
-use memtrack_recorder::recorder::telling::{NAMING, Telling};
+use memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME};
 use memtrack_recorder::reentry;
 use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// What the recorder prints without being asked.
-pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
-    for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
+/// Formats the report that the recorder prints by itself.
+pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> String {
+    for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
 
 /// Who holds the memory of `device` now, or with `None` that of the accelerator that holds the most, or of the host's heap
@@ -41,9 +41,9 @@ pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
 /// It takes a snapshot, and spends at most half a second on naming functions, those that hold the most first.
 pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
-    reentry::hand_over(|| {
+    reentry::clone_for_program(|| {
         let symbols = &mut Symbolizer::of(&snapshot);
-        let asked = Asked::default().within(NAMING);
+        let asked = Asked::default().within(SYMBOL_TIME);
         match device {
             Some(device) => WhoHolds::of(&snapshot, symbols, device, &asked),
             None => WhoHolds::of_all(&snapshot, symbols, &asked),

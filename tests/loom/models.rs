@@ -1,23 +1,23 @@
 //! The recorder's three protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
-//! while it is filled, the hand-over of a full chunk to the ring, and the stamps that order events of one address.
+//! while it is filled, the passing of a full chunk to the ring, and the stamps that order events of one address.
 //! `chunk.rs` and `order.rs` are memtrack-core's own files; only their atomics and cells are loom's. What lies around
 //! them there (a dashmap shard, the store's lock) is a plain loom lock here.
 #![cfg(test)]
 #![allow(dead_code, unsafe_code)]
 
-/// Stands for `recorder::sync`.
+/// Replaces `events::sync`.
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// Books of bytes held, which no model asks for.
+    /// Counts of held bytes, which no model uses.
     pub(crate) fn hold(_bytes: usize) {}
     pub(crate) fn release(_bytes: usize) {}
 }
 
-#[path = "../../memtrack-core/recorder/src/recorder/chunk.rs"]
+#[path = "../../memtrack-core/recorder/src/events/chunk.rs"]
 mod chunk;
-#[path = "../../memtrack-core/recorder/src/recorder/order.rs"]
+#[path = "../../memtrack-core/recorder/src/events/order.rs"]
 mod order;
 
 mod tests {

@@ -1,7 +1,7 @@
-//! The library that `memtrack run --host` preloads before the other one: `malloc` and its siblings, each a jump to the
-//! function of the other library that records it. It is a library of its own so that without `--host` nothing stands
-//! between a program and its heap. As the first in the list it leaves the others, and the C library, to be found as the
-//! other library's next.
+//! The library that `memtrack run --host` preloads before the other one: `malloc` and its siblings, each a jump to
+//! the function of the other library that records it. It is a separate library so that without `--host` there is
+//! nothing between a program and its heap. Since it is the first in the list, the other library finds the next
+//! allocator, or the C library's, as the one after itself.
 //!
 //! **Why is `pthread_getattr_np` here?** It allocates under a lock that the recorder needs to find out where a stack
 //! ends.
@@ -13,15 +13,15 @@ use std::ffi::c_void;
 macro_rules! jumps {
     ($($name:ident to $target:ident;)*) => {
         unsafe extern "C" {
-            // The loader binds them when it has loaded both libraries, before it runs anything.
+            // The loader binds them when it has loaded both libraries, before it runs any code.
             $(fn $target() -> *mut c_void;)*
         }
 
         $(
-            /// For everyone in the process: a jump to the function that records it.
+            /// Jumps to the function that records the call, for all code in the process.
             ///
             /// # Safety
-            /// As C's function of that name, which has its arguments and result.
+            /// As C's function of that name, with its arguments and result.
             #[cfg(target_arch = "x86_64")]
             #[unsafe(no_mangle)]
             #[unsafe(naked)]

@@ -1,7 +1,7 @@
-//! The calls that end a program without its exit handlers: it becomes another one, or stops at once. What was recorded
-//! goes to the file before; then the C library's function is jumped to, with everything as the caller left it, since
-//! some of these take any number of arguments. Those that start a program besides are here too: what cannot be recorded
-//! is counted.
+//! The calls that end a program without its exit handlers: `exec` functions and immediate exits. The recording is
+//! written to its file before; then the wrapper jumps to the C library's function, with everything as the caller left
+//! it, since some of these take any number of arguments. Functions that start another program are here too: programs
+//! that cannot be recorded are counted.
 
 use memtrack_cuda::run::{self, Environment, Started};
 use std::ffi::{CStr, c_char, c_int};
@@ -26,7 +26,7 @@ macro_rules! ends {
                     find(&REAL, $symbol);
                 }
 
-                /// With what the caller has in the registers of arguments, whether it is one or not.
+                /// Receives the contents of the argument registers, whether they are arguments or not.
                 extern "C" fn before(a: Word, b: Word, c: Word, d: Word, e: Word, f: Word) {
                     prepare();
                     super::$act(&[a, b, c, d, e, f]);
@@ -39,7 +39,7 @@ macro_rules! ends {
                     std::arch::naked_asm!(
                         "endbr64",
                         // Seven words, so that the stack is aligned to 16 bytes at the call. `al` counts the vector
-                        // registers that a function with any number of arguments was given.
+                        // registers passed to a function with any number of arguments.
                         "push rdi",
                         "push rsi",
                         "push rdx",
@@ -97,17 +97,18 @@ macro_rules! ends {
     };
 }
 
-/// What a register of arguments holds.
+/// The contents of an argument register.
 type Word = *const ();
 type Words = [Word; 6];
 
 unsafe extern "C" {
-    /// The process's own environment, which is that of a program started without another one.
+    /// The process's own environment, which a program inherits if it is started without another one.
     static environ: *const *const c_char;
 }
 
 fn own_environment() -> Environment {
-    // SAFETY: the C library's variable, read as its own functions do: who changes it meanwhile breaks their rules.
+    // SAFETY: the C library's variable, read as its own functions do: code that changes it meanwhile breaks their
+    // rules.
     Some(unsafe { environ })
 }
 
@@ -115,9 +116,9 @@ fn ends(_: &Words) {
     run::before_the_end();
 }
 
-/// The process becomes another program.
+/// Notes that the process replaces its program by `exec`.
 fn becomes(program: Started, environment: Environment) {
-    // SAFETY: what the caller gives the C library.
+    // SAFETY: the caller's arguments for the C library.
     unsafe { run::before_a_start(program, environment) };
     run::before_the_end();
 }
@@ -130,7 +131,7 @@ fn becomes_path_with(&[path, _, environment, ..]: &Words) {
     becomes(Started::Path(path.cast()), Some(environment.cast()));
 }
 
-/// The environment is somewhere behind the program's arguments.
+/// The environment comes somewhere after the program's arguments.
 fn becomes_path_with_last(&[path, ..]: &Words) {
     becomes(Started::Path(path.cast()), None);
 }

@@ -1,5 +1,6 @@
-//! C's heap, for `memtrack run --host`: the functions that its second library has `malloc` and its siblings jump to. Each
-//! calls the allocator that the program would have called, and tells the recorder. Nothing jumps here otherwise.
+//! C's heap, for `memtrack run --host`: the functions to which `malloc` and its siblings in the second library jump.
+//! Each calls the allocator that the program would have called, and notifies the recorder. Otherwise these functions
+//! are not called.
 
 use memtrack_cuda::run::{self, heap};
 use std::cell::Cell;
@@ -21,8 +22,8 @@ impl Real {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// The function; `None` on a thread that is looking one up, for which the C library may want memory, and where the
-    /// allocator has no such function.
+    /// Returns the function; `None` on a thread that is looking one up, for which the C library may allocate memory,
+    /// and if the allocator has no such function.
     #[inline(always)]
     fn get(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
@@ -76,7 +77,7 @@ pub(super) fn prepare() {
     }
 }
 
-/// What is handed out while the allocator is being looked up: zeroed, and never taken back.
+/// Memory for allocations while the allocator is being looked up: zeroed, and never freed.
 #[repr(align(16))]
 struct Early {
     _bytes: [u8; EARLY_BYTES],
@@ -91,27 +92,27 @@ fn early(size: usize) -> Block {
     if size > EARLY_BYTES || start > EARLY_BYTES - size {
         return null_mut();
     }
-    // SAFETY: inside of the array, and of this call alone.
+    // SAFETY: inside the array, and used by this call alone.
     unsafe { (&raw mut EARLY).cast::<u8>().add(start).cast() }
 }
 
-/// Bytes from `block` to the end of what was handed out early; `None` for a block of the allocator's.
+/// Returns the bytes from `block` to the end of the early memory in use; `None` for a block of the allocator.
 fn early_bytes(block: Block) -> Option<usize> {
     let offset = block.addr().checked_sub((&raw const EARLY).addr())?;
     EARLY_BYTES.checked_sub(offset).filter(|&rest| rest > 0)
 }
 
-/// What a block has room for.
+/// Returns the usable size of a block.
 #[inline(always)]
 fn size_of(block: Block) -> usize {
     let Some(usable) = USABLE_SIZE.get() else { return 0 };
-    // SAFETY: the function of that name, and a block of the same allocator's, or null.
+    // SAFETY: the function of that name, and a block of the same allocator, or null.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block) -> usize>(usable)(block) }
 }
 
-/// Tells of a block that was asked for with `size` bytes.
+/// Records an allocation of `size` bytes.
 #[inline(always)]
-fn tell(block: Block, size: usize) -> Block {
+fn record(block: Block, size: usize) -> Block {
     if heap::is_on() {
         heap::allocated(block, if block.is_null() { size } else { size_of(block) });
     }
@@ -128,7 +129,7 @@ macro_rules! allocators {
             let block = unsafe {
                 transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
             };
-            tell(block, size)
+            record(block, size)
         })*
     };
     (@usize $argument:ident) => { usize };
@@ -151,7 +152,7 @@ unsafe extern "C" fn memtrack_heap_posix_memalign(out: *mut Block, alignment: us
         let real = transmute::<*mut c_void, unsafe extern "C" fn(*mut Block, usize, usize) -> c_int>(real);
         let result = real(out, alignment, size);
         if result == 0 {
-            tell(out.read(), size);
+            record(out.read(), size);
         }
         result
     }
@@ -164,7 +165,7 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
     }
     let Some(real) = FREE.get() else { return };
     if heap::is_on() {
-        // `free` leaves it as it is.
+        // `free` preserves it.
         // SAFETY: every thread has one.
         let errno = unsafe { *libc::__errno_location() };
         heap::will_be_freed(block, size_of(block));
@@ -200,10 +201,10 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     }
     let old_size = size_of(old);
     if size == 0 {
-        // A free; some allocators hand out an empty block then.
+        // A free; some allocators return an empty block then.
         heap::will_be_freed(old, old_size);
         let new = real();
-        return if new.is_null() { new } else { tell(new, 0) };
+        return if new.is_null() { new } else { record(new, 0) };
     }
     heap::reallocated(old, old_size, || {
         let new = real();
@@ -211,8 +212,8 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     })
 }
 
-/// It takes memory while it holds a lock of the thread's that it needs to say where the stack is, which the recorder asks
-/// when a thread takes memory for the first time: what it takes is not recorded.
+/// This function allocates while it holds a lock of the thread that it needs to find the stack, and the recorder
+/// calls it at a thread's first allocation: its own allocations are not recorded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_pthread_getattr_np(thread: libc::pthread_t, out: *mut c_void) -> c_int {
     let Some(real) = GETATTR.get() else { return libc::ENOENT };

@@ -1,7 +1,6 @@
 //! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else.
-//! The hook starts recording at the first call of the driver that it sees; here is only how the library begins, and how
-//! it and the program end.
-//! Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
+//! The hook starts recording at the first call of the driver that it sees; this crate only begins the library, and
+//! ends it and the program. Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
 //!
 //! **Why not the facade?** Each build of the command builds this library optimised: 27 s of processor time with reports
 //! that can never be requested here, 11 without. Of `memtrack-report` it has only what a running program reports about
@@ -24,7 +23,7 @@ use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
 use memtrack_recorder::host::TrackingAllocator;
 
-/// Counts what the recorder holds (`host::own_bytes`).
+/// Counts the memory that the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static OWN: TrackingAllocator<&own_memory::OwnMemory> = TrackingAllocator::new(&OWN_MEMORY);
@@ -49,8 +48,8 @@ extern "C" fn end() {
     run::library_ends();
 }
 
-// SAFETY: the loader calls what lies in these sections, functions without arguments (those it passes are ignored), after
-// the libraries that this one needs were initialised, and before they are ended.
+// SAFETY: the loader calls the entries of these sections, functions without arguments (those it passes are ignored),
+// after the libraries that this one needs were initialised, and before they are ended.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
 static BEGIN: extern "C" fn() = begin;

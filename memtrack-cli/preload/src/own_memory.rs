@@ -1,6 +1,6 @@
-//! Memory of the recorder's own, from pages of its own. The program's heap is none of its business: it may be in the
-//! middle of a change when the recorder runs (a signal's handler that ends the process, an allocator that calls back),
-//! and then whoever asks it for memory waits for ever.
+//! A separate heap for the recorder, from its own pages. It must not use the program's heap: that may be in the
+//! middle of a change when the recorder runs (a signal handler that ends the process, an allocator that calls back),
+//! and then an allocation from it would wait for ever.
 
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
@@ -14,7 +14,7 @@ pub(super) struct OwnMemory {
     lock: Lock,
 }
 
-// SAFETY: `pages` is reached through `with` alone, which holds the lock.
+// SAFETY: `pages` is accessed through `with` alone, which holds the lock.
 unsafe impl Sync for OwnMemory {}
 
 impl OwnMemory {
@@ -23,10 +23,10 @@ impl OwnMemory {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Dlmalloc) -> R) -> R {
-        // A signal may come at any point of this.
+        // A signal may arrive at any point of this.
         HELD.set(true);
         self.lock.take();
-        // SAFETY: the lock is held, and `act` is one of dlmalloc's own functions, which come back here for nothing.
+        // SAFETY: the lock is held, and `act` is one of dlmalloc's own functions, which do not call back.
         let result = act(unsafe { &mut *self.pages.get() });
         self.lock.give();
         HELD.set(false);
@@ -34,7 +34,7 @@ impl OwnMemory {
     }
 }
 
-// SAFETY: dlmalloc keeps the promises of `GlobalAlloc`, and one thread at a time is in it.
+// SAFETY: dlmalloc keeps the promises of `GlobalAlloc`, and is called by one thread at a time.
 unsafe impl GlobalAlloc for &OwnMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
@@ -58,16 +58,16 @@ unsafe impl GlobalAlloc for &OwnMemory {
 }
 
 thread_local! {
-    /// Whether this thread has the lock, or is about to.
+    /// Whether this thread holds the lock, or is about to.
     static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Somebody may sleep.
+/// A thread may be sleeping.
 const AWAITED: u32 = 2;
 
-/// A lock that a fork can carry over, and that never allocates.
+/// A lock that survives a fork, and that never allocates.
 struct Lock(AtomicU32);
 
 impl Lock {
@@ -88,7 +88,7 @@ impl Lock {
 
     fn futex(&self, operation: i32, value: u32) {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: a word that lives for ever; every thread has an `errno`, which stays as it was.
+        // SAFETY: a word that lives for ever; every thread has an `errno`, which is preserved.
         unsafe {
             let errno = *libc::__errno_location();
             libc::syscall(libc::SYS_futex, self.0.as_ptr(), operation, value, null::<libc::timespec>());
@@ -97,14 +97,14 @@ impl Lock {
     }
 }
 
-/// Has forks wait until nobody is in the allocator, so that the child finds it whole.
+/// Makes forks wait until no thread is in the allocator, so that the child finds it consistent.
 pub(super) fn prepare() {
     // SAFETY: plain functions that stay loaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
 }
 
-/// Where a signal's handler that interrupted the allocator forks, the lock is this thread's already; both processes go on
-/// with what was interrupted, and so give it back.
+/// If a signal handler that interrupted the allocator forks, this thread holds the lock already; both processes
+/// continue the interrupted work, and so release it.
 extern "C" fn before_fork() {
     if !HELD.get() {
         super::OWN_MEMORY.lock.take();

@@ -57,8 +57,8 @@ pub use stats::start_driver;
 pub use stats::*;
 
 /// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
-/// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late, another
-/// tool that is preloaded), or this is not Linux with glibc.
+/// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late,
+/// another tool that is preloaded), or this is not Linux with glibc.
 #[cfg(feature = "cuda")]
 pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
@@ -77,7 +77,7 @@ pub fn warn_without_hook() {
     static WARNED: std::sync::Once = std::sync::Once::new();
     if !hook_is_in_place() {
         WARNED.call_once(|| {
-            memtrack_recorder::message::say(
+            memtrack_recorder::message::print(
                 "the CUDA hook is not in place, so CUDA memory is not recorded: this program's dlsym is not \
                  memtrack's. It works in dynamically linked executables on Linux with glibc; others can be started \
                  with `memtrack run -- PROGRAM`.",
@@ -86,9 +86,9 @@ pub fn warn_without_hook() {
     }
 }
 
-/// Starts the session that `memtrack run` asks for, if it does and none was started yet. Before a program's own
-/// session: under `memtrack run` its is the first.
+/// Starts the session that `memtrack run` requests, if it does and none was started yet. Called before a program's
+/// own session: under `memtrack run` the requested one is the first.
 #[cfg(feature = "cuda")]
 pub fn begin_if_asked() {
-    run::begin_if_asked();
+    run::begin_if_requested();
 }

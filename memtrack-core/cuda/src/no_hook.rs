@@ -1,4 +1,4 @@
-//! In the place of the hook, and of what `memtrack run` has it do, where there is none: another system, or another C
+//! Replaces the hook, and its part in `memtrack run`, where there is none: on another system, or with another C
 //! library.
 
 pub(super) fn is_in_place() -> bool {
@@ -9,7 +9,7 @@ pub(super) fn unknown_frees() -> u64 {
     0
 }
 
-/// Nobody asks a process without a hook for anything.
+/// Does nothing: a process without a hook serves no requests of `memtrack run`.
 pub(crate) mod run {
-    pub(crate) fn begin_if_asked() {}
+    pub(crate) fn begin_if_requested() {}
 }

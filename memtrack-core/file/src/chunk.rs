@@ -1,21 +1,21 @@
 //! One chunk of a recording: a 20-byte head (kind, flags, raw length, stored length, CRC-32 of all the rest) and its
 //! payload. The writer frames with [`append`], the reader with [`read`]; both keep the same [`Budget`], so that no
-//! file of ours is refused and no foreign one can make the reader unpack without bound.
+//! file written by memtrack is refused and no foreign one can make the reader unpack without bound.
 //!
 //! **Which compression?** lz4, chunk by chunk, by `lz4_flex` in safe Rust.
 
 use std::io::{self, Read};
 
-/// Most bytes that one payload may have, unpacked.
+/// The most bytes of one payload, unpacked.
 pub(super) const MAX_RAW_BYTES: usize = 64 << 20;
-/// Bytes of a chunk's head.
+/// The bytes of a chunk's head.
 pub(super) const HEAD_BYTES: usize = 20;
 /// Flag: the payload is an LZ4 block.
 const FLAG_LZ4: u32 = 1;
 /// Payloads below this many bytes are stored as they are.
 const COMPRESS_FROM_BYTES: usize = 64;
 
-/// What a chunk holds. Readers skip kinds they do not know.
+/// The kind of a chunk. Readers skip kinds they do not know.
 pub(super) type Kind = [u8; 4];
 
 pub(super) const META: Kind = *b"META";
@@ -28,15 +28,15 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
-/// What each scope allocated.
+/// The sums allocated by each scope.
 pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
-/// How high the heap rose, as the recorder counted.
+/// The counted peak of the host heap.
 pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
-/// What did not fit the recorder's tables, as JSON.
+/// The counts of what did not fit the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
-/// What the program reported of its operators.
+/// The program's reports about its operators.
 pub(super) const OPERATORS: Kind = *b"OPER";
 /// The moments that the program marked.
 pub(super) const MARKS: Kind = *b"MARK";
@@ -46,9 +46,9 @@ pub(super) const NAMES: Kind = *b"NAME";
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
 pub(super) const PYTORCH: Kind = *b"PYTR";
-/// Which part of a recording in several files this is.
+/// The head of a part, in a recording in several files.
 pub(super) const PART: Kind = *b"PART";
-/// What was live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
+/// The blocks and segments that were live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
 pub(super) const OPENING_LIVE: Kind = *b"OLIV";
 pub(super) const OPENING_SEGMENTS: Kind = *b"OSEG";
 pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
@@ -56,23 +56,25 @@ pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
 pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
 
-/// How much a file may unpack to: 16 MiB, and 32 times what is stored.
+/// The most bytes that a file may unpack to: 16 MiB, and 32 times its stored bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     raw_bytes: u64,
     stored_bytes: u64,
 }
 
-/// How much a recording in a compressed file may unpack to: 16 MiB, and so many times what the compressed file has.
+/// The most bytes that a recording in a compressed file may unpack to: 16 MiB, and so many times the compressed
+/// bytes.
 const MOST_PACKED: u64 = 64;
 
 impl Budget {
-    /// Whether what was taken is within what a recording may unpack to of which `packed_bytes` were read from a compressed file.
+    /// Whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
+    /// compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
         self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)
     }
 
-    /// Takes a payload into account; `false`, and nothing taken, when it would exceed the budget.
+    /// Counts a payload; returns `false`, and counts nothing, if it would exceed the budget.
     fn take(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
         let raw = self.raw_bytes + raw_bytes as u64;
         let stored = self.stored_bytes + stored_bytes as u64;
@@ -84,7 +86,7 @@ impl Budget {
     }
 }
 
-/// Appends a chunk to `out`, compressed where that is smaller. `raw` must not exceed [`MAX_RAW_BYTES`].
+/// Appends a chunk to `out`, compressed if that is smaller. `raw` must not exceed [`MAX_RAW_BYTES`].
 pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[u8]) {
     debug_assert!(raw.len() <= MAX_RAW_BYTES);
     let start = out.len();
@@ -104,7 +106,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     }
     if flags == 0 {
         out.extend_from_slice(raw);
-        // A payload stored as it is always fits.
+        // An uncompressed payload always fits.
         budget.take(raw.len(), raw.len());
     }
     let stored = out.len() - start - HEAD_BYTES;
@@ -119,7 +121,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     out[start + 16..start + 20].copy_from_slice(&crc.finalize().to_le_bytes());
 }
 
-/// What [`read`] found.
+/// The result of [`read`].
 pub(super) enum Found {
     /// A whole chunk; its payload is in the caller's buffer.
     Chunk(Kind),
@@ -127,12 +129,12 @@ pub(super) enum Found {
     End,
     /// The file ended inside the chunk.
     Cut,
-    /// The chunk is not what was written.
+    /// The chunk is damaged.
     Damaged,
 }
 
-/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes taken from `input`,
-/// also when the chunk is no good.
+/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes read from `input`, also
+/// if the chunk is damaged.
 pub(super) fn read(
     input: &mut impl Read,
     position: &mut u64,
@@ -148,13 +150,13 @@ pub(super) fn read(
     let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else { return Ok(Found::Cut) };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (flags, raw_bytes, stored_bytes) = (word(4), word(8) as usize, word(12) as usize);
-    // Compression is used only where it helps, so no payload is longer stored than raw.
+    // Compression is used only if it helps, so no payload is longer stored than raw.
     let plausible = raw_bytes <= MAX_RAW_BYTES
         && if flags == FLAG_LZ4 { stored_bytes < raw_bytes } else { flags == 0 && stored_bytes == raw_bytes };
     if !plausible {
         return Ok(Found::Damaged);
     }
-    // `take` grows the buffer with what is there, not with what was declared.
+    // `take` grows the buffer with the bytes that exist, not with the declared length.
     let mut stored = Vec::new();
     input.by_ref().take(stored_bytes as u64).read_to_end(&mut stored)?;
     *position += stored.len() as u64;
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_packs_and_one_that_does_not_come_back() {
+    fn compressible_and_incompressible_payloads_are_read_back() {
         let noise: Vec<u8> = (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for payload in [vec![], vec![7; 10], vec![7; 100_000], noise] {
             let mut out = Vec::new();
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_beyond_the_budget_are_stored_as_they_are_and_refused_when_packed() {
+    fn zeros_beyond_the_budget_are_stored_uncompressed_and_refused_when_packed() {
         let mut budget = Budget::default();
         let zeros = vec![0; 12 << 20];
         let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! The recording file `.memtrack`: what a program leaves behind. [`RecordingWriter`] writes it while the program runs
-//! or at the end, [`read`] reads it back, completely or up to where it was cut off.
+//! The recording file `.memtrack`: the output of a program. [`RecordingWriter`] writes it while the program runs or
+//! at the end, [`read`] reads it back, completely or up to where it was cut off.
 //!
 //! A file is a 16-byte header and then self-checking chunks; the repository's docs/FILES.md describes every byte. The
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.

@@ -1,8 +1,8 @@
-//! The log of operators (`OPER`): the lines in which the recorder writes down what a program reports of its operators,
-//! and how they are read again. A line is complete in itself but for the base of its ticks, so that any run of lines is
-//! a chunk.
+//! The log of operators (`OPER`): the lines in which the recorder writes a program's reports about its operators, and
+//! their reader. A line is complete in itself except for the base of its ticks, so that any sequence of lines is a
+//! chunk.
 //!
-//! [`Line`] is what one report takes: it lies on the reporting thread's stack and takes no memory.
+//! [`Line`] is one report in progress: it lies on the reporting thread's stack and takes no memory.
 
 use super::varint::{Bytes, Malformed};
 use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
@@ -10,13 +10,13 @@ use memtrack_model::operators::{Dtype, TensorInfo};
 use memtrack_model::text::cut;
 use std::borrow::Cow;
 
-/// The most bytes that the content of a line has.
+/// The most bytes of a line's content.
 pub const MOST_LINE_BYTES: usize = 1024;
-/// The most bytes that a line has with what stands before its content: length, ticks and thread.
-pub const MOST_FRAMED_BYTES: usize = MOST_LINE_BYTES + 24;
-/// Names are kept up to this length in bytes.
+/// The most bytes of a line with its head: length, ticks and thread.
+pub const MAX_FRAMED_BYTES: usize = MOST_LINE_BYTES + 24;
+/// Names are truncated to this length in bytes.
 const MOST_NAME_BYTES: usize = 128;
-/// The most dimensions of a tensor that a line holds; of more, the first ones are taken together.
+/// The most dimensions of a tensor in a line; of more, the first ones are combined.
 const MOST_DIMENSIONS: usize = 16;
 
 const ENTER: u8 = 0;
@@ -33,7 +33,7 @@ const STRIDED: u8 = 2;
 const HAS_STORAGE: u8 = 4;
 const HAS_STORAGE_BYTES: u8 = 8;
 
-/// One line while it is written.
+/// One line that is being written.
 #[derive(Clone)]
 pub struct Line {
     bytes: [u8; MOST_LINE_BYTES],
@@ -55,44 +55,44 @@ impl Line {
         line
     }
 
-    /// A scope is entered.
+    /// Makes the line of a scope that is entered.
     pub fn enter(scope: ScopeId) -> Self {
         Self::of_scope(ENTER, scope)
     }
 
-    /// A scope is left.
+    /// Makes the line of a scope that is left.
     pub fn leave(scope: ScopeId) -> Self {
         Self::of_scope(LEAVE, scope)
     }
 
-    /// The tensors that the innermost operator of the thread is given; they follow by [`Self::with`].
+    /// Makes the line of the inputs of the thread's innermost operator; the tensors follow by [`Self::with`].
     pub const fn inputs() -> Self {
         Self::of(INPUTS)
     }
 
-    /// The tensors that the innermost operator of the thread has made; they follow by [`Self::with`].
+    /// Makes the line of the outputs of the thread's innermost operator; the tensors follow by [`Self::with`].
     pub const fn outputs() -> Self {
         Self::of(OUTPUTS)
     }
 
-    /// A parameter of the module with the number `owner`: the tensor follows by [`Self::with`], and then its gradient if
-    /// it has one.
+    /// Makes the line of a parameter of the module with the number `owner`: the tensor follows by [`Self::with`], and
+    /// then its gradient if it has one.
     pub fn parameter(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(PARAMETER, owner, class, name)
     }
 
-    /// A buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
+    /// Makes the line of a buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
     pub fn buffer(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(BUFFER, owner, class, name)
     }
 
-    /// What the optimizer with the number `owner` keeps for a parameter: this follows by [`Self::with`], and then what is
-    /// kept.
+    /// Makes the line of a state of the optimizer with the number `owner`: the parameter follows by [`Self::with`],
+    /// and then the state.
     pub fn state(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(STATE, owner, class, name)
     }
 
-    /// That a tensor is a gradient: the parameter follows by [`Self::with`], and then the gradient; or the gradient
+    /// Makes the line of a gradient: the parameter follows by [`Self::with`], and then the gradient; or the gradient
     /// alone.
     pub const fn gradient() -> Self {
         Self::of(GRADIENT)
@@ -117,7 +117,7 @@ impl Line {
         true
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -177,7 +177,7 @@ impl Line {
 }
 
 /// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Takes no memory while
-/// `out` has room for [`MOST_FRAMED_BYTES`].
+/// `out` has room for [`MAX_FRAMED_BYTES`].
 pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, line: &[u8]) {
     super::varint::put(out, line.len() as u64);
     super::varint::put_delta(out, base_ticks, ticks);
@@ -185,37 +185,37 @@ pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, 
     out.extend_from_slice(line);
 }
 
-/// A tensor as a line describes it.
+/// A tensor in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedTensor {
-    /// What it looked like.
+    /// Its description.
     pub info: TensorInfo<'static>,
     /// Whether the operator writes it.
     pub written: bool,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A scope was entered.
     Enter(ScopeId),
     /// A scope was left.
     Leave(ScopeId),
-    /// What the innermost operator of the thread was given.
+    /// The inputs of the innermost operator.
     Inputs(Vec<LoggedTensor>),
-    /// What it made.
+    /// Its outputs.
     Outputs(Vec<LoggedTensor>),
     /// A parameter of a module, and its gradient if it had one.
     Parameter(Owned<'a>, LoggedTensor, Option<LoggedTensor>),
     /// A buffer of a module.
     Buffer(Owned<'a>, LoggedTensor),
-    /// A parameter, and what an optimizer keeps for it.
+    /// A parameter, and the state that an optimizer keeps for it.
     State(Owned<'a>, LoggedTensor, LoggedTensor),
     /// A parameter, if it is known, and its gradient.
     Gradient(Option<LoggedTensor>, LoggedTensor),
 }
 
-/// What something registered belongs to.
+/// The owner of a registered tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned<'a> {
     /// The number of the module or optimizer.
@@ -229,11 +229,11 @@ pub struct Owned<'a> {
 /// A line that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedLine<'a> {
-    /// When it was written.
+    /// The time at which it was written.
     pub ticks: u64,
-    /// By which thread.
+    /// The thread that wrote it.
     pub thread: ThreadId,
-    /// What it says.
+    /// Its content.
     pub entry: Entry<'a>,
 }
 
@@ -253,7 +253,7 @@ pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'
     })
 }
 
-/// Whether these are lines, as far as their frames tell.
+/// Whether these are lines, judging by their frames.
 pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
     let mut bytes = Bytes(lines);
     while !bytes.0.is_empty() {
@@ -306,7 +306,7 @@ fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
     std::str::from_utf8(text).map_err(|_| Malformed)
 }
 
-/// A tensor at the end, if there is one.
+/// Returns a tensor at the end, if there is one.
 fn last(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
     if bytes.0.is_empty() { Ok(None) } else { tensor(bytes).map(Some) }
 }
@@ -322,7 +322,7 @@ fn tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
 fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let flags = bytes.byte()?;
     let identity = bytes.number()?;
-    // What a later version knows is some bytes to this one.
+    // The additions of a later version are some unknown bytes to this one.
     let dtype = Dtype::ALL.get(usize::from(bytes.byte()?)).copied().unwrap_or(Dtype::U8);
     let device = DeviceId(!u16::try_from(bytes.number()?).map_err(|_| Malformed)?);
     let has = |flag: u8| flags & flag != 0;
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_as_they_were_written() {
+    fn lines_are_read_back_unchanged() {
         let (one, two) = (info(1, &[2, 3]), info(u64::MAX, &[]));
         let strided = info(3, &[4, 4]).strides(&[1, 4][..]);
         let without = TensorInfo::new(4, DeviceId(3), Dtype::C128, &[0][..]);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_full_takes_no_further_tensor_and_stays_whole() {
+    fn a_full_line_accepts_no_tensor_and_stays_valid() {
         let mut line = Line::inputs();
         let fitted =
             (0..1000).take_while(|&identity| line.with(&info(identity, &[usize::MAX; 12]), false)).count();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_dimensions_that_are_too_many_are_cut() {
+    fn long_names_and_extra_dimensions_are_truncated() {
         let mut line = Line::buffer(1, &"é".repeat(2000), "mean");
         assert!(line.with(&info(1, &[2; 20]), false));
         let read = read(&[(1_000, line)]);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_end_the_reading_and_unknown_kinds_do_not() {
+    fn damaged_lines_end_reading_and_unknown_kinds_are_skipped() {
         let mut out = Vec::new();
         append(&mut out, 0, 1, ThreadId(1), &[200, 1, 2, 3]);
         append(&mut out, 0, 2, ThreadId(1), Line::enter(ScopeId(1)).bytes());

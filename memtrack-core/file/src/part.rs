@@ -17,32 +17,32 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// Which recording it belongs to.
+    /// The recording it belongs to.
     pub recording: u64,
-    /// Which of its parts it is.
+    /// The number of this part.
     pub number: u64,
     /// The number of the first part.
     pub first: u64,
-    /// Events after this tick are in this part or a later one; what was live at it, the part begins with.
+    /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at it.
     pub since_ticks: u64,
-    /// What the events of all parts before add up to.
+    /// The sums over the events of all parts before.
     pub devices: Vec<DeviceStatistics>,
 }
 
-/// Bytes of the chunk that ends a part: its head, and the next one's number.
+/// The bytes of the chunk that ends a part: its head, and the next one's number.
 const END_BYTES: u64 = chunk::HEAD_BYTES as u64 + 8;
-/// Most bytes of a file that are read to find its part's head.
+/// The most bytes of a file that are read to find its part's head.
 const MOST_HEAD_BYTES: u64 = 1 << 20;
 
-/// The file of an older part of the recording at `path`.
+/// Returns the file of an older part of the recording at `path`.
 pub fn part_path(path: &Path, number: u64) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".part-{number}"));
     name.into()
 }
 
-/// The older parts of the recording at `path` that are beside it: what to remove together with it. None for a file that
-/// is not a recording or cannot be read.
+/// Returns the older parts of the recording at `path` that are beside it: the files to remove together with it. None
+/// for a file that is not a recording or cannot be read.
 pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
     let Some(newest) = head(path) else { return Vec::new() };
@@ -50,7 +50,7 @@ pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
 }
 
-/// The numbers of the parts that are beside `path`, whichever recording they belong to.
+/// Returns the numbers of the parts that are beside `path`, whichever recording they belong to.
 pub fn numbers_beside(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());
@@ -61,7 +61,7 @@ pub fn numbers_beside(path: &Path) -> Vec<u64> {
     entries.filter_map(number).collect()
 }
 
-/// Whether a file is a recording that was not ended: its program was killed or is still writing it.
+/// Whether a file is a recording that was not finished: its program was killed or is still writing it.
 pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let end = chunk::HEAD_BYTES as u64;
@@ -83,7 +83,7 @@ fn begins_as_recording(file: &mut File) -> io::Result<bool> {
     Ok(head.len() == 16 && head.starts_with(&super::MAGIC))
 }
 
-/// The head of a part; `None` for what is none.
+/// Returns the head of a part; `None` if the file is not one.
 fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     if !begins_as_recording(file)? {
         return Ok(None);
@@ -100,7 +100,7 @@ fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     Ok(None)
 }
 
-/// Whether the file ends by saying that `next` follows.
+/// Whether the file's end announces that `next` follows.
 fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     if file.metadata()?.len() < 16 + END_BYTES {
         return Ok(false);
@@ -111,7 +111,7 @@ fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     Ok(matches!(found, chunk::Found::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
 }
 
-/// The parts beside `path` that come before it, and then the file at `path`, as one reader.
+/// Returns the parts beside `path` that come before it, and then the file at `path`, as one reader.
 pub fn opened(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_left_tell_what_is_live_and_what_all_events_came_to() {
+    fn remaining_parts_contain_the_live_blocks_and_the_sums_of_all_events() {
         let [first, second, third] = parts();
         let all = [&first[..], &second, &third].concat();
         let (whole, report) = load_from(&all[..]).unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_another_recording_and_damage_end_the_reading() {
+    fn parts_of_another_recording_and_damage_end_reading() {
         let [first, second, third] = parts();
         // One is missing in between.
         let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_finished_when_it_says_so() {
+    fn a_recording_with_an_end_mark_is_finished() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
         let is_unfinished_with = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! What is inside the chunks: how rows become bytes and back. Every column of a chunk stands alone (all ticks, then
-//! all addresses, …), as differences where neighbours are alike, because columns of differences compress best.
+//! The payloads of chunks: the conversion of rows to bytes and back. Every column of a chunk stands alone (all ticks,
+//! then all addresses, …), as differences if neighbours are similar, because columns of differences compress best.
 
 use super::operators::are_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
@@ -10,8 +10,8 @@ use memtrack_model::snapshot::{
 };
 use memtrack_model::text::cut;
 
-/// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
-/// scopes, so that a file of few but endless names would make reports without end.
+/// The longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of
+/// nested scopes, so that a file with a few endless names would make endless reports.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn short(name: &str) -> &str {
@@ -165,7 +165,7 @@ pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
     Ok(rows)
 }
 
-/// LIVE; `last` says that no further LIVE chunk follows.
+/// LIVE; `last`: no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
     put(out, blocks.len() as u64);

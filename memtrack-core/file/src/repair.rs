@@ -1,10 +1,10 @@
-//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a row that is
-//! not there. `reader` calls it once per file; reports then follow ids without asking.
+//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a missing
+//! row. `reader` calls it once per file; reports then follow ids without checks.
 
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{Scope, Snapshot};
 
-/// Ids above this many rows, plus 16 per row that was written, are taken for damage.
+/// Ids above this many rows, plus 16 per row that was written, are treated as damage.
 const MAX_HOLES: usize = 1 << 16;
 /// Scopes nested deeper than this are cut off from their outer ones.
 const MAX_SCOPE_DEPTH: u32 = 4096;
@@ -33,7 +33,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
     let mut way = Vec::new();
     for start in 1..rows.len() {
-        // Up to the top, to a row whose depth is known, or to where going on makes no sense.
+        // Up to the top, to a row with a known depth, or to where the chain is too long.
         let mut at = start;
         while at != 0 && depths[at] == UNKNOWN && way.len() < MAX_SCOPE_DEPTH as usize {
             depths[at] = ON_THE_WAY;
@@ -62,7 +62,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
 }
 
-/// Replaces ids that no table has by "none".
+/// Replaces ids that are in no table by "none".
 pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
     let (stacks, scopes, threads) =
         (snapshot.stacks.len(), snapshot.scopes.rows.len(), snapshot.threads.len());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_strays_and_endless_chains_are_cut() {
+    fn cycles_dangling_parents_and_endless_chains_are_cut() {
         let chain: Vec<u32> = std::iter::once(0).chain(0..20_000).collect();
         let backwards: Vec<u32> = std::iter::once(0).chain(2..20_000).chain([0]).collect();
         for parents in [vec![5, 1, 3, 4, 2, 99], vec![0, 2, 3, 1, 1], chain, backwards] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_lie_at_their_ids_and_wild_ids_are_dropped() {
+    fn rows_are_stored_by_id_and_implausible_ids_are_dropped() {
         let mut dropped = 0;
         assert_eq!(dense(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut dropped), ['\0', 'a', '\0', 'c']);
         assert_eq!(dropped, 1);

@@ -1,6 +1,6 @@
-//! A file that appears complete or not at all: written beside its place under a temporary name, then renamed.
-//! Everything that memtrack leaves on disk goes through here, streams excepted; a reader never sees half a file, and a
-//! failed run leaves the old one.
+//! A file that appears complete or not at all: written beside its target under a temporary name, then renamed. All
+//! files that memtrack writes use this, except streams; a reader never sees half a file, and a failed run leaves the
+//! old one.
 //!
 //! **Why not `tempfile`?** Programs that only record would compile `rustix`, `fastrand` and `getrandom` for a name and a
 //! rename. A replaced file keeps its mode.
@@ -58,13 +58,13 @@ impl ReplacingFile {
             let private = is_private || is_pickle(&target);
             match restricted(OpenOptions::new().write(true).create_new(true), private).open(&temporary) {
                 Ok(file) => {
-                    // Who may read it stays as it was; none but the owner may write it.
+                    // Its read permissions stay as they were; only the owner may write it.
                     if let Ok(old) = fs::metadata(&target) {
                         let _ = file.set_permissions(without_other_writers(old.permissions()));
                     }
                     return Ok(Self { target, temporary, file: Some(BufWriter::new(file)) });
                 }
-                // Left by a process that died and had our id; the next count is free.
+                // Left by a process that died and had the same id; the next count is free.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -83,7 +83,7 @@ impl ReplacingFile {
     }
 }
 
-/// Creates a file that may be there already, which is emptied. None but the owner may write a new one, whatever the umask.
+/// Creates a file, or empties an existing one. Only the owner may write a new one, whatever the umask.
 ///
 /// # Errors
 /// When the file cannot be created.
@@ -91,15 +91,15 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
 }
 
-/// Creates a file that is not there yet. None but the owner may write it, whatever the umask.
+/// Creates a file that does not exist yet. Only the owner may write it, whatever the umask.
 ///
 /// # Errors
-/// When the file cannot be created, or is there.
+/// When the file cannot be created, or exists.
 pub fn create_new_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
 
-/// The options with the mode of new files.
+/// Returns the options with the mode of new files.
 fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, if private { 0o600 } else { 0o644 });
@@ -108,7 +108,7 @@ fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     options
 }
 
-/// The permissions without those of others to write.
+/// Returns the permissions without write access for others.
 fn without_other_writers(mut permissions: fs::Permissions) -> fs::Permissions {
     #[cfg(unix)]
     {
@@ -184,7 +184,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn others_may_write_no_file_and_read_no_pickle() {
+    fn other_users_cannot_write_files_or_read_pickles() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ mod tests {
             let path = folder.path().join(name);
             ReplacingFile::create(&path).unwrap().commit().unwrap();
             assert_eq!(mode(&path) & !most, 0, "{name}: {:o}", mode(&path));
-            // One that others could write is replaced by one that they cannot.
+            // A file that others could write is replaced by one that they cannot.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
             ReplacingFile::create(&path).unwrap().commit().unwrap();
             assert_eq!(mode(&path), 0o644, "{name}");

@@ -1,5 +1,5 @@
-//! What the events alone say about the end: which blocks and segments are live, and the counts per device. The reader
-//! falls back to it for a recording whose program could not write its end.
+//! Computes the state at the end from the events alone: the live blocks and segments, and the counts per device. The
+//! reader uses it for a recording whose program could not write its end.
 
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment};

@@ -3,7 +3,7 @@
 
 use std::{fmt, io};
 
-/// Why nothing could be read.
+/// Why the file could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingError {
@@ -78,7 +78,7 @@ pub struct ReadReport {
     pub chunks: u64,
     /// Chunks of kinds that this build does not know.
     pub unknown_chunks: u64,
-    /// Whether the lost bytes begin with a damaged chunk rather than with one that was cut off.
+    /// Whether the lost bytes begin with a damaged chunk rather than with a truncated one.
     pub damaged: bool,
     /// Ids of stacks, scopes or threads that are in no table; they were replaced by "none".
     pub unknown_ids: u64,
@@ -86,7 +86,7 @@ pub struct ReadReport {
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
     pub goes_on_elsewhere: bool,
-    /// Whether what is live at the end was worked out from the events, because the recorder could not write it.
+    /// Whether the live blocks at the end were computed from the events, because the recorder could not write them.
     pub replayed: bool,
 }
 

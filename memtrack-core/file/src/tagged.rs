@@ -1,9 +1,9 @@
-//! Names of files that lie beside another.
+//! Names of files beside another file.
 
 use crate::Compression;
 use std::path::{Path, PathBuf};
 
-/// The file's name with `.tag` before what says the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
+/// Returns the file's name with `.tag` before the ending for the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
 pub fn tagged(path: &Path, tag: &str) -> PathBuf {
     let mut stem = path.to_owned();
     let mut suffixes = std::ffi::OsString::new();
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_stands_before_what_says_the_format() {
+    fn a_tag_precedes_the_ending_of_the_format() {
         for (name, expected) in [
             ("a.pickle", "a.1.pickle"),
             ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),

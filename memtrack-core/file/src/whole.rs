@@ -1,11 +1,11 @@
-//! A complete recording at once, from its tables.
+//! Writes a complete recording at once, from its tables.
 
 use crate::RecordingWriter;
 use memtrack_model::Snapshot;
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use std::io::{self, Write};
 
-/// Events handed to the writer at once.
+/// The number of events passed to the writer at once.
 const EVENTS_AT_ONCE: usize = 64 << 10;
 
 /// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out and

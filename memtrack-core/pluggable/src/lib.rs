@@ -54,7 +54,7 @@ pub struct MempoolId {
 }
 
 fn tell(what: &str, error: &dyn Display) {
-    memtrack_core::__say_as("memtrack allocator", format_args!("{what}: {error}"));
+    memtrack_core::__print_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
 /// The allocator of all devices, created at the first call; `None` if that failed, which is reported once.

@@ -1,21 +1,22 @@
-//! What memtrack reads in the environment of the program it is in. In a program that has more rights than its caller
-//! (setuid, setgid, file capabilities) that is nothing: the caller would say which file such a program is to write.
+//! The variables that memtrack reads in the environment of its program. In a program with more rights than its caller
+//! (setuid, setgid, file capabilities) it reads none: otherwise the caller could choose a file for such a program to
+//! write.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// A variable's value; `None` where it is not set, or not to be believed.
+/// Returns a variable's value; `None` if it is not set, or not trustworthy.
 pub fn variable(name: &str) -> Option<OsString> {
     if is_privileged() { None } else { std::env::var_os(name) }
 }
 
-/// The same as text; `None` for what is no Unicode too.
+/// Returns the same as text; also `None` if it is not Unicode.
 pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
 }
 
-/// Where files go that nobody has named a folder for: `TMPDIR`, where it is set and to be believed.
+/// Returns the folder for files without a given folder: `TMPDIR`, if it is set and trustworthy.
 pub fn temporary_folder() -> PathBuf {
     if !is_privileged() {
         return std::env::temp_dir();
@@ -23,7 +24,7 @@ pub fn temporary_folder() -> PathBuf {
     PathBuf::from("/tmp")
 }
 
-/// What the kernel told the process when it became this program, as C's `secure_getenv` asks.
+/// Returns the kernel's flag for the process after `exec`, which C's `secure_getenv` uses, too.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
     // SAFETY: reads a vector that the kernel wrote.

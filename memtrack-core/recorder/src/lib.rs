@@ -1,5 +1,5 @@
-//! The recorder: what is running ([`scope`]), the host's heap ([`host`]), stacks ([`stack`]), and the ring and
-//! tables that events go to ([`recorder`]). One package, because the path of an event depends on inlining.
+//! The recorder: the running scopes ([`scope`]), the host's heap ([`host`]), stacks ([`stack`]), and the ring and
+//! tables that events go to ([`events`]). One package, because the path of an event depends on inlining.
 //!
 //! The modules:
 //!
@@ -20,12 +20,12 @@ pub mod accounts;
 #[doc(hidden)]
 pub mod bench_internals;
 pub mod environment;
+pub mod events;
+mod guarded_file;
 pub mod host;
+pub mod internal_bytes;
 pub mod message;
 pub mod operators;
-pub mod own;
-mod own_file;
-pub mod recorder;
 pub mod reentry;
 pub mod scope;
 mod shared_map;
@@ -34,3 +34,6 @@ pub mod stack;
 pub mod switch;
 pub mod terminal;
 mod zeroed;
+
+/// The name under which `memtrack-core` publishes it.
+pub use events as recorder;

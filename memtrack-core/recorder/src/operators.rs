@@ -1,23 +1,24 @@
-//! What programs report of their operators: which tensors they take and make, and which of them are parameters, gradients
-//! and optimizer state. `memtrack_core::operators` says what programs call; [`Side`] is for the attribute's expansion.
+//! Reports by programs about their operators: which tensors they read and make, and which of these are parameters,
+//! gradients and optimizer state. `memtrack_core::operators` documents the functions for programs; [`Side`] is for
+//! the attribute's expansion.
 
-use crate::recorder::operators::write;
+use crate::events::operators::write;
 use crate::{reentry, scope, switch};
 use memtrack_file::operators::Line;
 pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether operators are recorded now: what is only done in order to report it can be left out otherwise.
+/// Whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     switch::is_on(switch::OPERATORS)
 }
 
-/// Calls `each` with the tensors of `value`, as memtrack's own work. A panic ends the reading.
+/// Calls `each` with the tensors of `value`, inside memtrack. A panic ends the reading.
 fn read<T: ReportTensors<M> + ?Sized, M>(value: &T, each: &mut dyn FnMut(&TensorInfo<'_>, bool)) {
     let _inside = reentry::enter();
-    // Of what was being reported nothing is used afterwards.
+    // The interrupted report is not used afterwards.
     let _ = catch_unwind(AssertUnwindSafe(|| value.report(&mut TensorReader::new(each))));
 }
 
@@ -29,12 +30,12 @@ pub struct Side {
 }
 
 impl Side {
-    /// What the current operator of the thread is given.
+    /// Collects the inputs of the thread's current operator.
     pub fn inputs() -> Self {
         Self::of(Line::inputs)
     }
 
-    /// What it has made.
+    /// Collects its outputs.
     pub fn outputs() -> Self {
         Self::of(Line::outputs)
     }
@@ -48,7 +49,7 @@ impl Side {
         read(value, &mut |tensor, written| {
             let fits = self.line.with(tensor, written);
             if !fits {
-                // A list as long as that goes on in the next line. Inside memtrack nothing is written.
+                // A list that long continues in the next line. Inside memtrack nothing is written.
                 reentry::outside(|| self.finish());
                 self.line.with(tensor, written);
             }
@@ -56,7 +57,7 @@ impl Side {
         });
     }
 
-    /// Writes down what was added.
+    /// Writes the collected tensors.
     pub fn finish(&mut self) {
         if std::mem::take(&mut self.any) {
             write(&self.line);
@@ -65,7 +66,7 @@ impl Side {
     }
 }
 
-/// An operator that is running; made by [`operator`].
+/// A running operator; made by [`operator`].
 ///
 /// ```
 /// # use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo};
@@ -88,13 +89,13 @@ pub fn operator(name: &str) -> Operator {
 }
 
 impl Operator {
-    /// It reads the tensors of `value`.
+    /// Reports that it reads the tensors of `value`.
     #[inline]
     pub fn input<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
         self.report(Side::inputs, value)
     }
 
-    /// It reads and writes the tensors of `value`.
+    /// Reports that it reads and writes the tensors of `value`.
     #[inline]
     pub fn written<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
         /// A value whose tensors are written.
@@ -107,7 +108,7 @@ impl Operator {
         self.report(Side::inputs, &Written(value))
     }
 
-    /// It has made the tensors of `value`.
+    /// Reports that it has made the tensors of `value`.
     #[inline]
     pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, value: &T) {
         if is_recorded() {
@@ -133,8 +134,8 @@ impl std::fmt::Debug for Operator {
     }
 }
 
-/// A number for a module or optimizer that registers something.
-fn owner() -> u64 {
+/// Returns a number for a module or optimizer that registers something.
+fn next_owner() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -152,8 +153,8 @@ pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl Int
     registered(Line::parameter, of, all);
 }
 
-/// Declares the buffers of the model, or part of a model, named `of`: what belongs to it and is not trained, such as masks
-/// and running means.
+/// Declares the buffers of the model, or part of a model, named `of`: tensors that belong to it and are not trained,
+/// such as masks and running means.
 pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
     registered(Line::buffer, of, all);
 }
@@ -166,7 +167,7 @@ fn registered<N: AsRef<str>, T: ReportTensors<M>, M>(
     if !is_recorded() {
         return;
     }
-    let owner = owner();
+    let owner = next_owner();
     for (name, value) in all {
         read(&value, &mut |tensor, _| {
             let mut line = begin(owner, of, name.as_ref());
@@ -186,7 +187,7 @@ pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP
     }
 }
 
-/// Declares that `state` is what the optimizer named `of` keeps for `parameter`, under the optimizer's own name for it
+/// Declares that `state` belongs to the optimizer named `of` and `parameter`, with the optimizer's name for it
 /// (`exp_avg`). Call it at the end of a step in which the state was made; once is enough.
 pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
     of: &str,

@@ -1,18 +1,18 @@
-//! Keeps memtrack out of its own books. Whatever memtrack itself allocates on a user's thread happens inside a
-//! [`ReentryGuard`]; the hooks look at [`is_inside`] first and record nothing then. The counter has a constant
+//! Keeps memtrack out of its own statistics. Allocations that memtrack itself makes on a user's thread happen inside
+//! a [`ReentryGuard`]; the hooks check [`is_inside`] first and record nothing then. The counter has a constant
 //! initialiser and no destructor, so that it can be read inside an allocator at any moment of a thread's life.
 
-use crate::recorder::ThreadState;
+use crate::events::ThreadState;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// What a hook asks of the thread first. One thread-local: each takes a lookup, in a library a call.
+/// The data of a thread that a hook reads first. One thread-local: each takes a look-up, in a library a call.
 struct Here {
     depth: Cell<u32>,
-    /// The thread's state, for [`mine`](crate::recorder); null: it has none.
+    /// The thread's state, for [`current_thread`](crate::events); null if it has none.
     state: Cell<*const ThreadState>,
-    /// The same while the depth is 0, and null otherwise: one look for the blocks that are only counted.
+    /// The same while the depth is 0, and null otherwise: one load for blocks that are only counted.
     state_outside: Cell<*const ThreadState>,
 }
 
@@ -30,19 +30,19 @@ impl Here {
     }
 }
 
-/// The calling thread's state; null where it has none.
+/// Returns the calling thread's state; null if it has none.
 #[inline(always)]
 pub(crate) fn state() -> *const ThreadState {
     HERE.with(|here| here.state.get())
 }
 
-/// The calling thread's state; null while it is inside memtrack, or has none.
+/// Returns the calling thread's state; null while it is inside memtrack, or if it has none.
 #[inline(always)]
 pub(crate) fn state_outside() -> *const ThreadState {
     HERE.with(|here| here.state_outside.get())
 }
 
-/// That is the calling thread's state from now on; null: it has none.
+/// Sets the calling thread's state; null: it has none.
 pub(crate) fn set_state(state: *const ThreadState) {
     HERE.with(|here| {
         here.state.set(state);
@@ -50,7 +50,7 @@ pub(crate) fn set_state(state: *const ThreadState) {
     });
 }
 
-/// While it lives, the thread's allocations are memtrack's own.
+/// While it exists, the thread's allocations are memtrack's own.
 #[must_use = "the thread counts as inside memtrack only while the guard lives"]
 pub struct ReentryGuard {
     /// The depth belongs to this thread.
@@ -69,7 +69,7 @@ pub fn enter() -> ReentryGuard {
     ReentryGuard { not_send: PhantomData }
 }
 
-/// Runs `act` as if the thread were not inside memtrack: what it makes belongs to the program.
+/// Runs `act` as if the thread were not inside memtrack: its allocations belong to the program.
 pub fn outside<R>(act: impl FnOnce() -> R) -> R {
     struct Back(u32);
     impl Drop for Back {
@@ -88,17 +88,17 @@ pub fn is_inside() -> bool {
     HERE.with(|here| here.depth.get() != 0)
 }
 
-/// Makes a value of memtrack's own and hands the program a copy, which is the program's: it is recorded when it is made
-/// and when it is dropped, wherever that is, while what it was made from is in no book.
-pub fn hand_over<T: Clone>(make: impl FnOnce() -> T) -> T {
-    let ours = {
+/// Makes a value inside memtrack and returns a copy that belongs to the program: the copy's allocations are recorded
+/// when it is made and when it is dropped, wherever that is, while those of the original are in no statistics.
+pub fn clone_for_program<T: Clone>(make: impl FnOnce() -> T) -> T {
+    let internal = {
         let _inside = enter();
         make()
     };
-    let theirs = ours.clone();
+    let copy = internal.clone();
     let _inside = enter();
-    drop(ours);
-    theirs
+    drop(internal);
+    copy
 }
 
 impl Drop for ReentryGuard {

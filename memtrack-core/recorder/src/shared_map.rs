@@ -1,29 +1,29 @@
-//! A map that all threads share: dashmap, whose locks are only ever tried. To wait for one, dashmap parks the thread, which
-//! takes a thread-local with a destructor; the C library registers that under the dynamic linker's lock, and a thread that
-//! allocates while a library is being loaded would wait for ever. Shards are held for moments, so whoever finds one
-//! taken spins, then lets others run, then sleeps a little. No shard is locked while memory is taken or given back: the
-//! program's allocator may wait for a thread that waits for the shard.
+//! A map that all threads share: dashmap, whose locks are only ever tried. To wait for one, dashmap parks the thread,
+//! which takes a thread-local with a destructor; the C library registers that under the dynamic linker's lock, and a
+//! thread that allocates while a library is being loaded would wait for ever. Shards are locked only briefly, so a
+//! thread that finds one locked spins, then yields, then sleeps a little. No shard is locked while memory is
+//! allocated or freed: the program's allocator may wait for a thread that waits for the shard.
 #![allow(unsafe_code)]
 
-use crate::signals::Uncancelled;
+use crate::signals::CancellationBlocked;
 use dashmap::try_result::TryResult;
 use dashmap::{DashMap, RwLockWriteGuard, SharedValue};
 use hashbrown::raw::RawTable;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// How often a taken shard is tried again before others are let run, and before the thread sleeps in between.
+/// How often a locked shard is tried again before the thread yields, and before it sleeps in between.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The map. No reference into it may be held while it is asked for another: nobody would ever let go.
+/// The map. No reference into it may be held during another call: that would deadlock.
 pub(crate) struct SharedMap<K, V, S> {
     map: DashMap<K, V, S>,
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
-    /// An empty map.
+    /// Makes an empty map.
     ///
     /// # Panics
     /// When the number of shards is not a power of two above one.
@@ -31,47 +31,47 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         Self { map: DashMap::with_hasher_and_shard_amount(hasher, shards) }
     }
 
-    /// The place of `key`, whose shard is locked until it is dropped.
+    /// Returns the entry of `key`, whose shard is locked until the entry is dropped.
     #[inline(always)]
-    pub(crate) fn place(&self, key: K) -> Place<'_, K, V, S> {
+    pub(crate) fn entry(&self, key: K) -> Entry<'_, K, V, S> {
         let hasher = self.map.hasher();
         let hash = hasher.hash_one(&key);
         let shard = &self.map.shards()[self.map.determine_shard(hash as usize)];
-        Place { pairs: patiently(|| shard.try_write()), key, hash, hasher }
+        Entry { pairs: retry(|| shard.try_write()), key, hash, hasher }
     }
 
-    /// A copy of what is there for `key`.
+    /// Returns a copy of the value of `key`.
     #[inline(always)]
     pub(crate) fn get(&self, key: &K) -> Option<V>
     where
         V: Copy,
     {
-        patiently(|| match self.map.try_get(key) {
+        retry(|| match self.map.try_get(key) {
             TryResult::Present(value) => Some(Some(*value)),
             TryResult::Absent => Some(None),
             TryResult::Locked => None,
         })
     }
 
-    /// How many pairs there are, shard by shard.
+    /// Returns how many pairs there are, shard by shard.
     pub(crate) fn len(&self) -> usize {
-        self.map.shards().iter().map(|shard| patiently(|| shard.try_read()).len()).sum()
+        self.map.shards().iter().map(|shard| retry(|| shard.try_read()).len()).sum()
     }
 
-    /// For how many pairs there is room.
+    /// Returns for how many pairs there is room.
     pub(crate) fn capacity(&self) -> usize {
-        self.map.shards().iter().map(|shard| patiently(|| shard.try_read()).capacity()).sum()
+        self.map.shards().iter().map(|shard| retry(|| shard.try_read()).capacity()).sum()
     }
 
-    /// How many pairs would fill the map's memory, part of which stays empty.
+    /// Returns how many pairs would fill the map's memory, part of which stays empty.
     pub(crate) fn buckets(&self) -> usize {
-        self.map.shards().iter().map(|shard| patiently(|| shard.try_read()).buckets()).sum()
+        self.map.shards().iter().map(|shard| retry(|| shard.try_read()).buckets()).sum()
     }
 
-    /// Forgets all, and gives the memory back.
+    /// Removes all pairs, and frees the memory.
     pub(crate) fn clear(&self) {
         for shard in self.map.shards() {
-            let all = std::mem::take(&mut *patiently(|| shard.try_write()));
+            let all = std::mem::take(&mut *retry(|| shard.try_write()));
             // Not under the lock.
             drop(all);
         }
@@ -80,8 +80,8 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
     /// Calls `see` with each pair, shard by shard: each is locked meanwhile.
     pub(crate) fn each(&self, mut see: impl FnMut(&K, &V)) {
         for shard in self.map.shards() {
-            let pairs = patiently(|| shard.try_read());
-            // SAFETY: the shard is locked for as long as its pairs are looked at, so it stays and nobody changes it.
+            let pairs = retry(|| shard.try_read());
+            // SAFETY: the shard is locked for as long as its pairs are visited, so it stays and is not changed.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
@@ -91,11 +91,12 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         }
     }
 
-    /// Adds what `row` makes of the pairs to `rows`, shard by shard: each is locked meanwhile, so `row` takes no memory.
+    /// Adds the results of `row` for all pairs to `rows`, shard by shard: each is locked meanwhile, so `row` takes no
+    /// memory.
     pub(crate) fn rows<T>(&self, mut rows: Vec<T>, mut row: impl FnMut(&K, &V) -> Option<T>) -> Vec<T> {
         for shard in self.map.shards() {
             let pairs = loop {
-                let pairs = patiently(|| shard.try_read());
+                let pairs = retry(|| shard.try_read());
                 if pairs.len() <= rows.capacity() - rows.len() {
                     break pairs;
                 }
@@ -104,7 +105,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
                 drop(pairs);
                 rows.reserve(more);
             };
-            // SAFETY: the shard is locked for as long as its pairs are looked at, so it stays and nobody changes it.
+            // SAFETY: the shard is locked for as long as its pairs are visited, so it stays and is not changed.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
@@ -115,11 +116,11 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         rows
     }
 
-    /// Keeps the pairs of which `keep` says so, shard by shard: each is locked meanwhile.
+    /// Keeps the pairs for which `keep` returns true, shard by shard: each is locked meanwhile.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         for shard in self.map.shards() {
-            let mut pairs = patiently(|| shard.try_write());
-            // SAFETY: the shard is locked, by nobody else, and an iterator may go on after the pair that it gave was erased.
+            let mut pairs = retry(|| shard.try_write());
+            // SAFETY: this thread has locked the shard, and an iterator may continue after its last pair was erased.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
@@ -131,18 +132,18 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         }
     }
 
-    /// The shard in which `key` is.
+    /// Returns the shard that contains `key`.
     pub(crate) fn shard_of(&self, key: &K) -> usize {
         self.map.determine_map(key)
     }
 
-    /// Makes room in the shard of `key`, if it is full: has it grow to twice its [buckets](Self::buckets), or to four, or only
-    /// cleans it up where half of it is empty. Returns by how many buckets it grew.
+    /// Makes room in the shard of `key`, if it is full: grows it to twice its [buckets](Self::buckets), or to four,
+    /// or only cleans it up if half of it is empty. Returns by how many buckets it grew.
     #[cold]
     pub(crate) fn make_room(&self, key: &K) -> usize {
         let shard = &self.map.shards()[self.map.determine_map(key)];
         let room = {
-            let mut pairs = patiently(|| shard.try_write());
+            let mut pairs = retry(|| shard.try_write());
             if !is_full(&pairs) {
                 return 0;
             }
@@ -151,21 +152,21 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
                 pairs.reserve(1, |(key, _)| self.map.hasher().hash_one(key));
                 return 0;
             }
-            most_pairs(pairs.buckets()) + 1
+            max_pairs(pairs.buckets()) + 1
         };
         let mut other = RawTable::with_capacity(room);
-        let mut pairs = patiently(|| shard.try_write());
+        let mut pairs = retry(|| shard.try_write());
         let more = other.buckets().saturating_sub(pairs.buckets());
         // Another thread may have been faster.
         if more == 0 || !is_full(&pairs) {
             return 0;
         }
-        self.change(&mut pairs, &mut other);
+        self.rehash(&mut pairs, &mut other);
         more
     }
 
-    /// Gives back most of the room of a shard that could hold more than `least` pairs and is less than a quarter full. Waits
-    /// for nobody. Returns by how many [buckets](Self::buckets) it shrank.
+    /// Frees most of the room of a shard that could hold more than `least` pairs and is less than a quarter full.
+    /// Never waits. Returns by how many [buckets](Self::buckets) it shrank.
     pub(crate) fn shrink(&self, shard: usize, least: usize) -> usize {
         let shard = &self.map.shards()[shard];
         let Some(pairs) = shard.try_read() else { return 0 };
@@ -180,13 +181,13 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         if less == 0 || pairs.len() > other.capacity() {
             return 0;
         }
-        self.change(&mut pairs, &mut other);
+        self.rehash(&mut pairs, &mut other);
         less
     }
 
-    /// Puts `other`, which is empty and has room for them, in the place of a shard's `pairs`. What is to be given back is in
-    /// `other` then.
-    fn change(&self, pairs: &mut Pairs<K, V>, other: &mut Pairs<K, V>) {
+    /// Moves a shard's `pairs` to `other`, which is empty and has room for them, and swaps the two. Afterwards
+    /// `other` holds the memory to free.
+    fn rehash(&self, pairs: &mut Pairs<K, V>, other: &mut Pairs<K, V>) {
         std::mem::swap(pairs, other);
         for pair in other.drain() {
             let hash = self.map.hasher().hash_one(&pair.0);
@@ -199,38 +200,38 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
 /// A shard's table.
 type Pairs<K, V> = RawTable<(K, SharedValue<V>)>;
 
-/// How many pairs fit into so many buckets, as hashbrown has it: part of a table stays empty.
-fn most_pairs(buckets: usize) -> usize {
+/// Returns how many pairs fit into so many buckets, by hashbrown's rule: part of a table stays empty.
+fn max_pairs(buckets: usize) -> usize {
     if buckets <= 8 { buckets - 1 } else { buckets / 8 * 7 }
 }
 
-/// Whether there is no room for another pair. There may be none though pairs were taken out: they leave marks behind.
+/// Whether there is no room for another pair. That can be so although pairs were removed: they leave marks behind.
 #[inline(always)]
 fn is_full<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() == pairs.capacity()
 }
 
-/// Whether there is room for as many pairs again, but for the marks of those that were taken out.
+/// Whether there is room for as many pairs again, except for the marks of removed ones.
 fn is_half_empty<T>(pairs: &RawTable<T>) -> bool {
-    pairs.len() < most_pairs(pairs.buckets()) / 2
+    pairs.len() < max_pairs(pairs.buckets()) / 2
 }
 
-/// Where a key is or would be, in a shard that is locked.
-pub(crate) struct Place<'a, K, V, S> {
+/// The place of a key, present or not, in a shard that is locked.
+pub(crate) struct Entry<'a, K, V, S> {
     pairs: RwLockWriteGuard<'a, Pairs<K, V>>,
     key: K,
     hash: u64,
     hasher: &'a S,
 }
 
-impl<K: Eq + Hash, V, S: BuildHasher> Place<'_, K, V, S> {
-    /// What is there.
+impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
+    /// Returns the value, if there is one.
     #[inline(always)]
     pub(crate) fn get(&mut self) -> Option<&mut V> {
         self.pairs.get_mut(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.get_mut())
     }
 
-    /// Takes out what is there.
+    /// Removes and returns the value, if there is one.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<V> {
         self.pairs.remove_entry(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.into_inner())
@@ -242,7 +243,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Place<'_, K, V, S> {
         is_full(&self.pairs)
     }
 
-    /// By how many [buckets](SharedMap::buckets) the shard, which is full, will grow at most.
+    /// Returns by how many [buckets](SharedMap::buckets) the shard, which is full, will grow at most.
     pub(crate) fn more_buckets(&self) -> usize {
         match is_half_empty(&self.pairs) {
             true => 0,
@@ -251,13 +252,13 @@ impl<K: Eq + Hash, V, S: BuildHasher> Place<'_, K, V, S> {
         }
     }
 
-    /// Puts a value there, and returns what was there before. For a key that is new, the shard must not be full.
+    /// Inserts a value, and returns the one before. For a new key, the shard must not be full.
     #[inline(always)]
     pub(crate) fn put(&mut self, value: V) -> Option<V>
     where
         K: Copy,
     {
-        // Looking for a slot makes room for one.
+        // Searching a slot makes room for one.
         if self.is_full()
             && let Some(there) = self.get()
         {
@@ -280,19 +281,19 @@ impl<K: Eq + Hash, V, S: BuildHasher> Place<'_, K, V, S> {
     }
 }
 
-/// What `attempt` gives, which is made until it gives something.
+/// Returns the value of `attempt`, which is repeated until it returns one.
 #[inline(always)]
-fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     match attempt() {
         Some(done) => done,
-        None => again(attempt),
+        None => retry_slowly(attempt),
     }
 }
 
 #[cold]
-fn again<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
-    // Sleeping is a place at which a thread can be cancelled.
-    let _uncancelled = Uncancelled::now();
+fn retry_slowly<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    // Sleeping is a point at which a thread can be cancelled.
+    let _no_cancellation = CancellationBlocked::now();
     let mut tried = 0_u32;
     loop {
         if tried < SPINS {
@@ -316,19 +317,19 @@ mod tests {
 
     type Map<V> = SharedMap<u32, V, RandomState>;
 
-    /// Puts a value there, in a shard that has room.
+    /// Inserts a value, in a shard that has room.
     fn put<V>(map: &Map<V>, key: u32, value: V) -> Option<V> {
-        let mut place = map.place(key);
-        while place.is_full() && place.get().is_none() {
-            drop(place);
+        let mut entry = map.entry(key);
+        while entry.is_full() && entry.get().is_none() {
+            drop(entry);
             map.make_room(&key);
-            place = map.place(key);
+            entry = map.entry(key);
         }
-        place.put(value)
+        entry.put(value)
     }
 
     #[test]
-    fn it_keeps_what_it_is_to_keep() {
+    fn retain_keeps_the_selected_pairs() {
         let map = SharedMap::new(RandomState::new(), 4);
         (0..1000_u32).for_each(|number| assert!(put(&map, number, 2 * number).is_none()));
         map.retain(|key, value| key % 3 == 0 && *value == 2 * key);
@@ -346,37 +347,37 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_grows_only_when_it_is_told_to_and_by_what_it_said() {
+    fn a_shard_grows_only_on_request_and_by_the_announced_amount() {
         let map = SharedMap::new(RandomState::new(), 2);
         let mut buckets = map.buckets();
         for number in 0..1000_u32 {
-            let mut place = map.place(number);
-            assert!(place.get().is_none() && place.take().is_none());
-            while place.is_full() {
-                let most = place.more_buckets();
-                drop(place);
+            let mut entry = map.entry(number);
+            assert!(entry.get().is_none() && entry.take().is_none());
+            while entry.is_full() {
+                let most = entry.more_buckets();
+                drop(entry);
                 let more = map.make_room(&number);
                 assert!(0 < more && more <= most, "{more}, {most}");
                 buckets += more;
-                place = map.place(number);
+                entry = map.entry(number);
             }
-            assert_eq!((place.put(number), place.put(number + 1)), (None, Some(number)));
-            assert_eq!(place.get(), Some(&mut (number + 1)));
-            drop(place);
+            assert_eq!((entry.put(number), entry.put(number + 1)), (None, Some(number)));
+            assert_eq!(entry.get(), Some(&mut (number + 1)));
+            drop(entry);
             assert_eq!(map.buckets(), buckets);
         }
         assert_eq!(map.len(), 1000);
-        assert_eq!(map.place(7).take(), Some(8));
+        assert_eq!(map.entry(7).take(), Some(8));
         assert_eq!(map.len(), 999);
     }
 
     #[test]
-    fn where_blocks_come_and_go_a_shard_is_cleaned_up_and_does_not_grow() {
+    fn a_shard_with_a_constant_number_of_pairs_is_cleaned_up_and_does_not_grow() {
         let map = SharedMap::new(RandomState::new(), 2);
         for number in 0..100_000_u32 {
             put(&map, number, number);
             if let Some(old) = number.checked_sub(100) {
-                assert_eq!(map.place(old).take(), Some(old));
+                assert_eq!(map.entry(old).take(), Some(old));
             }
         }
         assert_eq!(map.len(), 100);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_grow_and_shrink_one_map_lose_nothing() {
+    fn growing_and_shrinking_on_several_threads_loses_nothing() {
         let map = SharedMap::new(RandomState::new(), 2);
         std::thread::scope(|scope| {
             for thread in 0..4_u32 {
@@ -394,7 +395,7 @@ mod tests {
                     for number in (0..40_000).map(|number| number * 4 + thread) {
                         assert_eq!(put(map, number, number), None);
                         if number % 3 != 0 {
-                            assert_eq!(map.place(number).take(), Some(number));
+                            assert_eq!(map.entry(number).take(), Some(number));
                         }
                         if number % 1000 == thread {
                             map.shrink((number % 2) as usize, 4);
@@ -410,16 +411,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_a_shard_taken_waits_for_it() {
+    fn a_thread_that_finds_a_shard_locked_waits_for_it() {
         let map = SharedMap::new(RandomState::new(), 2);
         (0..3).for_each(|number| assert!(put(&map, number, 0_u64).is_none()));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..5000_u32 {
-                        *map.place(number % 3).get().expect("they are there") += 1;
+                        *map.entry(number % 3).get().expect("they are there") += 1;
                         if number % 1000 == 0 {
-                            let _taken = map.place(0);
+                            let _taken = map.entry(0);
                             // Longer than the others spin.
                             std::thread::sleep(Duration::from_millis(1));
                         }

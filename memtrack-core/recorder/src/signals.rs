@@ -1,19 +1,20 @@
-//! Signals that a thread takes for a while, or never, so that memtrack's own work neither catches the program's nor ends it
-//! by one of its own; and requests to end the thread, which must not end it in the middle of memtrack's work.
+//! Blocks signals in a thread for a while, or for good, so that memtrack's own work neither receives the program's
+//! signals nor ends it with one of its own; and blocks cancellation, which must not end the thread in the middle of
+//! memtrack's work.
 #![allow(unsafe_code)]
 
-/// While it lives, the thread takes no signal, and threads that it starts never do: the program's signals are for the
-/// program's threads.
+/// While it exists, the thread takes no signal, and threads that it starts never do: the program's signals are for
+/// the program's threads.
 #[must_use = "signals reach the thread again when the guard is dropped"]
-pub struct Unsignalled {
+pub struct SignalsBlocked {
     #[cfg(unix)]
     before: libc::sigset_t,
 }
 
-impl Unsignalled {
-    /// From now on.
+impl SignalsBlocked {
+    /// Blocks all signals from now on.
     pub fn now() -> Self {
-        // SAFETY: both sets are ours; the first is filled before it is used, the second by the call.
+        // SAFETY: both sets are local variables; the first is filled before it is used, the second by the call.
         #[cfg(unix)]
         unsafe {
             let mut all = std::mem::zeroed();
@@ -27,9 +28,9 @@ impl Unsignalled {
     }
 }
 
-impl Drop for Unsignalled {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        // SAFETY: the set that was there before.
+        // SAFETY: restores the previous set.
         #[cfg(unix)]
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut())
@@ -37,10 +38,10 @@ impl Drop for Unsignalled {
     }
 }
 
-/// While it lives, `pthread_cancel` does not end the thread. A program's `malloc` is no place at which a thread is cancelled, so
-/// its locks may be held there; what memtrack does inside of it (writes, waits) is.
+/// While it exists, `pthread_cancel` does not end the thread. A program's `malloc` is not a cancellation point, so
+/// the program's locks may be held there; memtrack's work inside of it (writes, waits) contains some.
 #[must_use = "the thread can be cancelled again when the guard is dropped"]
-pub struct Uncancelled {
+pub struct CancellationBlocked {
     #[cfg(target_os = "linux")]
     before: libc::c_int,
 }
@@ -50,15 +51,15 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
-impl Uncancelled {
-    /// From now on.
+impl CancellationBlocked {
+    /// Blocks cancellation from now on.
     pub fn now() -> Self {
         #[cfg(target_os = "linux")]
         {
-            // glibc's and musl's.
+            // The value in glibc and musl.
             const DISABLE: libc::c_int = 1;
             let mut before = 0;
-            // SAFETY: changes a word of the calling thread's, and fills ours.
+            // SAFETY: changes a word of the calling thread, and fills a local variable.
             unsafe { pthread_setcancelstate(DISABLE, &mut before) };
             Self { before }
         }
@@ -67,9 +68,9 @@ impl Uncancelled {
     }
 }
 
-impl Drop for Uncancelled {
+impl Drop for CancellationBlocked {
     fn drop(&mut self) {
-        // SAFETY: as it was before.
+        // SAFETY: restores the previous state.
         #[cfg(target_os = "linux")]
         unsafe {
             pthread_setcancelstate(self.before, std::ptr::null_mut())
@@ -77,28 +78,28 @@ impl Drop for Uncancelled {
     }
 }
 
-/// The signals of a write that fails: to a pipe that nobody reads, and beyond the largest file the process may have.
+/// The signals of a write that fails: to a pipe without a reader, and beyond the process's limit for file sizes.
 #[cfg(unix)]
-const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Does what may write where nothing can be written, without the signals that would end a C program for it.
+/// Does work that may write to such a place, without the signals that would end a C program.
 #[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
-    let _uncancelled = Uncancelled::now();
-    // SAFETY: all sets are ours and filled by the calls before they are used. Both signals are directed at the thread that
-    // wrote, so one that is taken here is ours unless one was pending before, which stays.
+    let _no_cancellation = CancellationBlocked::now();
+    // SAFETY: all sets are local variables and filled by the calls before they are used. Both signals are directed at
+    // the thread that wrote, so one that is taken here was caused here unless one was pending before, which stays.
     unsafe {
-        let mut of_writes: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut of_writes);
-        OF_WRITES.iter().for_each(|&signal| {
-            libc::sigaddset(&mut of_writes, signal);
+        let mut write_signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut write_signals);
+        WRITE_SIGNALS.iter().for_each(|&signal| {
+            libc::sigaddset(&mut write_signals, signal);
         });
         let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_BLOCK, &of_writes, &mut before);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &write_signals, &mut before);
         let pending_before = pending();
         let done = write();
-        for signal in OF_WRITES {
-            if pending()[place(signal)] && !pending_before[place(signal)] {
+        for signal in WRITE_SIGNALS {
+            if pending()[index_of(signal)] && !pending_before[index_of(signal)] {
                 take(signal);
             }
         }
@@ -108,26 +109,26 @@ pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
 }
 
 #[cfg(unix)]
-fn place(signal: libc::c_int) -> usize {
-    usize::from(signal == OF_WRITES[1])
+fn index_of(signal: libc::c_int) -> usize {
+    usize::from(signal == WRITE_SIGNALS[1])
 }
 
-/// Which of the signals wait for this thread or the process.
+/// Returns which of the signals are pending for this thread or the process.
 #[cfg(unix)]
 fn pending() -> [bool; 2] {
-    // SAFETY: the set is ours, and read only where the call has filled it.
+    // SAFETY: the set is a local variable, and read only if the call has filled it.
     unsafe {
         let mut pending: libc::sigset_t = std::mem::zeroed();
         let filled = libc::sigpending(&mut pending) == 0;
-        OF_WRITES.map(|signal| filled && libc::sigismember(&pending, signal) == 1)
+        WRITE_SIGNALS.map(|signal| filled && libc::sigismember(&pending, signal) == 1)
     }
 }
 
 /// Takes a signal that is pending and blocked.
 #[cfg(unix)]
 fn take(signal: libc::c_int) {
-    // SAFETY: the set is ours and filled; the signal is pending, and where another thread has taken it meanwhile, Linux
-    // does not wait.
+    // SAFETY: the set is a local variable and filled; the signal is pending, and if another thread has taken it
+    // meanwhile, Linux does not wait.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -145,7 +146,7 @@ fn take(signal: libc::c_int) {
     }
 }
 
-/// As it is: there are no such signals.
+/// Does the work unchanged: there are no such signals.
 #[cfg(not(unix))]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     write()

@@ -1,25 +1,25 @@
-//! The one word that every hook reads first. All its bits are clear while nothing is monitored, so that a hook that is
-//! off costs one relaxed load and a branch that is predicted.
+//! The word of flags that every hook reads first. All its bits are clear while nothing is monitored, so that a hook
+//! that is off costs one relaxed load and a predicted branch.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Scopes are followed (`scope::*`, `#[track_memory]`).
+/// Scopes are tracked (`scope::*`, `#[track_memory]`).
 pub const SCOPES: u32 = 1;
 /// Allocations and frees are recorded.
 pub const EVENTS: u32 = 2;
-/// Those of the host heap among them.
+/// Those include the host heap.
 pub const HOST: u32 = 4;
-/// Memory has run out inside memtrack, which then lives on what it had set aside.
+/// Memory has run out inside memtrack, which then uses its reserve.
 pub const RESERVE: u32 = 8;
-/// Operators and their tensors are written down.
+/// Operators and their tensors are logged.
 pub const OPERATORS: u32 = 16;
 
-/// Somebody keeps accounts: tests with limits run.
+/// Accounts are kept: tests with limits run.
 pub const ACCOUNTS: u32 = 32;
 
 static SWITCHES: AtomicU32 = AtomicU32::new(0);
 
-/// Those that are on.
+/// Returns the switches that are on.
 #[inline(always)]
 pub(crate) fn all() -> u32 {
     SWITCHES.load(Ordering::Relaxed)

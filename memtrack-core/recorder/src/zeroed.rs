@@ -1,12 +1,12 @@
-//! Tables that begin as zeros. They are mapped, not allocated: an allocator that has memory of its own at hand writes the zeros
-//! itself, and then all of a table takes memory where a program uses a few pages of it.
+//! Tables that begin as zeros. They are mapped, not allocated: an allocator that reuses memory writes the zeros
+//! itself, and then all of a table takes memory although a program uses only a few pages of it.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A slice that began as zeros. What its values own is not dropped.
+/// A slice that began as zeros. Its values are not dropped.
 pub(crate) struct Zeroed<T> {
     values: NonNull<[T]>,
     is_mapped: bool,
@@ -14,12 +14,12 @@ pub(crate) struct Zeroed<T> {
 
 // SAFETY: it owns its values, as a box does.
 unsafe impl<T: Send> Send for Zeroed<T> {}
-// SAFETY: shared, it gives away shared values, as a box does.
+// SAFETY: shared, it provides shared values, as a box does.
 unsafe impl<T: Sync> Sync for Zeroed<T> {}
 
 impl<T> Zeroed<T> {
-    /// `count` values that are all zeros, whose memory the system provides page by page when they are used. Ends the process
-    /// where there is no memory, as collections do.
+    /// Makes `count` values that are all zeros, whose memory the system provides page by page when they are used.
+    /// Aborts the process if there is no memory, as collections do.
     ///
     /// # Panics
     /// When they have no size, or do not fit into the address space.
@@ -31,7 +31,7 @@ impl<T> Zeroed<T> {
         unsafe { Self::try_new(count) }.unwrap_or_else(|| handle_alloc_error(Self::layout(count)))
     }
 
-    /// As [`Self::new`]; `None` where there is no memory.
+    /// As [`Self::new`]; `None` if there is no memory.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -43,8 +43,8 @@ impl<T> Zeroed<T> {
         assert!(layout.size() > 0, "a table has room");
         let mapped = map(layout);
         let is_mapped = mapped.is_some();
-        // Where no pages are to be had, the allocator may have something, or memtrack's reserve.
-        // SAFETY: the size was looked at.
+        // If no pages can be mapped, the allocator may have memory, or memtrack's reserve.
+        // SAFETY: the size was checked.
         let first = mapped.or_else(|| NonNull::new(unsafe { alloc_zeroed(layout) }))?;
         Some(Self { values: NonNull::slice_from_raw_parts(first.cast(), count), is_mapped })
     }
@@ -59,7 +59,8 @@ impl<T> Deref for Zeroed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: made in `new` for so many values, all of them valid, as its caller promised; they live as long as this.
+        // SAFETY: made in `new` for so many values, all of them valid, as its caller promised; they live as long as
+        // this.
         unsafe { self.values.as_ref() }
     }
 }
@@ -71,13 +72,13 @@ impl<T> Drop for Zeroed<T> {
         if self.is_mapped {
             unmap(first, layout);
         } else {
-            // SAFETY: from `alloc_zeroed` with this layout, and nobody has the values any more.
+            // SAFETY: from `alloc_zeroed` with this layout, and nothing refers to the values any more.
             unsafe { dealloc(first, layout) };
         }
     }
 }
 
-/// Pages of zeros for that layout; none where there are none, or where they might not be aligned enough.
+/// Maps pages of zeros for that layout; `None` if there are none, or if they might not be aligned enough.
 #[cfg(unix)]
 fn map(layout: Layout) -> Option<NonNull<u8>> {
     const LEAST_PAGE_BYTES: usize = 4096;
@@ -85,7 +86,7 @@ fn map(layout: Layout) -> Option<NonNull<u8>> {
         return None;
     }
     let (flags, protection) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: fresh pages wherever the kernel likes.
+    // SAFETY: fresh pages at an address of the kernel's choice.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), protection, flags, -1, 0) };
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
@@ -95,10 +96,10 @@ fn map(_layout: Layout) -> Option<NonNull<u8>> {
     None
 }
 
-/// Gives back what [`map`] gave.
+/// Unmaps the pages that [`map`] returned.
 fn unmap(first: *mut u8, layout: Layout) {
     #[cfg(unix)]
-    // SAFETY: `map` mapped so many bytes there, and nobody has the values any more.
+    // SAFETY: `map` mapped so many bytes there, and nothing refers to the values any more.
     unsafe {
         libc::munmap(first.cast(), layout.size());
     }
@@ -112,7 +113,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn a_table_begins_as_zeros_and_goes_with_its_owner() {
+    fn a_table_begins_as_zeros_and_is_freed_with_its_owner() {
         for _ in 0..100 {
             // SAFETY: all zeros is an atomic number.
             let table = unsafe { Zeroed::<AtomicU64>::new(100_000) };
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_nobody_can_hold_is_none() {
+    fn a_table_larger_than_memory_is_none() {
         // SAFETY: all zeros is a number.
         assert!(unsafe { Zeroed::<u8>::try_new(1 << 60) }.is_none());
     }

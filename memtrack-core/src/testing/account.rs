@@ -1,7 +1,7 @@
 //! A running test: its account, from its beginning to the verdict.
 
 use super::verdict::{Judge, Leaks, Over};
-use memtrack_recorder::accounts::{self, Account, Books, Others};
+use memtrack_recorder::accounts::{self, Account, Books, Unattributed};
 use memtrack_recorder::reentry;
 use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
@@ -84,14 +84,14 @@ pub(super) struct Finished {
     name: String,
     account: Account,
     books: Books,
-    others: Vec<Others>,
+    others: Vec<Unattributed>,
 }
 
 impl Finished {
     /// Whether it left more than allowed that its stacks do not excuse, so that only a second run can distinguish what is made
     /// once from leaks.
     pub(super) fn leaks(&self, judge: &Judge<'_>) -> bool {
-        reentry::hand_over(|| judge.leaks(&self.books))
+        reentry::clone_for_program(|| judge.leaks(&self.books))
     }
 
     /// Begins the second run of the same test; `None` when it cannot be watched.
@@ -105,7 +105,7 @@ impl Finished {
     pub(super) fn judge(self, judge: &Judge<'_>, second: Option<SecondRun>) -> Option<Over> {
         let Self { name, account, books, others } = self;
         let later = account.close();
-        let over = reentry::hand_over(|| {
+        let over = reentry::clone_for_program(|| {
             let leaks = match &second {
                 None => Leaks::Once,
                 Some(SecondRun::EndedDifferently(how)) => Leaks::NotComparable(how),

@@ -4,7 +4,7 @@ use super::limits::Limits;
 use super::lines::{self, Line, Names};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::units::{counted, human_bytes, human_count};
-use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Others};
+use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Unattributed};
 use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
@@ -76,7 +76,7 @@ impl Judge<'_> {
         name: &str,
         books: &Books,
         leaks: Leaks<'_>,
-        others: &[Others],
+        others: &[Unattributed],
     ) -> Option<Over> {
         let all = books.devices();
         let any = all.iter().any(|(device, books)| {
@@ -263,14 +263,14 @@ fn say(text: &mut String, lines: &[Line], by_count: bool) {
 }
 
 /// What belongs to no test.
-fn of_others(others: &[Others]) -> String {
+fn of_others(others: &[Unattributed]) -> String {
     const MOST: usize = 3;
     if others.is_empty() {
         return String::new();
     }
     let bytes = others.iter().map(|other| other.allocated.bytes).sum();
     let blocks = others.iter().map(|other| other.allocated.blocks).sum();
-    let name = |other: &Others| {
+    let name = |other: &Unattributed| {
         let name = other.thread.as_deref().unwrap_or("threads that have ended");
         format!("{name} {}", human_bytes(other.allocated.bytes))
     };

@@ -99,7 +99,7 @@ impl MemoryTracker {
     /// format; the tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
-            message::say("this tracker is already running; start_monitor changes nothing");
+            message::print("this tracker is already running; start_monitor changes nothing");
             return Ok(());
         }
         scope::observe(&Observer);
@@ -111,7 +111,7 @@ impl MemoryTracker {
         std::mem::swap(&mut *self.run().state(), &mut state);
         drop(state);
         // What reads it is made now, and not when an operator ends.
-        host::resident_bytes_lately();
+        host::recent_resident_bytes();
         self.run().set_first();
         self.loaded = false;
         if !joined {
@@ -137,7 +137,7 @@ impl MemoryTracker {
     fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
         let (snapshot, written) = self.stop_session()?;
         if let Err(error) = written {
-            message::say(format_args!("the recording could not be written: {error}"));
+            message::print(format_args!("the recording could not be written: {error}"));
         }
         Some(snapshot)
     }

@@ -6,7 +6,9 @@ use super::series::{self, Levels, Series, grow, mib};
 use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
-use memtrack_recorder::recorder::{DEVICE_SLOTS, ForkCell, Sums, device_of, slot_of, sums, sums_seen, ticks};
+use memtrack_recorder::recorder::{
+    DEVICE_SLOTS, ForkCell, Sums, device_of, observed_sums, slot_of, sums, ticks,
+};
 use memtrack_recorder::scope::{ScopeNode, ScopeObserver};
 use memtrack_recorder::{host, reentry};
 use std::collections::VecDeque;
@@ -249,10 +251,10 @@ impl State {
         let Some(slot) = slot_of(device) else {
             return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
         };
-        let sums = sums_seen(slot).since(&self.zero[slot]);
+        let sums = observed_sums(slot).since(&self.zero[slot]);
         let (allocated, active) = (sums.allocated(), sums.active());
         let (reserved, ticks) = if device.is_host() {
-            let (resident, ticks) = host::resident_bytes_lately();
+            let (resident, ticks) = host::recent_resident_bytes();
             (resident as i64, ticks)
         } else {
             // A pool that does not report its segments holds at least what is in use.

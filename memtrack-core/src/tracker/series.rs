@@ -7,7 +7,7 @@
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
-use memtrack_recorder::own;
+use memtrack_recorder::internal_bytes;
 use memtrack_recorder::scope::ScopeNode;
 use memtrack_report::tracker::{AllocatedPeak, Folded, Growth, ReachedPeak, Sample, TrackerStats};
 use std::cmp::Reverse;
@@ -75,14 +75,14 @@ struct Held(usize);
 
 impl Held {
     fn more(&mut self, bytes: usize) {
-        own::hold(bytes);
+        internal_bytes::add(bytes);
         self.0 += bytes;
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        own::release(self.0);
+        internal_bytes::subtract(self.0);
     }
 }
 

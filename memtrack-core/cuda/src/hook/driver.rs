@@ -1,5 +1,5 @@
-//! What the hook itself asks of the driver: which context and device are current, how much memory is free. The functions
-//! come from the same library as the call that was hooked; one that an old driver lacks is done without.
+//! The hook's own queries to the driver: the current context and device, the free memory. The functions come from the
+//! same library as the hooked call; functions that an old driver lacks are not used.
 //!
 //! **Why not cudarc?** The hook must query the driver that the program has loaded, through the functions of that library.
 
@@ -23,13 +23,13 @@ type OfDevice = unsafe extern "C" fn(*mut u64, i32) -> CuResult;
 type PoolAttribute = unsafe extern "C" fn(u64, i32, *mut c_void) -> CuResult;
 type AddressRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> CuResult;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may ask anything while others capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make any query while others capture.
 const RELAXED: i32 = 2;
 
 /// The driver that was hooked first.
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// Functions of the driver that was hooked first.
+/// The functions of the driver that was hooked first.
 pub(super) struct Driver {
     ctx_get_current: Option<OutHandle>,
     ctx_get_device: Option<OutInt>,
@@ -44,7 +44,7 @@ pub(super) struct Driver {
     exchange_capture_mode: Option<OutInt>,
 }
 
-/// The context and the device that a call is for.
+/// The context and the device of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) context: u64,
@@ -58,12 +58,12 @@ impl Place {
 }
 
 impl Driver {
-    /// The driver that `real`, one of its functions, belongs to.
+    /// Returns the driver that `real`, one of its functions, belongs to.
     pub(super) fn of(real: *const c_void) -> &'static Self {
         DRIVER.get_or_init(|| Self::resolve(real))
     }
 
-    /// The driver, if a call has been hooked.
+    /// Returns the driver, if a call has been hooked.
     pub(super) fn known() -> Option<&'static Self> {
         DRIVER.get()
     }
@@ -75,7 +75,8 @@ impl Driver {
             dli_sname: std::ptr::null(),
             dli_saddr: std::ptr::null_mut(),
         };
-        // SAFETY: `info` is ours, and the name in it stays as long as the library is loaded; it is loaded already.
+        // SAFETY: `info` is a local variable, and the name in it stays as long as the library is loaded; it is loaded
+        // already.
         let handle = unsafe {
             if libc::dladdr(real, &mut info) != 0 && !info.dli_fname.is_null() {
                 libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
@@ -113,10 +114,10 @@ impl Driver {
         }
     }
 
-    /// The current context and its device; device 0 where there is none.
+    /// Returns the current context and its device; device 0 if there is none.
     pub(super) fn place(&self) -> Place {
         let (mut context, mut device) = (0, 0);
-        // SAFETY: the out-parameters are ours; the driver allows these calls at any time.
+        // SAFETY: the out-parameters are local variables; the driver allows these calls at any time.
         unsafe {
             if let Some(get) = self.ctx_get_current {
                 get(&mut context);
@@ -130,58 +131,59 @@ impl Driver {
         Place { context, device: u16::try_from(device).unwrap_or(0) }
     }
 
-    /// The device that an address of the driver's lies on; `None` where it does not say.
+    /// Returns the device of a device address; `None` if the driver does not report it.
     pub(super) fn device_of(&self, address: u64) -> Option<u16> {
         let mut device = -1_i32;
         let get = self.pointer_get_attribute?;
-        // SAFETY: the attribute is an `int`, and the address was just handed out.
+        // SAFETY: the attribute is an `int`, and the address was just allocated.
         let result = unsafe { get((&raw mut device).cast(), DEVICE_ORDINAL, address) };
         u16::try_from(device).ok().filter(|_| result == 0)
     }
 
-    /// Whether there is more than one device, so that the current one need not be the one a stream or pool is of.
+    /// Whether there is more than one device, so that a stream or pool need not belong to the current one.
     pub(super) fn has_several_devices(&self) -> bool {
         static SEVERAL: OnceLock<bool> = OnceLock::new();
         *SEVERAL.get_or_init(|| {
             let mut count = 0;
-            // SAFETY: the out-parameter is ours.
+            // SAFETY: the out-parameter is a local variable.
             self.device_count.is_some_and(|get| unsafe { get(&mut count) } == 0 && count > 1)
         })
     }
 
-    /// Free and total bytes of the current device; 0 where it does not say.
+    /// Returns the free and total bytes of the current device; 0 if the driver does not report them.
     pub(super) fn memory_info(&self) -> (u64, u64) {
         let (mut free, mut total) = (0_usize, 0_usize);
         let Some(get) = self.mem_get_info else { return (0, 0) };
-        // SAFETY: the out-parameters are ours.
+        // SAFETY: the out-parameters are local variables.
         let result = unsafe { get(&mut free, &mut total) };
         if result == 0 { (free as u64, total as u64) } else { (0, 0) }
     }
 
-    /// Does something that would spoil a capture of streams into a graph if one goes on, and is no part of it.
+    /// Does something that would invalidate a capture of streams into a graph in progress, and is not part of it.
     pub(super) fn aside_from_captures<R>(&self, act: impl FnOnce() -> R) -> R {
         let mut mode = RELAXED;
-        // SAFETY: the parameter is ours; it holds the thread's mode from then on.
+        // SAFETY: the parameter is a local variable; it holds the thread's mode from then on.
         let changed = self.exchange_capture_mode.is_some_and(|exchange| unsafe { exchange(&mut mode) } == 0);
         let result = act();
         if let Some(exchange) = self.exchange_capture_mode.filter(|_| changed) {
-            // SAFETY: as above, with the mode that was there before.
+            // SAFETY: as above, with the previous mode.
             unsafe { exchange(&mut mode) };
         }
         result
     }
 
-    /// A device's pools that every program has: its default one, and the one that `cuMemAllocAsync` takes from.
+    /// Returns the pools that a device has in every program: its default one, and the one that `cuMemAllocAsync`
+    /// uses.
     pub(super) fn pools_of(&self, device: u16) -> impl Iterator<Item = u64> {
         [self.default_pool, self.current_pool].into_iter().flatten().filter_map(move |get| {
             let mut pool = 0;
-            // SAFETY: the out-parameter is ours; a device without pools is an error like others.
+            // SAFETY: the out-parameter is a local variable; a device without pools is an error like others.
             let result = unsafe { get(&mut pool, i32::from(device)) };
             (result == 0 && pool != 0).then_some(pool)
         })
     }
 
-    /// One of a pool's attributes that are 64-bit numbers. The pool must be alive.
+    /// Returns one of a pool's attributes that are 64-bit numbers. The pool must be alive.
     pub(super) fn pool_attribute(&self, pool: u64, attribute: i32) -> Option<u64> {
         let mut bytes = 0_u64;
         let get = self.pool_attribute?;
@@ -190,20 +192,20 @@ impl Driver {
         (result == 0).then_some(bytes)
     }
 
-    /// The size of the allocation that begins at an address; 0 where the driver does not say.
+    /// Returns the size of the allocation that begins at an address; 0 if the driver does not report it.
     pub(super) fn size_of(&self, address: u64) -> u64 {
         let (mut start, mut size) = (0, 0);
         let Some(get) = self.address_range else { return 0 };
-        // SAFETY: the out-parameters are ours, and the address was just handed out.
+        // SAFETY: the out-parameters are local variables, and the address was just allocated.
         let result = unsafe { get(&mut start, &mut size, address) };
         if result == 0 { size as u64 } else { 0 }
     }
 
-    /// Whether a device's primary context is alive; taken to be where the driver does not say.
+    /// Whether a device's primary context is alive; true if the driver does not report it.
     pub(super) fn primary_is_alive(&self, device: i32) -> bool {
         let (mut flags, mut active) = (0, 1);
         let Some(get) = self.primary_ctx_get_state else { return true };
-        // SAFETY: the out-parameters are ours.
+        // SAFETY: the out-parameters are local variables.
         unsafe { get(device, &mut flags, &mut active) != 0 || active != 0 }
     }
 }

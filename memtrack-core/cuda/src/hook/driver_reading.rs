@@ -1,6 +1,6 @@
-//! Asks the driver how much of a device is in use and what its pools keep. It is asked on threads of the program that are
-//! in a hooked call, or that ask memtrack for a snapshot: there the context is current, so that it cannot end meanwhile.
-//! No lock of memtrack's is held, but for one that keeps the program's pools alive.
+//! Reads from the driver how much of a device is in use and how much its pools cache. This is done on threads of the
+//! program that are in a hooked call, or that request a snapshot: there the context is current, so that it cannot end
+//! meanwhile. No lock of memtrack's is held, except one that keeps the program's pools alive.
 
 use super::driver::Driver;
 use super::watch::Quiet;
@@ -36,15 +36,16 @@ pub(super) fn now(driver: &Driver, out_of_memory: bool) {
     }
 }
 
-/// Set when the process exits: the driver may have ended before us, and is not asked of our own accord any more.
+/// Set when the process exits: the driver may have ended earlier, and is not queried any more without a request.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// The process exits.
+/// Stops readings because the process exits.
 pub(crate) fn no_more() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Takes a reading on a thread of the program that is in no hooked call, if the driver is known and has a context there.
+/// Takes a reading on a thread of the program that is in no hooked call, if the driver is known and has a context
+/// there.
 pub(crate) fn on_this_thread() {
     let Some(driver) = Driver::known().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
     let _quiet = Quiet::begin();
@@ -56,7 +57,7 @@ fn take(driver: &Driver, out_of_memory: bool) {
     if place.context == 0 {
         return;
     }
-    // These questions are no work of a stream's, and must not spoil a graph that is being captured.
+    // These queries belong to no stream, and must not invalidate a graph that is being captured.
     let reading = driver.aside_from_captures(|| read(driver, place.device));
     if let Some(reading) = reading {
         RECORDER.get().readings.keep(reading, out_of_memory);

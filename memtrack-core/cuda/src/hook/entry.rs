@@ -1,6 +1,6 @@
-//! How programs reach the hook: our own `dlsym`, which looks at the name that is asked for and else jumps on to the C
-//! library's, as if it had never been there. It is called before `main` and on any thread, so it takes no lock,
-//! allocates nothing and uses no thread-local.
+//! The entrance to the hook: a `dlsym` that checks the requested name and otherwise jumps on to the C library's, as
+//! if it were not there. It is called before `main` and on any thread, so it takes no lock, allocates nothing and
+//! uses no thread-local.
 
 use super::table;
 use std::ffi::{CStr, c_char, c_void};
@@ -11,17 +11,17 @@ type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 /// The C library's `dlsym`; null until the first call.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The versions under which glibc has `dlsym`, the newest first.
+/// The versions of `dlsym` in glibc, the newest first.
 #[cfg(target_arch = "x86_64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg(target_arch = "aarch64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 
-/// A name that no library has: every copy of this hook answers it with an address of its own.
-const WHOSE: &CStr = c"cuMemtrackHook";
+/// A name that no library has: every copy of this hook returns an address of its own for it.
+const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
 
-/// `dlsym`, for everyone in the process: what [`pick`] returns, else whatever the C library's returns, reached by a tail
-/// jump, so that `RTLD_NEXT` still means the caller's next.
+/// `dlsym`, for all code in the process: returns the result of [`pick`], otherwise that of the C library's function,
+/// reached by a tail jump, so that `RTLD_NEXT` still means the caller's next.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -73,10 +73,10 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// The wrapper to return for a name, or null for the C library to answer. Afterwards [`REAL`] is set.
+/// Returns the wrapper for a name, or null if the C library must be called. Afterwards [`REAL`] is set.
 extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
-    // SAFETY: whoever calls `dlsym` passes a C string, and the first byte of one can be read; null is not read.
+    // SAFETY: callers of `dlsym` pass a C string, and the first byte of one can be read; null is not read.
     let is_driver_name =
         !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
     if !is_driver_name {
@@ -85,16 +85,16 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
     // SAFETY: as above.
     let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
     let Some(hooked) = table::by_symbol(name_bytes) else {
-        let asks_whose = name_bytes == WHOSE.to_bytes();
-        return if asks_whose { pick as *const c_void } else { std::ptr::null() };
+        let is_identity_query = name_bytes == IDENTITY_QUERY.to_bytes();
+        return if is_identity_query { pick as *const c_void } else { std::ptr::null() };
     };
-    // SAFETY: the caller's own arguments. `RTLD_NEXT` counts from this binary then, which is before every driver.
+    // SAFETY: the caller's own arguments. `RTLD_NEXT` counts from this binary then, which comes before every driver.
     let found = unsafe { real(handle, name) };
-    // Not there: the C library is asked once more, for its error message.
+    // Not found: the C library is called once more, for its error message.
     if found.is_null() { std::ptr::null() } else { table::wrap(hooked, found) }
 }
 
-/// The C library's `dlsym`.
+/// Returns the C library's `dlsym`.
 pub(super) fn real_dlsym() -> Dlsym {
     let mut real = REAL.load(Ordering::Relaxed);
     if real.is_null() {
@@ -104,7 +104,7 @@ pub(super) fn real_dlsym() -> Dlsym {
         };
         real = VERSIONS.iter().map(find).find(|found| !found.is_null()).unwrap_or(std::ptr::null_mut());
         if real.is_null() {
-            // Nothing in this process could look anything up any more.
+            // No code in this process could look up a function any more.
             // SAFETY: writes a constant, and ends the process.
             unsafe {
                 let text = "memtrack: this C library has no dlsym that memtrack knows\n";
@@ -120,67 +120,69 @@ pub(super) fn real_dlsym() -> Dlsym {
 
 /// Looks a name up as if the hook were not there.
 pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: a handle of the loader's, or one of its pseudo-handles, and a C string.
+    // SAFETY: a handle of the loader, or one of its pseudo-handles, and a C string.
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
-/// The function of that name after this binary's own.
+/// Returns the function of that name after this binary's own.
 pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
 }
 
-/// What the loader knows of the binary around an address; null pointers for none.
+/// Returns the loader's data on the binary around an address; null pointers for none.
 fn info_of(address: *const c_void) -> libc::Dl_info {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: all zeros are a `Dl_info`, which the loader fills; an address that it does not know is no error.
+    // SAFETY: all zeros are a `Dl_info`, which the loader fills; an unknown address is not an error.
     unsafe {
         libc::dladdr(address, info.as_mut_ptr());
         info.assume_init()
     }
 }
 
-/// Where the binary around an address begins; null for none.
+/// Returns the load address of the binary around an address; null for none.
 fn binary_of(address: *const c_void) -> *const c_void {
     info_of(address).dli_fbase
 }
 
-/// The `dlsym` that the executable, and so nearly everyone in the process, is bound to; null for none.
+/// Returns the `dlsym` to which the executable, and so nearly all of the process, is bound; null for none.
 fn of_the_process() -> *mut c_void {
-    // Not by `RTLD_DEFAULT`: a library that is linked with `-Bsymbolic`, as the preload library is, finds itself first.
+    // Not by `RTLD_DEFAULT`: a library that is linked with `-Bsymbolic`, as the preload library is, finds itself
+    // first.
     // SAFETY: the executable's own handle, which stays open; nothing is loaded.
     let process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
     look_up(process, c"dlsym")
 }
 
-/// Whether the process's `dlsym` is this one. If it is not, programs reach the driver past the hook.
+/// Whether the process's `dlsym` is this one. If it is not, programs reach the driver without the hook.
 pub(crate) fn is_in_place() -> bool {
     const UNKNOWN: u8 = 0;
     static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
     match IN_PLACE.load(Ordering::Relaxed) {
         UNKNOWN => {
-            // By the binary that it lies in: in a library, even our own `dlsym` may mean another's.
+            // Compared by the binary around it: in a library, even this crate's `dlsym` may resolve to another's.
             let first = binary_of(of_the_process());
-            let ours = !first.is_null() && first == binary_of(pick as *const c_void);
-            IN_PLACE.store(1 + u8::from(ours), Ordering::Relaxed);
-            ours
+            let is_this_one = !first.is_null() && first == binary_of(pick as *const c_void);
+            IN_PLACE.store(1 + u8::from(is_this_one), Ordering::Relaxed);
+            is_this_one
         }
         known => known == 2,
     }
 }
 
 /// Whether the process's `dlsym` is that of another copy of memtrack, such as the one that the program links.
-pub(crate) fn is_anothers() -> bool {
+pub(crate) fn is_of_another_copy() -> bool {
     let first = of_the_process();
     if first.is_null() {
         return false;
     }
-    // SAFETY: every function of this name is called with these by anybody in the process.
-    let answer =
-        unsafe { std::mem::transmute::<*mut c_void, Dlsym>(first)(libc::RTLD_DEFAULT, WHOSE.as_ptr()) };
+    // SAFETY: every function of this name is called with these arguments by code in the process.
+    let answer = unsafe {
+        std::mem::transmute::<*mut c_void, Dlsym>(first)(libc::RTLD_DEFAULT, IDENTITY_QUERY.as_ptr())
+    };
     !answer.is_null() && answer.cast_const() != pick as *const c_void
 }
 
-/// The file of the binary whose `dlsym` is the process's.
+/// Returns the file of the binary whose `dlsym` is the process's.
 pub(crate) fn owner_of_dlsym() -> String {
     let name = info_of(of_the_process()).dli_fname;
     if name.is_null() {

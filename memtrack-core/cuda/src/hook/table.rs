@@ -1,6 +1,6 @@
-//! The hooked functions by exact name, and the wrappers that are handed out for them. A wrapper must know which function
-//! it stands for, and one name may have several addresses (two copies of a driver, legacy and per-thread streams): so
-//! each address that the driver returns takes a slot, and each slot has a wrapper of its own.
+//! The hooked functions by exact name, and their wrappers. A wrapper must know which function it replaces, and one
+//! name may have several addresses (two copies of a driver, legacy and per-thread streams): so each address that the
+//! driver returns takes a slot, and each slot has a wrapper of its own.
 
 use super::entry::look_up;
 use super::wrap::{
@@ -10,12 +10,12 @@ use super::wrap::{
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Addresses that one name may have; what comes after them is not hooked.
+/// The most addresses of one name; further ones are not hooked.
 const SLOTS: usize = 4;
 /// The slot of programs that are linked against the driver.
 const LINKED: usize = SLOTS;
 
-/// What is handed out where a linked program calls the driver and there is none.
+/// Returned if a linked program calls the driver and there is none.
 const NOT_INITIALIZED: CuResult = 3;
 
 /// A hooked function.
@@ -24,12 +24,12 @@ pub(super) struct Hooked {
     symbol: &'static str,
     /// Its name for `cuGetProcAddress`.
     base: &'static str,
-    /// The CUDA version (`major * 1000 + minor * 10`) from which that name means this function.
+    /// The CUDA version (`major * 1000 + minor * 10`) from which on that name means this function.
     since: i32,
     /// It takes streams, and 0 means the thread's own one.
     per_thread: bool,
     wrappers: [*const c_void; SLOTS],
-    /// What a program that is linked against the driver calls.
+    /// The function that a program linked against the driver calls.
     export: *const c_void,
     /// The driver's functions behind the wrappers, and behind the export.
     real: [AtomicPtr<c_void>; SLOTS + 1],
@@ -51,8 +51,8 @@ macro_rules! hooks {
             use super::*;
             $(pub(super) unsafe extern "C" fn $symbol<const SLOT: usize>($($argument: $type),*) -> CuResult {
                 let real = HOOKS[Index::$symbol as usize].real[SLOT].load(Ordering::Acquire);
-                // SAFETY: the slot was filled with the address of this function before the wrapper was handed out, and
-                // the arguments are the caller's.
+                // SAFETY: the slot was filled with the address of this function before the wrapper was returned to a
+                // program, and the arguments are the caller's.
                 unsafe { $room::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
             })*
         }
@@ -143,12 +143,12 @@ hooks! {
         procedures::get_v2(name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64, status: *mut i32);
 }
 
-/// The hooked function with that symbol.
+/// Returns the hooked function with that symbol.
 pub(super) fn by_symbol(symbol: &[u8]) -> Option<&'static Hooked> {
     HOOKS.iter().find(|hooked| hooked.symbol.as_bytes() == symbol)
 }
 
-/// The hooked function that `cuGetProcAddress` finds under a name, for a version and kind of default stream.
+/// Returns the hooked function that `cuGetProcAddress` finds by a name, for a version and kind of default stream.
 pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static Hooked> {
     let known = |wanted: bool| {
         let named = HOOKS.iter().filter(move |hooked| hooked.base.as_bytes() == base);
@@ -157,12 +157,12 @@ pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'s
             .max_by_key(|hooked| hooked.since)
     };
     let found = if per_thread { known(true).or_else(|| known(false)) } else { known(false) };
-    // A name with its version written out is taken too.
+    // A name that includes its version is accepted too.
     found.or_else(|| by_symbol(base).filter(|hooked| hooked.since <= version))
 }
 
-/// The wrapper for a function of the driver: always the same one for the same address. The function itself when it is a
-/// wrapper already, or when there are too many of its name.
+/// Returns the wrapper for a function of the driver: always the same one for the same address. Returns the function
+/// itself if it is a wrapper already, or if its name has too many addresses.
 pub(super) fn wrap(hooked: &'static Hooked, real: *mut c_void) -> *const c_void {
     if std::ptr::eq(real, hooked.export) || hooked.wrappers.contains(&real.cast_const()) {
         return real;
@@ -177,7 +177,8 @@ pub(super) fn wrap(hooked: &'static Hooked, real: *mut c_void) -> *const c_void 
 }
 
 impl Hooked {
-    /// The function that a program linked against the driver would call if the hook were not there; null if none is.
+    /// Returns the function that a program linked against the driver would call without the hook; null if there is
+    /// none.
     fn linked(&self) -> *mut c_void {
         let known = self.real[LINKED].load(Ordering::Acquire);
         if !known.is_null() {
@@ -188,7 +189,7 @@ impl Hooked {
         let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"");
         let mut found = look_up(libc::RTLD_NEXT, name);
         if found.is_null() {
-            // Loaded where the program's own names are not looked for.
+            // Loaded where the program's own names are not searched.
             // SAFETY: a C string; the library is not loaded by this.
             let driver =
                 unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_exact() {
+    fn function_names_are_matched_exactly() {
         assert!(by_symbol(b"cuMemAlloc_v2").is_some());
         for other in ["cuMemAlloc", "cuMemAlloc_v22", "cudaMalloc", "cudnnCreate", "cu", ""] {
             assert!(by_symbol(other.as_bytes()).is_none(), "{other}");

@@ -1,4 +1,4 @@
-//! One hooked call as the recorder sees it: what every wrapper does around the driver's function.
+//! One hooked call from the recorder's view: the common work of every wrapper around the driver's function.
 
 use super::driver::{Driver, Place};
 use super::driver_reading;
@@ -19,17 +19,17 @@ thread_local! {
 
 static UNKNOWN_FREES: AtomicU64 = AtomicU64::new(0);
 
-/// Frees of memory that the hook had not seen.
+/// Frees of memory whose allocation the hook had not seen.
 pub(crate) fn unknown_frees() -> u64 {
     UNKNOWN_FREES.load(Ordering::Relaxed)
 }
 
-/// A hooked call that is under way. Calls that the driver makes to itself meanwhile, on the same thread, are part of it.
+/// A hooked call in progress. Calls that the driver makes to itself meanwhile, on the same thread, are part of it.
 pub(super) struct Watch {
     pub(super) driver: &'static Driver,
 }
 
-/// What an allocation is, besides its address and size.
+/// The properties of an allocation, besides its address and size.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     pub(super) origin: Origin,
@@ -51,11 +51,11 @@ pub(super) enum Where {
 }
 
 impl Watch {
-    /// Begins, unless the thread is in a hooked call already or the hook must keep quiet.
+    /// Begins a call, unless the thread is in a hooked call already or hooks are suspended on it.
     #[inline(always)]
     pub(super) fn enter(real: *const c_void) -> Option<Self> {
-        run::begin_if_asked();
-        // Off, and told to nobody: the driver's own speed. Out of memory is told to observers all the same.
+        run::begin_if_requested();
+        // Off and without observers: the driver's own speed. Out of memory is always reported to observers.
         if INSIDE.get() || !entry::is_in_place() {
             return None;
         }
@@ -63,7 +63,7 @@ impl Watch {
         Some(Self { driver: Driver::of(real) })
     }
 
-    /// The driver's answer to a request for memory. `size` is asked only when there is something to record.
+    /// Records the driver's result of a request for memory. `size` is called only if there is something to record.
     #[inline(always)]
     pub(super) fn allocated(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
         match result {
@@ -116,7 +116,7 @@ impl Watch {
         record_oom(device, StreamId(kind.stream), size, free, total);
     }
 
-    /// Memory is about to be given back.
+    /// Records that memory is about to be freed.
     #[inline(always)]
     pub(super) fn free(&self, address: u64) -> Option<DriverFreed> {
         if address == 0 {
@@ -129,7 +129,7 @@ impl Watch {
         freed
     }
 
-    /// The driver's answer to that.
+    /// Records the driver's result of that.
     #[inline(always)]
     pub(super) fn freed(&self, result: CuResult, freed: Option<DriverFreed>) {
         let Some(freed) = freed else { return };
@@ -146,28 +146,28 @@ impl Watch {
         }
     }
 
-    /// Everything in a stretch of mapped addresses is about to be unmapped.
+    /// Records that everything in a range of mapped addresses is about to be unmapped.
     pub(super) fn unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let inside = hook.recorder.driver.mappings_within(address..address.saturating_add(size));
         inside.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// A context may be about to end: what it came to can be asked for the last time.
+    /// Takes a last reading of a context that may be about to end.
     pub(super) fn before_the_end(&self) {
         driver_reading::now(self.driver, false);
     }
 
-    /// Everything of a context is about to go.
+    /// Records that everything of a context is about to end.
     pub(super) fn tear_down(&self, teardown: Teardown) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let ended = hook.recorder.driver.ended_by(teardown);
         ended.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// The driver's answer to either.
+    /// Records the driver's result of either.
     pub(super) fn all_freed(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
-        // Those that end a pool's blocks are stamped anew: after all others, or a thread's events would be out of order.
+        // Ends of a pool's blocks are stamped again: after all others, or a thread's events would be out of order.
         freed.sort_by_key(DriverFreed::ends_others);
         freed.into_iter().for_each(|freed| self.freed(result, Some(freed)));
     }
@@ -180,7 +180,7 @@ impl Drop for Watch {
     }
 }
 
-/// While it lives, hooked calls of this thread are not the program's.
+/// While it exists, hooked calls of this thread are not the program's.
 #[must_use = "hooked calls are recorded again when the guard is dropped"]
 pub(super) struct Quiet {
     before: bool,
@@ -198,9 +198,9 @@ impl Drop for Quiet {
     }
 }
 
-/// Free and total bytes of the machine's memory.
+/// Returns the free and total bytes of the machine's memory.
 fn host_memory() -> (u64, u64) {
-    // SAFETY: questions without arguments that could be wrong; −1 is "unknown".
+    // SAFETY: queries without arguments that could be wrong; −1 is "unknown".
     let [free, all, page] = [libc::_SC_AVPHYS_PAGES, libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
         .map(|what| unsafe { libc::sysconf(what) });
     let bytes = |pages: i64| (pages.max(0) as u64).saturating_mul(page.max(0) as u64);

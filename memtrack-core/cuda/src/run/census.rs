@@ -1,7 +1,7 @@
-//! How many programs there were that are not recorded, which none of them can know alone: each leaves a byte in a file of
-//! the command's, which says at its end how many there are. There is one file for programs that begin a recording, of
-//! which only so many do, one for those into which no library can be preloaded, and one for those whose environment does
-//! not name it: who starts such a program counts it.
+//! Counts the programs that are not recorded, which none of them can know alone: each appends a byte to a file of the
+//! command, which reports the counts at its end. There is one file for programs that begin a recording, of which the
+//! number is limited, one for those into which no library can be preloaded, and one for those whose environment does
+//! not contain the library: the process that starts such a program counts it.
 
 use super::{BEGAN, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED, WITHOUT_LIBRARY};
 use memtrack_recorder::environment;
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The path of the file of those, leaked: what starts a program may run in a signal's handler.
+/// The path of the file of those, leaked: a program may be started in a signal handler.
 static REFUSED_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// The same of the other file.
+/// The same for the other file.
 static WITHOUT_LIBRARY_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 /// The name of the preload library's file without its folder, leaked.
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
-/// The preload library was loaded.
+/// Prepares the counting when the preload library was loaded.
 pub(super) fn prepare() {
     for (name, at) in [(REFUSED, &REFUSED_AT), (WITHOUT_LIBRARY, &WITHOUT_LIBRARY_AT)] {
         if let Some(file) = file(name) {
@@ -30,10 +30,10 @@ pub(super) fn prepare() {
     }
 }
 
-/// What the loader calls the library that this is in, without the folder.
+/// Returns the loader's name for the library that contains this code, without the folder.
 fn own_name() -> Option<CString> {
-    // SAFETY: asks about an address of code; on success the loader has filled the structure with a name that stays as long as
-    // the library does.
+    // SAFETY: queries an address of code; on success the loader has filled the structure with a name that stays as
+    // long as the library does.
     let path = unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(prepare as *const c_void, &mut found) == 0 || found.dli_fname.is_null() {
@@ -49,7 +49,7 @@ fn file(name: &str) -> Option<CString> {
     CString::new(Path::new(&folder).join(name).as_os_str().as_bytes()).ok()
 }
 
-/// Counts this program; `false` where it is one too many.
+/// Counts this program; returns `false` if the limit is exceeded.
 pub(super) fn may_begin() -> bool {
     let most = environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     match file(BEGAN).and_then(|file| add_one(&file)) {
@@ -59,9 +59,9 @@ pub(super) fn may_begin() -> bool {
     }
 }
 
-/// Adds a byte; how many there are then.
+/// Appends a byte; returns how many there are then.
 fn add_one(file: &CStr) -> Option<u64> {
-    // SAFETY: a C string and a byte; the descriptor is ours.
+    // SAFETY: a C string and a byte; the descriptor was opened here.
     unsafe {
         let file = libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC);
         if file < 0 {
@@ -74,30 +74,32 @@ fn add_one(file: &CStr) -> Option<u64> {
     }
 }
 
-/// What a program is started as.
+/// The program to start, as the call specifies it.
 #[derive(Clone, Copy)]
 pub enum Started {
     /// A path.
     Path(*const c_char),
-    /// A name, which is looked for as a shell does.
+    /// A name, which is searched for as a shell does.
     Name(*const c_char),
     /// A descriptor.
     Open(c_int),
 }
 
-/// An environment as C has it; `None` where it is not known.
+/// An environment as C represents it; `None` if it is unknown.
 pub type Environment = Option<*const *const c_char>;
 
-/// A program is about to be started, or to take this one's place. Nothing is allocated or locked, and `errno` stays.
+/// Checks a program that is about to be started, or to replace this one. Nothing is allocated or locked, and `errno`
+/// is preserved.
 ///
 /// # Safety
-/// What there is must be as the C library wants it: C strings, and a list of them that ends with null. Each may be null.
+/// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
+/// be null.
 pub(super) unsafe fn starts(program: Started, environment: Environment) {
     let refused_at = REFUSED_AT.load(Ordering::Acquire);
     if refused_at.is_null() {
         return;
     }
-    // SAFETY: the files' names are ours, the rest is as the caller promises. Every thread has an `errno`.
+    // SAFETY: the files' names were leaked here, the rest is as the caller promises. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
         let mut room = [0; LONGEST_PATH];
@@ -118,7 +120,7 @@ pub(super) unsafe fn starts(program: Started, environment: Environment) {
     }
 }
 
-/// Longer paths are not looked at.
+/// Longer paths are not checked.
 const LONGEST_PATH: usize = 1024;
 
 /// Whether a program that is started with this environment loads the library, and knows where its recording goes.
@@ -130,8 +132,8 @@ unsafe fn names_library(mut list: *const *const c_char) -> bool {
     if library.is_null() {
         return true;
     }
-    let (mut is_loaded, mut is_told) = (false, false);
-    // SAFETY: the name is ours, and the list ends where it says.
+    let (mut is_loaded, mut has_output) = (false, false);
+    // SAFETY: the name is a static string, and the list ends with null.
     unsafe {
         let library = CStr::from_ptr(library).to_bytes();
         while !list.is_null() && !(*list).is_null() {
@@ -140,15 +142,15 @@ unsafe fn names_library(mut list: *const *const c_char) -> bool {
                 let mut libraries = libraries.split(|byte| b" :".contains(byte));
                 is_loaded = libraries.any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(library));
             } else if variable.strip_prefix(OUTPUT.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")) {
-                is_told = true;
+                has_output = true;
             }
             list = list.add(1);
         }
     }
-    is_loaded && is_told
+    is_loaded && has_output
 }
 
-/// The first file that a shell would find of this name; null for none.
+/// Returns the first file that a shell would find by this name; null for none.
 ///
 /// # Safety
 /// `name` must be null or a C string.
@@ -156,10 +158,10 @@ unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const
     if name.is_null() {
         return name;
     }
-    // SAFETY: `getenv` gives null or a C string.
+    // SAFETY: `getenv` returns null or a C string.
     let (bytes, list) = unsafe {
         let list = libc::getenv(c"PATH".as_ptr());
-        // Where none is named, the C library looks there.
+        // The C library's default if the variable is not set.
         let list = if list.is_null() { c"/bin:/usr/bin".as_ptr() } else { list };
         (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(list).to_bytes())
     };
@@ -183,7 +185,7 @@ unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const
     std::ptr::null()
 }
 
-/// A path of an open file; null where the number is no descriptor's.
+/// Returns a path of an open file; null if the number is not a descriptor.
 fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
     let folder = b"/proc/self/fd/";
     path[..folder.len()].copy_from_slice(folder);
@@ -197,10 +199,10 @@ fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
     path.as_ptr().cast()
 }
 
-/// Whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it has
-/// other rights. Not where that cannot be told.
+/// Whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it
+/// has other rights. False if that is unknown.
 fn refuses(path: *const c_char) -> bool {
-    // SAFETY: a C string, and memory of ours; the descriptor is ours.
+    // SAFETY: a C string, and local memory; the descriptor was opened here.
     unsafe {
         let file = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
         if file < 0 {
@@ -216,16 +218,16 @@ fn refuses(path: *const c_char) -> bool {
     }
 }
 
-/// `PT_INTERP`: the segment that names the loader.
+/// `PT_INTERP`: the segment that contains the loader's path.
 const INTERPRETER: u32 = 3;
 /// More segments than programs have.
 const MOST_SEGMENTS: u16 = 64;
 
-/// Whether a file is a program that names no loader of glibc's for this processor.
+/// Whether a file is a program without a loader of glibc's for this processor.
 fn has_no_glibc(file: c_int) -> bool {
     let mut head = [0; 64];
     if !read(file, &mut head, 0) || !head.starts_with(b"\x7fELF") {
-        // A script, or nothing that the kernel runs.
+        // A script, or a file that the kernel does not run.
         return false;
     }
     let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -252,9 +254,9 @@ fn has_no_glibc(file: c_int) -> bool {
     true
 }
 
-/// Fills the buffer with what stands at a place of a file; `false` where there is less.
+/// Fills the buffer from an offset of a file; returns `false` if there is less.
 fn read(file: c_int, buffer: &mut [u8], at: u64) -> bool {
-    // SAFETY: the buffer is ours.
+    // SAFETY: the buffer is a local variable.
     let count = unsafe { libc::pread(file, buffer.as_mut_ptr().cast(), buffer.len(), at as libc::off_t) };
     usize::try_from(count).is_ok_and(|count| count == buffer.len())
 }

@@ -1,11 +1,11 @@
-//! The snapshots that `memtrack run --snapshot-on` asks for: `FILE.N.pickle` when memory runs out, at the end, or when
-//! the program is sent `SIGUSR2`. `kept` says which of them stay.
+//! The snapshots that `memtrack run --snapshot-on` requests: `FILE.N.pickle` when memory runs out, at the end, or
+//! when the program receives `SIGUSR2`. `kept` decides which of them stay.
 
 use super::kept::{Kept, MOST};
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::snapshot::ReadingMoment;
 use memtrack_recorder::recorder::{
-    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, ending, generation, may_leave_a_file, session,
+    ForkCell, OutOfMemory, Pace, attach_out_of_memory_observer, exit, generation, may_write_file, session,
 };
 use memtrack_recorder::signals::without_write_signals;
 use memtrack_recorder::{message, reentry, switch};
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Rows of what is printed when memory runs out.
+/// The rows printed when memory runs out.
 const ROWS: usize = 10;
 
 static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
 static AT_EXIT: AtomicBool = AtomicBool::new(false);
 static ON_OOM: AtomicBool = AtomicBool::new(false);
-/// The snapshots so far; one at a time is written.
+/// The snapshots so far; they are written one at a time.
 static WRITTEN: ForkCell<Mutex<Written>> = ForkCell::new(Mutex::default);
 
 /// The snapshots that this process wrote.
@@ -35,20 +35,20 @@ static WRITTEN: ForkCell<Mutex<Written>> = ForkCell::new(Mutex::default);
 struct Written {
     /// How many in all: the newest one's number.
     count: u32,
-    /// How many of them were tried because memory ran out.
+    /// How many of them were attempted because memory ran out.
     tried_at_oom: usize,
     /// Those that were written then.
     at_oom: Kept,
-    /// Those that the signal asked for.
+    /// Those that the signal requested.
     on_signal: Kept,
-    /// How often memory ran out since the last of those at out of memory and none was written.
+    /// How often memory ran out without a snapshot since the last one at out of memory.
     left_out: u64,
     pace: Pace,
 }
 
 impl Written {
-    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be at
-    /// once, and later ones take a fiftieth of the time.
+    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be
+    /// written without delay, and later ones take a fiftieth of the time.
     fn may_at_oom(&mut self) -> bool {
         let may = self.tried_at_oom < MOST || self.pace.is_due();
         self.tried_at_oom += usize::from(may);
@@ -56,7 +56,7 @@ impl Written {
         may
     }
 
-    /// The snapshots of a kind of which only so many stay; the program ends only once.
+    /// The snapshots of a kind with a limited number; the program ends only once.
     fn kept(&mut self, why: Why) -> Option<&mut Kept> {
         match why {
             Why::OutOfMemory => Some(&mut self.at_oom),
@@ -70,10 +70,10 @@ fn written() -> MutexGuard<'static, Written> {
     WRITTEN.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The process whose thread the signal's handler wakes.
+/// The process whose thread the signal handler wakes.
 static SIGNALLED_OF: AtomicU32 = AtomicU32::new(0);
 
-/// Prepares for what is asked.
+/// Prepares for the requested snapshots.
 pub(super) fn begin(output: &Path, wanted: &str) {
     let wants = |what: &str| wanted.split(',').any(|one| one == what);
     if OUTPUT.set(output.to_owned()).is_err() {
@@ -87,7 +87,7 @@ pub(super) fn begin(output: &Path, wanted: &str) {
     if wants("signal")
         && let Err(error) = watch_signal()
     {
-        message::say(format_args!("SIGUSR2 will make no snapshot: {error}"));
+        message::print(format_args!("SIGUSR2 will make no snapshot: {error}"));
     }
     if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
         // Handlers run in reverse: this one before the session's, which ends the recording.
@@ -101,19 +101,19 @@ extern "C" fn exit_handler() {
     let _ = std::panic::catch_unwind(at_exit);
 }
 
-/// The program ends.
+/// Handles the end of the program.
 pub(super) fn at_exit() {
-    // A forked child in which nothing happened has nothing to show.
-    let happened = generation() == 0 || ending::is_recording();
+    // A forked child without events has nothing to show.
+    let happened = generation() == 0 || exit::is_recording();
     super::hook::no_more();
     if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
         write(Why::AtTheEnd);
     }
-    // A thread that is writing one goes on with it, and the end does not wait.
+    // A thread that is writing one continues, and the end does not wait.
     let left_out = WRITTEN.get().try_lock().map_or(0, |mut written| std::mem::take(&mut written.left_out));
     if left_out > 0 {
         let times = if left_out == 1 { "once".to_owned() } else { format!("{left_out} times") };
-        message::say(format_args!(
+        message::print(format_args!(
             "memory ran out {times} more, for which there is no snapshot: after the first {MOST} they may take a \
              fiftieth of the time"
         ));
@@ -133,10 +133,10 @@ fn watch_memory() {
     });
 }
 
-/// Prints what is live where memory ran out, largest first.
+/// Prints the blocks that were live when memory ran out, largest first.
 fn print_largest(oom: &OutOfMemory) {
     let Some(snapshot) = session::snapshot() else { return };
-    // The event is the newest, unless the ring was told to keep none.
+    // The event is the newest, unless the ring keeps none.
     let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
     let options = TopOptions::new().limit(ROWS).at(at);
     let mut symbols = Symbolizer::of(&snapshot);
@@ -147,7 +147,7 @@ fn print_largest(oom: &OutOfMemory) {
         .iter()
         .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
     let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
-    message::say(format_args!("{oom}{whose}\n{report}"));
+    message::print(format_args!("{oom}{whose}\n{report}"));
 }
 
 /// Why a snapshot is written.
@@ -168,7 +168,7 @@ impl Why {
     }
 }
 
-/// The file of the snapshot with that number.
+/// Returns the file of the snapshot with that number.
 fn path_of(output: &Path, number: u32) -> PathBuf {
     let mut path: OsString = output.into();
     if generation() > 0 {
@@ -181,7 +181,7 @@ fn path_of(output: &Path, number: u32) -> PathBuf {
 /// Writes the next snapshot.
 fn write(why: Why) {
     let _inside = reentry::enter();
-    if !may_leave_a_file() {
+    if !may_write_file() {
         return;
     }
     let mut written = written();
@@ -201,12 +201,12 @@ fn write(why: Why) {
     drop(written);
     let why = why.name();
     match saved {
-        Ok(()) => message::say(format_args!("{why}: wrote {}{more}", path.display())),
-        Err(error) => message::say(format_args!("{why}: cannot write {}: {error}{more}", path.display())),
+        Ok(()) => message::print(format_args!("{why}: wrote {}{more}", path.display())),
+        Err(error) => message::print(format_args!("{why}: cannot write {}: {error}{more}", path.display())),
     }
 }
 
-/// What to say of the times for which there is no snapshot; they are said once.
+/// Returns the message about the times without a snapshot; it is printed once.
 fn left_out(written: &mut Written) -> String {
     match std::mem::take(&mut written.left_out) {
         0 => String::new(),
@@ -215,11 +215,11 @@ fn left_out(written: &mut Written) -> String {
     }
 }
 
-/// What the signal's handler wakes the thread with. No descriptor, which the program could close and be given for a file
-/// of its own.
+/// A semaphore with which the signal handler wakes the thread. Not a descriptor, which the program could close and
+/// receive again for a file of its own.
 struct Semaphore(UnsafeCell<MaybeUninit<libc::sem_t>>);
 
-// SAFETY: semaphores are made to be used by several threads at once; it is initialised before there are others that know.
+// SAFETY: semaphores are made to be used by several threads at once; it is initialised before other threads use it.
 unsafe impl Sync for Semaphore {}
 
 static SIGNALLED: Semaphore = Semaphore(UnsafeCell::new(MaybeUninit::zeroed()));
@@ -229,7 +229,7 @@ impl Semaphore {
         self.0.get().cast()
     }
 
-    /// Makes it usable.
+    /// Initialises it.
     fn begin(&self) -> std::io::Result<()> {
         // SAFETY: called once, before the handler and the thread that waits exist.
         match unsafe { libc::sem_init(self.get(), 0, 0) } {
@@ -238,7 +238,7 @@ impl Semaphore {
         }
     }
 
-    /// Wakes who waits. May be called in a signal's handler.
+    /// Wakes the waiting thread. May be called in a signal handler.
     fn post(&self) {
         // SAFETY: `begin` was called.
         unsafe { libc::sem_post(self.get()) };
@@ -254,9 +254,9 @@ impl Semaphore {
     }
 }
 
-/// Has `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread, which does the rest.
+/// Makes `SIGUSR2` write a snapshot, unless the program handles it. The handler wakes a thread, which does the rest.
 fn watch_signal() -> std::io::Result<()> {
-    // SAFETY: the action is ours and filled by the call.
+    // SAFETY: the action is a local variable and filled by the call.
     let is_free = unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGUSR2, std::ptr::null(), &mut before);
@@ -269,14 +269,14 @@ fn watch_signal() -> std::io::Result<()> {
     let write_when_signalled = || {
         let _inside = reentry::enter();
         loop {
-            // What comes while a snapshot is written is one more.
+            // A signal that arrives while a snapshot is written counts as one more.
             SIGNALLED.wait();
             write(Why::Signalled);
         }
     };
     std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
     SIGNALLED_OF.store(std::process::id(), Ordering::Relaxed);
-    // SAFETY: the action is whole, and the handler does what a handler may.
+    // SAFETY: the action is complete, and the handler does only what a handler may.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -287,8 +287,8 @@ fn watch_signal() -> std::io::Result<()> {
 }
 
 extern "C" fn handler(_signal: i32) {
-    // SAFETY: `getpid` and `sem_post` may be called in a handler, and `errno` is put back. A forked child has its parent's
-    // handler, and no thread that waits.
+    // SAFETY: `getpid` and `sem_post` may be called in a handler, and `errno` is restored. A forked child has its
+    // parent's handler, and no thread that waits.
     unsafe {
         if libc::getpid() as u32 == SIGNALLED_OF.load(Ordering::Relaxed) {
             let before = *libc::__errno_location();
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_those_that_are_kept_snapshots_wait_and_are_counted() {
+    fn snapshots_beyond_the_limit_wait_and_are_counted() {
         let mut written = Written::default();
         for _ in 0..MOST {
             assert!(written.may_at_oom());

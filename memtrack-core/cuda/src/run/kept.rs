@@ -1,6 +1,6 @@
-//! Which of the snapshots of `memtrack run` stay: a program that lives on may run out of memory again and again, and a
-//! script may ask for a snapshot each minute for a month. Of each kind the first stays, which the later ones are compared
-//! with, and of those the newest; `dumps` asks. What took a snapshot's name meanwhile is never removed.
+//! Decides which snapshots of `memtrack run` stay: a program may run out of memory again and again, and a script may
+//! request a snapshot each minute for a month. Of each kind the first stays, with which later ones are compared, and
+//! the newest of the others. A file that took a snapshot's name meanwhile is never removed.
 //!
 //! **Why has `SIGUSR2` no limit on its share of the time?** The sender decides how often. The numbering continues when
 //! old snapshots are removed, because a file was announced by its name.
@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How many snapshots of a kind a process keeps.
+/// The most snapshots of a kind that a process keeps.
 pub(super) const MOST: usize = 8;
 
-/// The snapshots of a kind that this process has to keep.
+/// The kept snapshots of a kind.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// The oldest first; no more than [`MOST`] of them.
@@ -27,8 +27,8 @@ struct Snapshot {
     identity: Identity,
 }
 
-/// What tells a file from others that may be at its path later. Device and inode alone would not do: when a file is removed,
-/// the next one is often given its inode.
+/// Distinguishes a file from others that may have its path later. Device and inode alone are not enough: when a file
+/// is removed, the next one often receives its inode.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -39,7 +39,8 @@ struct Identity {
 }
 
 impl Identity {
-    /// That of the file at `path`; `None` where there is none. What a link leads to is not the file at its path.
+    /// Returns the identity of the file at `path`; `None` if there is none. The target of a link is not the file at
+    /// its path.
     fn of(path: &Path) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let modified = (data.mtime(), data.mtime_nsec());
@@ -48,10 +49,10 @@ impl Identity {
 }
 
 impl Kept {
-    /// The snapshot with that number was written; the one that there is no room for is removed. Returns what is to be told of
-    /// it, to be appended to a message.
+    /// Adds the snapshot with that number, which was written, and removes the one beyond the limit. Returns a note
+    /// about it, to be appended to a message.
     pub(super) fn add(&mut self, number: u32, path: PathBuf) -> Option<String> {
-        // Whoever took it away already has it.
+        // If it was moved away, whoever did that already has it.
         let identity = Identity::of(&path)?;
         self.snapshots.push(Snapshot { number, path, identity });
         let Snapshot { number, path, identity } =
@@ -89,7 +90,7 @@ mod tests {
             self.folder.path().join(number.to_string())
         }
 
-        /// Writes the snapshots with these numbers; what was told of them.
+        /// Writes the snapshots with these numbers; returns the notes about them.
         fn write(&mut self, numbers: std::ops::RangeInclusive<u32>) -> Vec<String> {
             let write = |number| {
                 let path = self.path(number);
@@ -111,19 +112,19 @@ mod tests {
     #[test]
     fn the_first_and_the_newest_stay() {
         let mut written = Written::new();
-        let told = written.write(1..=12);
+        let notes = written.write(1..=12);
         assert_eq!(written.numbers(), [1, 6, 7, 8, 9, 10, 11, 12]);
-        assert_eq!(told.len(), 4);
-        assert_eq!(told[3], "; 5 is gone: the first is kept, and the newest 7");
+        assert_eq!(notes.len(), 4);
+        assert_eq!(notes[3], "; 5 is gone: the first is kept, and the newest 7");
         assert_eq!(written.kept.snapshots.len(), MOST);
     }
 
     #[test]
-    fn what_took_a_name_meanwhile_stays() {
+    fn a_file_that_took_a_snapshot_s_name_stays() {
         let mut written = Written::new();
         written.write(1..=8);
         let other = written.folder.path().join("100");
-        // Moved to the name, written into the file that is there, linked to, and a folder.
+        // Moved to the name, written into the existing file, linked to, and a folder.
         fs::write(&other, "another's").unwrap();
         fs::rename(&other, written.path(2)).unwrap();
         fs::write(written.path(3), "another's").unwrap();
@@ -131,14 +132,14 @@ mod tests {
         symlink(written.path(8), written.path(4)).unwrap();
         fs::remove_file(written.path(5)).unwrap();
         fs::create_dir(written.path(5)).unwrap();
-        let told = written.write(9..=13);
+        let notes = written.write(9..=13);
         assert_eq!(written.numbers(), [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
-        assert_eq!(told[0], "; 2 is not as it was written, and stays");
-        assert_eq!(told.iter().filter(|told| told.ends_with("and stays")).count(), 4, "{told:?}");
+        assert_eq!(notes[0], "; 2 is not as it was written, and stays");
+        assert_eq!(notes.iter().filter(|note| note.ends_with("and stays")).count(), 4, "{notes:?}");
     }
 
     #[test]
-    fn one_that_was_taken_away_is_not_missed() {
+    fn a_snapshot_moved_away_is_ignored() {
         let mut written = Written::new();
         written.write(1..=8);
         fs::remove_file(written.path(2)).unwrap();

@@ -1,4 +1,4 @@
-//! What `memtrack run` has the hook do: the command leaves its wishes in the environment, and the first hooked call of
+//! The hook's part in `memtrack run`: the command puts its settings in the environment, and the first hooked call of
 //! each process that inherits them starts recording. A process that never calls the driver does nothing at all.
 //!
 //! Not API: only the `memtrack` command and its preload library use it.
@@ -14,9 +14,9 @@ mod unhooked;
 
 use super::hook;
 use memtrack_recorder::environment;
-use memtrack_recorder::recorder::telling::{self, NAMING};
-use memtrack_recorder::recorder::{Options, driver_readings, ending, session, set_own_code, with_room};
-use memtrack_recorder::signals::{Uncancelled, Unsignalled};
+use memtrack_recorder::recorder::report_hook::{self, SYMBOL_TIME};
+use memtrack_recorder::recorder::{Options, driver_readings, exit, session, set_internal_code, with_room};
+use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
 use memtrack_report::analysis::holds::for_the_log;
@@ -30,18 +30,18 @@ pub use memtrack_model::run_protocol::*;
 static ASKED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 
-/// The preload library was loaded: it will call [`library_ends`] when the process exits, later than handlers of `atexit`
-/// would run, so that what the program frees in its own ones is recorded too.
+/// Begins when the preload library was loaded: it will call [`library_ends`] when the process exits, later than
+/// handlers of `atexit` would run, so that frees in the program's own handlers are recorded too.
 ///
-/// With the host's heap asked for, every program is recorded from here on, else from its first hooked call.
+/// If the host's heap is requested, every program is recorded from here on, otherwise from its first hooked call.
 pub fn library_begins() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
     message::remember_destination();
-    ending::will_be_called();
+    exit::set_handled_elsewhere();
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
-        // Without the hook too: the heap does not go through it.
+        // Also without the hook: heap calls do not pass through it.
         ASKED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
@@ -52,38 +52,39 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// The process exits, and the preload library with it: writes the recording.
+/// Writes the recording when the process, and the preload library with it, exits.
 pub fn library_ends() {
     // A panic must not cross into C; its message has been printed by then.
-    let _uncancelled = Uncancelled::now();
+    let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| {
         with_room(dumps::at_exit);
-        ending::write_at_exit();
+        exit::write_at_exit();
         with_room(unhooked::warn);
     });
 }
 
-/// The process becomes another program, or ends without its exit handlers: writes what was recorded so far.
+/// Writes the recording so far before an `exec`, or an exit without handlers.
 pub fn before_the_end() {
-    let _uncancelled = Uncancelled::now();
+    let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| {
-        ending::flush();
+        exit::flush();
         with_room(unhooked::warn_in_the_first);
     });
 }
 
-/// A program is about to be started, or to take this one's place: one that cannot be recorded is counted.
+/// Checks a program that is about to be started, or to replace this one: one that cannot be recorded is counted.
 ///
 /// # Safety
-/// As for the C library, which is given the same: C strings, and a list of them that ends with null. Each may be null.
+/// As for the C library, which gets the same arguments: C strings, and a list of them that ends with null. Each may
+/// be null.
 pub unsafe fn before_a_start(program: Started, environment: Environment) {
-    let _uncancelled = Uncancelled::now();
+    let _no_cancellation = CancellationBlocked::now();
     // SAFETY: the caller's promise.
     let count = || with_room(|| unsafe { census::starts(program, environment) });
     let _ = std::panic::catch_unwind(count);
 }
 
-/// Where a function of this name is that comes after the preload library's own; null for nowhere.
+/// Returns the function of this name after the preload library's own; null if there is none.
 pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
@@ -93,16 +94,16 @@ pub(crate) fn ends_with_library() -> bool {
     ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
 }
 
-/// Starts recording if the environment asks for it. Called by every hooked call; all but the first are a load.
+/// Starts recording if the environment requests it. Called by every hooked call; all but the first are a load.
 #[inline(always)]
-pub(crate) fn begin_if_asked() {
+pub(crate) fn begin_if_requested() {
     if !ASKED.load(Ordering::Relaxed) {
-        ask();
+        start_if_requested();
     }
 }
 
 #[cold]
-fn ask() {
+fn start_if_requested() {
     join_the_recorder();
     if ASKED.swap(true, Ordering::Relaxed) {
         return;
@@ -110,21 +111,21 @@ fn ask() {
     if hook::is_in_place() { begin() } else { unhooked::warn() }
 }
 
-/// Snapshots of the recorder ask the driver what it has, first.
+/// Snapshots of the recorder read the driver's figures first.
 fn join_the_recorder() {
-    driver_readings::asked_by(hook::on_this_thread);
+    driver_readings::read_with(hook::on_this_thread);
 }
 
-/// Starts recording if the environment asks for it.
+/// Starts recording if the environment requests it.
 fn begin() {
     join_the_recorder();
     let _inside = reentry::enter();
-    let Some(asked) = environment::variable(OUTPUT) else { return };
+    let Some(requested) = environment::variable(OUTPUT) else { return };
     let is_the_program = is_the_program();
     if !is_the_program && !census::may_begin() {
         return;
     }
-    let Some(output) = free_name(Path::new(&asked), is_the_program) else { return };
+    let Some(output) = free_name(Path::new(&requested), is_the_program) else { return };
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
@@ -132,25 +133,25 @@ fn begin() {
     let mut options = options;
     (options.is_of_run, options.host_heap) = (true, wants_heap());
     if ends_with_library() {
-        leave_out_own_frames();
+        hide_internal_frames();
     }
     options.tell_who_holds = true;
-    telling::told_by(|snapshot, telling| {
-        for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
+    report_hook::set_formatter(|snapshot, context| {
+        for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
     });
-    let _unsignalled = Unsignalled::now();
+    let _signals_blocked = SignalsBlocked::now();
     match session::start(&options) {
         Ok(_) => dumps::begin(&output, &environment::text(SNAPSHOT_ON).unwrap_or_default()),
-        Err(error) => message::say(format_args!("nothing is recorded: {error}")),
+        Err(error) => message::print(format_args!("nothing is recorded: {error}")),
     }
 }
 
-/// In the preload library, which has no symbols, frames of memtrack's own say nothing to anybody.
-fn leave_out_own_frames() {
-    let here = ask as *const () as u64;
+/// In the preload library, which has no symbols, frames of memtrack's own carry no information.
+fn hide_internal_frames() {
+    let here = start_if_requested as *const () as u64;
     if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
     {
-        set_own_code(own.start..own.end);
+        set_internal_code(own.start..own.end);
     }
 }
 
@@ -159,10 +160,10 @@ fn is_the_program() -> bool {
     number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
 }
 
-/// A name that no other process of the run has taken, and what this one ran before an `exec` has not either.
-fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
+/// Returns a name that no other process of the run has taken, nor this one before an `exec`.
+fn free_name(requested: &Path, is_the_program: bool) -> Option<PathBuf> {
     let with = |suffixes: &[u32]| {
-        let mut name: OsString = asked.into();
+        let mut name: OsString = requested.into();
         for suffix in suffixes {
             name.push(OsStr::new(&format!(".{suffix}")));
         }
@@ -173,10 +174,10 @@ fn free_name(asked: &Path, is_the_program: bool) -> Option<PathBuf> {
     let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
     first.into_iter().chain(others).find(|name| {
         let mut options = std::fs::File::options();
-        // None but the owner may write it, whatever the program's umask.
+        // Only the owner may write it, whatever the program's umask.
         std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
         let made = options.open(name);
-        // One that cannot be made for another reason is the session's to complain about.
+        // The session reports a file that cannot be created for another reason.
         made.is_ok_and(|_| true) || !name.exists()
     })
 }

@@ -1,30 +1,30 @@
-//! A process whose calls of the driver go past the hook, because its executable exports a `dlsym` of its own. Its CUDA
-//! memory is not recorded, and it is told so: once, and only where it has the driver.
+//! Handles a process whose calls of the driver bypass the hook, because its executable exports a `dlsym` of its own.
+//! Its CUDA memory is not recorded, and a warning is printed: once, and only if it has the driver.
 
 use super::{OUTPUT, hook};
 use memtrack_recorder::{environment, message};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// What is to be said, and whether it was; null where there is nothing to say. All of it is made when the library begins,
-/// because the end may be in a signal's handler.
+/// The warning, and whether it was printed; null if there is none. All of it is made when the library begins, because
+/// the end may be in a signal handler.
 static WARNING: AtomicPtr<Warning> = AtomicPtr::new(std::ptr::null_mut());
 /// The process in which the library began, and not its forked children.
 static BEGAN_IN: AtomicU32 = AtomicU32::new(0);
 
 struct Warning {
     /// In a page that forked children share, so that they do not all repeat it.
-    said: &'static AtomicBool,
-    /// What comes after the process's number.
+    was_printed: &'static AtomicBool,
+    /// The text after the process's number.
     text: String,
 }
 
-/// The preload library was loaded.
+/// Prepares the warning when the preload library was loaded.
 pub(super) fn prepare() {
     if hook::is_in_place() || environment::variable(OUTPUT).is_none() {
         return;
     }
     // SAFETY: a fresh page, all zeros, that stays; an `AtomicBool` fits into it, and false is zero.
-    let said = unsafe {
+    let was_printed = unsafe {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         let page = libc::mmap(std::ptr::null_mut(), size_of::<AtomicBool>(), access, kind, -1, 0);
         if page == libc::MAP_FAILED {
@@ -37,36 +37,40 @@ pub(super) fn prepare() {
         " is recorded: {owner} exports a function `dlsym` of its own, so its calls of the CUDA driver go past memtrack's. \
          Link it so that it does not export that function (-rdynamic and --export-dynamic do), and run it again.\n"
     );
-    WARNING.store(Box::into_raw(Box::new(Warning { said, text })), Ordering::Release);
+    WARNING.store(Box::into_raw(Box::new(Warning { was_printed, text })), Ordering::Release);
     BEGAN_IN.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// The process becomes another program, or ends at once. In a forked child, which may share its parent's memory, nothing
-/// is said.
+/// Prints the warning before an `exec` or an immediate exit. A forked child, which may share its parent's memory,
+/// prints nothing.
 pub(super) fn warn_in_the_first() {
     if BEGAN_IN.load(Ordering::Relaxed) == std::process::id() {
         warn();
     }
 }
 
-/// Says why no CUDA memory is recorded, if a recording was asked for and there is a driver. May be called in a signal's
-/// handler.
+/// Prints why no CUDA memory is recorded, if a recording was requested and there is a driver. May be called in a
+/// signal handler.
 pub(super) fn warn() {
     // SAFETY: null, or leaked above.
     let Some(warning) = (unsafe { WARNING.load(Ordering::Acquire).as_ref() }) else { return };
-    if warning.said.load(Ordering::Relaxed) || !driver_is_mapped() {
+    if warning.was_printed.load(Ordering::Relaxed) || !driver_is_mapped() {
         return;
     }
-    // Not when the library begins: the program's `dlsym` may need what its constructors prepare.
-    if hook::is_anothers() || warning.said.swap(true, Ordering::Relaxed) {
+    // Not when the library begins: the program's `dlsym` may need state that its constructors prepare.
+    if hook::is_of_another_copy() || warning.was_printed.swap(true, Ordering::Relaxed) {
         return;
     }
     let mut digits = [0; 10];
     let process = decimal(std::process::id(), &mut digits);
-    message::say_in_a_handler(&[b"memtrack: no CUDA memory of process ", process, warning.text.as_bytes()]);
+    message::print_in_signal_handler(&[
+        b"memtrack: no CUDA memory of process ",
+        process,
+        warning.text.as_bytes(),
+    ]);
 }
 
-/// A number's digits.
+/// Returns a number's digits.
 fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
     let mut first = digits.len();
     while number > 0 || first == digits.len() {
@@ -77,12 +81,12 @@ fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
     &digits[first..]
 }
 
-/// Whether the process has the driver's library, by what is mapped: the loader is not asked, whose lock may be held by
-/// whom a signal interrupted.
+/// Whether the process has the driver's library, by its mappings: the loader is not called, because an interrupted
+/// thread may hold its lock.
 fn driver_is_mapped() -> bool {
     const NAME: &[u8] = b"/libcuda.so";
     let mut buffer = [0_u8; 4096];
-    // SAFETY: a C string; what is read goes into the buffer, and the descriptor is ours.
+    // SAFETY: a C string; the bytes read go into the buffer, and the descriptor was opened here.
     unsafe {
         let maps = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if maps < 0 {
@@ -96,7 +100,7 @@ fn driver_is_mapped() -> bool {
             let Some(count) = usize::try_from(count).ok().filter(|&count| count > 0) else { break };
             let length = kept + count;
             found = buffer[..length].windows(NAME.len()).any(|window| window == NAME);
-            // The name may be cut.
+            // The name may be truncated.
             kept = length.min(NAME.len() - 1);
             buffer.copy_within(length - kept..length, 0);
         }
@@ -110,7 +114,7 @@ mod tests {
     use super::decimal;
 
     #[test]
-    fn numbers_are_written_out() {
+    fn numbers_are_formatted_in_decimal() {
         let mut digits = [0; 10];
         for number in [0, 7, 10, 4_294_967_295] {
             assert_eq!(decimal(number, &mut digits), number.to_string().as_bytes());

@@ -1,5 +1,6 @@
-//! The driver, asked through cudarc. cudarc panics where the library or a function is missing, and even when it prints
-//! an error there, so everything it will call is looked for first, and errors are printed by their number's name.
+//! Queries to the driver through cudarc. cudarc panics if the library or a function is missing, and even when it
+//! prints an error there, so everything it will call is looked up first, and errors are printed by their number's
+//! name.
 #![allow(unsafe_code)]
 
 use super::error::GpuError;
@@ -11,7 +12,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// What is called below. The pools' functions are the youngest: CUDA 11.2, one form of the identity 11.4.
+/// The functions called below. The newest are the pools' functions, of CUDA 11.2, and one form of the identity, of
+/// 11.4.
 const NEEDED: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -40,7 +42,7 @@ pub(super) struct Device {
     handle: sys::CUdevice,
 }
 
-/// Numbers of a pool: bytes, in the driver's order.
+/// Statistics of a pool: bytes, in the driver's order.
 #[derive(Clone, Copy)]
 pub(super) struct PoolBytes {
     pub(super) reserved: u64,
@@ -75,12 +77,12 @@ fn open() -> Result<(), GpuError> {
     Ok(())
 }
 
-/// The libraries that cudarc may call. It prefers `libcuda.so`, unless the program is linked to `libcuda.so.1`; mostly
-/// they are one, but the former may be a stub of the toolkit.
+/// Returns the libraries that cudarc may call. It prefers `libcuda.so`, unless the program is linked to
+/// `libcuda.so.1`; mostly they are the same, but the former may be a stub of the toolkit.
 fn libraries() -> Result<Vec<Library>, GpuError> {
     // SAFETY: the driver's start-up code is run by every CUDA program.
     let open = |name| unsafe { Library::new(name) };
-    // The loader's words are the error's source.
+    // The loader's message becomes the error's source.
     let why = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
     match (open("libcuda.so.1"), open("libcuda.so")) {
         (Err(error), Err(_)) => Err(GpuError::NoDriver(why(error))),
@@ -100,29 +102,29 @@ fn look_for(needed: &[&'static str], libraries: &[Library]) -> Result<(), GpuErr
     Ok(())
 }
 
-/// Turns cudarc's error into ours, without the text that cudarc would ask the driver for.
+/// Converts cudarc's error, without the text that cudarc would query from the driver.
 fn failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
     move |error| GpuError::Driver { call, code: format!("{:?}", error.0) }
 }
 
-/// The newest CUDA that the driver serves, as major and minor.
+/// Returns the newest CUDA version that the driver supports, as major and minor.
 pub(super) fn version() -> Result<(u32, u32), GpuError> {
     start()?;
     let mut version: c_int = 0;
-    // SAFETY: the out-parameter is ours.
+    // SAFETY: the out-parameter is a local variable.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(failed("cuDriverGetVersion"))?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// How many devices this process may use.
+/// Returns how many devices this process may use.
 pub(super) fn count() -> Result<u32, GpuError> {
     start()?;
     result::device::get_count().map(c_int::unsigned_abs).map_err(failed("cuDeviceGetCount"))
 }
 
 impl Device {
-    /// The device of a number.
+    /// Returns the device of a number.
     ///
     /// # Errors
     /// No driver; no such device.
@@ -139,7 +141,7 @@ impl Device {
         result::device::get_name(self.handle).map_err(failed("cuDeviceGetName"))
     }
 
-    /// As NVML spells it.
+    /// In NVML's spelling.
     pub(super) fn uuid(self) -> Result<String, GpuError> {
         let uuid = result::device::get_uuid(self.handle).map_err(failed("cuDeviceGetUuid"))?;
         let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
@@ -147,8 +149,8 @@ impl Device {
         Ok(format!("GPU-{}-{}-{}-{}-{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)))
     }
 
-    /// Free and total bytes. They need a context: the thread's, where it is this device's, else the primary one, which
-    /// is made for the question if the process has none.
+    /// Returns the free and total bytes. They need a context: the thread's, if it is this device's, otherwise the
+    /// primary one, which is created for the query if the process has none.
     pub(super) fn memory(self) -> Result<(u64, u64), GpuError> {
         if self.is_current() {
             return memory_of_current();
@@ -162,7 +164,7 @@ impl Device {
         let memory = pushed.and_then(|()| {
             let memory = memory_of_current();
             let mut popped = ptr::null_mut();
-            // SAFETY: takes off what was pushed above.
+            // SAFETY: removes what was pushed above.
             let done = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }.result();
             done.map_err(failed("cuCtxPopCurrent")).and(memory)
         });
@@ -174,7 +176,7 @@ impl Device {
     fn is_current(self) -> bool {
         let mut device: sys::CUdevice = 0;
         let has_context = result::ctx::get_current().is_ok_and(|context| context.is_some());
-        // SAFETY: the out-parameter is ours.
+        // SAFETY: the out-parameter is a local variable.
         has_context
             && unsafe { sys::cuCtxGetDevice(&raw mut device) }.result().is_ok()
             && device == self.handle
@@ -191,7 +193,7 @@ impl Device {
         unsafe { result::device::get_mem_pool(self.handle) }.map_err(failed("cuDeviceGetMemPool"))
     }
 
-    /// The numbers of the pool that `cuMemAllocAsync` takes from.
+    /// Returns the statistics of the pool that `cuMemAllocAsync` uses.
     pub(super) fn pool_bytes(self) -> Result<PoolBytes, GpuError> {
         use CUmemPool_attribute as Attribute;
         let pool = self.pool()?;
@@ -210,7 +212,7 @@ impl Device {
         })
     }
 
-    /// Makes both peaks of that pool its current numbers: the driver's meaning of setting them to 0.
+    /// Sets both peaks of that pool to its current values: the driver's meaning of setting them to 0.
     pub(super) fn reset_pool_highs(self) -> Result<(), GpuError> {
         let pool = self.pool()?;
         let highs = [

@@ -15,10 +15,10 @@ pub(super) fn nvml() -> Result<&'static Nvml, GpuError> {
     NVML.get_or_init(|| Nvml::init().map_err(explained)).as_ref().map_err(Clone::clone)
 }
 
-/// Ours for NVML's error.
+/// Converts NVML's error.
 pub(super) fn explained(error: NvmlError) -> GpuError {
     match error {
-        // What the loader said, not which of our libraries asked it.
+        // The loader's message, not which of the crates loaded it.
         NvmlError::LibloadingError(why) => {
             GpuError::NoNvml(why.source().map_or_else(|| why.to_string(), ToString::to_string))
         }

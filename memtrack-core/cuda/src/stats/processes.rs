@@ -39,7 +39,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     Ok(text)
 }
 
-/// Those of an NVML device.
+/// Returns the processes of an NVML device.
 pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>, GpuError> {
     let processes = device.running_compute_processes().map_err(explained)?;
     Ok(processes
@@ -54,8 +54,8 @@ pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>
         .collect())
 }
 
-/// NVML's device for the driver's. They number differently under `CUDA_VISIBLE_DEVICES`, so the identity decides; where
-/// the driver does not start there is only the number.
+/// Returns NVML's device for the driver's. They number differently under `CUDA_VISIBLE_DEVICES`, so the identity
+/// decides; if the driver does not start there is only the number.
 fn in_nvml(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
     let nvml = nvml()?;
     match calls::Device::new(device).and_then(calls::Device::uuid) {

@@ -2,7 +2,7 @@
 //! for them whenever it has doubled, so that it never has more than twice as many entries as were alive when it last looked,
 //! and [`FEW`] more, and adding one costs the same however long it is.
 
-use memtrack_recorder::{own, recorder, reentry};
+use memtrack_recorder::{internal_bytes, recorder, reentry};
 
 /// So many entries are not worth looking at.
 pub(super) const FEW: usize = 256;
@@ -89,9 +89,9 @@ impl<E: Mortal> Entries<E> {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
         // What a parent was told does not count in its child.
         if self.told.0 == now.0 {
-            own::release(self.told.1);
+            internal_bytes::subtract(self.told.1);
         }
-        own::hold(now.1);
+        internal_bytes::add(now.1);
         self.told = now;
     }
 }

@@ -100,13 +100,13 @@ pub fn enable_with(options: RegisterOptions) {
 /// are forgotten when it ends. Who watches sees nothing until [`enable`] is called again.
 pub fn disable() {
     let _changes = changes();
-    scope::follow(false);
+    scope::keep_enabled(false);
     live::disable();
 }
 
 fn follow() {
-    scope::roots_end_at(look::root_ended);
-    scope::follow(true);
+    scope::call_at_root_end(look::root_ended);
+    scope::keep_enabled(true);
 }
 
 /// Somebody who watches; made by [`warn_device_cycles`] and [`observe_cycles`]. Dropping it changes nothing.
@@ -129,7 +129,7 @@ impl Watch {
         if gone.is_some() && is_last {
             WATCHED.store(false, Ordering::Relaxed);
             if was_off {
-                scope::follow(false);
+                scope::keep_enabled(false);
                 live::disable();
             }
         }
@@ -234,7 +234,7 @@ fn tell(report: &mut Report) -> usize {
         // The callback is the program's.
         let called = reentry::outside(|| catch_unwind(AssertUnwindSafe(|| (watcher.observe)(&observed))));
         if let Err(panic) = called {
-            message::say("a callback of observe_cycles panicked");
+            message::print("a callback of observe_cycles panicked");
             std::mem::forget(panic);
         }
     }

@@ -88,9 +88,9 @@ impl Pages {
             said += &format!("\n  and cycles of {more} more kinds");
         }
         match page {
-            Some(Ok(path)) => message::say(format_args!("{said}\n  see {}", path.display())),
-            Some(Err(error)) => message::say(format_args!("{said}\n  no page about it: {error}")),
-            None => message::say(said),
+            Some(Ok(path)) => message::print(format_args!("{said}\n  see {}", path.display())),
+            Some(Err(error)) => message::print(format_args!("{said}\n  no page about it: {error}")),
+            None => message::print(said),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{look, shortest_interval};
 use memtrack_recorder::message;
 use memtrack_recorder::recorder::{ForkCell, generation};
-use memtrack_recorder::signals::Unsignalled;
+use memtrack_recorder::signals::SignalsBlocked;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,12 +32,12 @@ pub(super) fn begin() {
         }
     };
     // The program's signals are for the program's threads.
-    let unsignalled = Unsignalled::now();
+    let signals_blocked = SignalsBlocked::now();
     let spawned = thread::Builder::new().name("memtrack-cycles".to_owned()).spawn(run);
-    drop(unsignalled);
+    drop(signals_blocked);
     if let Err(error) = spawned {
         runs.store(false, Ordering::Release);
-        message::say(format_args!(
+        message::print(format_args!(
             "cannot start the thread that checks shared values ({error}): their cycles are only found when root scopes end"
         ));
     }

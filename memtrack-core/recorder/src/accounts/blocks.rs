@@ -1,4 +1,4 @@
-//! Which account a block is in, by device and address: only blocks that are out, of accounts that are open.
+//! The account of each block, by device and address: only live blocks, of open accounts.
 
 use super::Membership;
 use foldhash::fast::FixedState;
@@ -11,7 +11,7 @@ const SHARDS: usize = 64;
 /// Shards smaller than this keep their room.
 const SMALL: usize = 1024;
 
-/// A block that is out.
+/// A live block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     /// The innermost account that counts it.
@@ -39,17 +39,17 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A block was handed out; what was at its address before is returned, and is gone.
+/// Inserts a block that was allocated; returns the block that was at its address before, which is gone.
 pub(super) fn insert(device: DeviceId, address: u64, block: Block) -> Option<Block> {
     shard(device, address).insert((device, address), block)
 }
 
-/// A block is given back.
+/// Removes a block that is freed.
 pub(super) fn remove(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).remove(&(device, address))
 }
 
-/// Marks a block whose free was requested; it as it was.
+/// Marks a block whose free was requested; returns it as it was.
 pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).get_mut(&(device, address)).map(|block| {
         let before = *block;
@@ -58,8 +58,8 @@ pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     })
 }
 
-/// An account is closed: its blocks are in its parent's from now on, or in none. Looks at all blocks.
-pub(super) fn hand_over(account: Membership, parent: Membership) {
+/// Moves the blocks of a closed account to its parent, or removes them if it has none. Visits all blocks.
+pub(super) fn move_to_parent(account: Membership, parent: Membership) {
     for shard in shards() {
         let mut shard = lock(shard);
         shard.retain(|_, block| {
@@ -75,7 +75,7 @@ pub(super) fn hand_over(account: Membership, parent: Membership) {
     }
 }
 
-/// Nobody keeps accounts any more.
+/// Removes all blocks: no account is open any more.
 pub(super) fn clear() {
     shards().iter().for_each(|shard| *lock(shard) = Shard::default());
 }

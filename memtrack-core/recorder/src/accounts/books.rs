@@ -1,4 +1,5 @@
-//! The books of one account: sums, the peak and who held it, by stack. Plain data behind the account's lock.
+//! The statistics of one account: sums, the peak and what was live at it, by stack. Plain data behind the account's
+//! lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 pub struct Amount {
     /// Bytes as they were requested.
     pub bytes: u64,
-    /// How many blocks they are in.
+    /// The number of blocks that they are in.
     pub blocks: u64,
 }
 
@@ -25,34 +26,34 @@ impl Amount {
     }
 }
 
-/// What one stack allocated.
+/// The allocations of one stack.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     allocated: Amount,
     live: Amount,
-    /// Of these, what was given back while other streams may still use it.
+    /// The part of it that was freed while other streams may still use it.
     pending: Amount,
-    /// What was live at the peak with this number, if the row has changed since.
+    /// The live amount at the peak with this number, if the row has changed since.
     at_peak: Amount,
-    of_peak: u64,
-    /// Nothing of this stack is counted.
-    is_left_out: bool,
+    peak_number: u64,
+    /// Allocations of this stack are not counted.
+    is_excluded: bool,
 }
 
-/// What one stack allocated, as it is told.
+/// The allocations of one stack, for reports.
 #[derive(Clone, Copy, Debug)]
 pub struct StackAmounts {
-    /// The stack; none where there was no room for it.
+    /// The stack; none if there was no room for it.
     pub stack: StackId,
     /// Everything it allocated.
     pub allocated: Amount,
-    /// What of it was live at the peak.
+    /// The part of it that was live at the peak.
     pub at_peak: Amount,
-    /// What of it nobody has given back.
+    /// The part of it that was not freed.
     pub left: Amount,
 }
 
-/// What was allocated on one device.
+/// The allocations on one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBooks {
     allocated: Amount,
@@ -65,14 +66,14 @@ pub struct DeviceBooks {
 }
 
 impl DeviceBooks {
-    /// A block was handed out. `is_left_out` is asked once for each stack. Returns whether it counts.
-    fn alloc(&mut self, stack: StackId, bytes: u64, is_left_out: impl FnOnce() -> bool) -> bool {
+    /// Counts an allocation. `is_excluded` is called once for each stack. Returns whether it counts.
+    fn alloc(&mut self, stack: StackId, bytes: u64, is_excluded: impl FnOnce() -> bool) -> bool {
         let row =
-            self.rows.entry(stack).or_insert_with(|| Row { is_left_out: is_left_out(), ..Row::default() });
-        if row.is_left_out {
+            self.rows.entry(stack).or_insert_with(|| Row { is_excluded: is_excluded(), ..Row::default() });
+        if row.is_excluded {
             return false;
         }
-        row.about_to_change(self.peaks);
+        row.save_at_peak(self.peaks);
         row.allocated.add(bytes);
         row.live.add(bytes);
         self.allocated.add(bytes);
@@ -84,10 +85,10 @@ impl DeviceBooks {
         true
     }
 
-    /// A block that counted was given back.
+    /// Counts the free of a block that was counted.
     fn free(&mut self, stack: StackId, bytes: u64, was_pending: bool) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
-        row.about_to_change(self.peaks);
+        row.save_at_peak(self.peaks);
         row.live.take(bytes);
         self.live.take(bytes);
         if was_pending {
@@ -96,44 +97,44 @@ impl DeviceBooks {
         }
     }
 
-    /// A block is given back by its owner, but still in use.
+    /// Counts a block that its owner freed, but that is still in use.
     fn free_requested(&mut self, stack: StackId, bytes: u64) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
         row.pending.add(bytes);
         self.pending.add(bytes);
     }
 
-    /// Everything that was allocated.
+    /// Returns everything that was allocated.
     pub fn allocated(&self) -> Amount {
         self.allocated
     }
 
-    /// The most that was live at once; the blocks are those that were live then.
+    /// Returns the most that was live at once; the blocks are those that were live then.
     pub fn peak(&self) -> Amount {
         self.peak
     }
 
-    /// What nobody has given back.
+    /// Returns what was not freed.
     pub fn left(&self) -> Amount {
         less(self.live, self.pending)
     }
 
-    /// The same by stack, in no order.
+    /// Returns the same by stack, unordered.
     pub fn stacks(&self) -> impl Iterator<Item = StackAmounts> + '_ {
-        self.rows.iter().filter(|(_, row)| !row.is_left_out).map(|(&stack, row)| StackAmounts {
+        self.rows.iter().filter(|(_, row)| !row.is_excluded).map(|(&stack, row)| StackAmounts {
             stack,
             allocated: row.allocated,
-            at_peak: if row.of_peak == self.peaks { row.at_peak } else { row.live },
+            at_peak: if row.peak_number == self.peaks { row.at_peak } else { row.live },
             left: less(row.live, row.pending),
         })
     }
 }
 
 impl Row {
-    /// Keeps what the row came to at the newest peak: it is changed for the first time since.
-    fn about_to_change(&mut self, peaks: u64) {
-        if self.of_peak != peaks {
-            self.of_peak = peaks;
+    /// Saves the row's amount at the newest peak before its first change since.
+    fn save_at_peak(&mut self, peaks: u64) {
+        if self.peak_number != peaks {
+            self.peak_number = peaks;
             self.at_peak = self.live;
         }
     }
@@ -143,7 +144,7 @@ fn less(all: Amount, part: Amount) -> Amount {
     Amount { bytes: all.bytes.saturating_sub(part.bytes), blocks: all.blocks.saturating_sub(part.blocks) }
 }
 
-/// What was allocated on all devices.
+/// The allocations on all devices.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
     devices: Vec<(DeviceId, DeviceBooks)>,
@@ -155,13 +156,13 @@ impl Books {
         device: DeviceId,
         stack: StackId,
         bytes: u64,
-        is_left_out: impl FnOnce() -> bool,
+        is_excluded: impl FnOnce() -> bool,
     ) -> bool {
         let place = self.devices.iter().position(|(of, _)| *of == device).unwrap_or_else(|| {
             self.devices.push((device, DeviceBooks::default()));
             self.devices.len() - 1
         });
-        self.devices[place].1.alloc(stack, bytes, is_left_out)
+        self.devices[place].1.alloc(stack, bytes, is_excluded)
     }
 
     pub(super) fn free(&mut self, device: DeviceId, stack: StackId, bytes: u64, was_pending: bool) {
@@ -176,19 +177,19 @@ impl Books {
         }
     }
 
-    /// Whether any block is still out, or was given back but may be in use.
+    /// Whether any block is still live, or was freed but may be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }
 
-    /// The devices on which anything was allocated, in order; the host's heap is the last.
+    /// Returns the devices with allocations, in order; the host's heap is the last.
     pub fn devices(&self) -> Vec<(DeviceId, &DeviceBooks)> {
         let mut devices: Vec<_> = self.devices.iter().map(|(device, books)| (*device, books)).collect();
         devices.sort_by_key(|(device, _)| *device);
         devices
     }
 
-    /// Those of one device; `None` where nothing was allocated on it.
+    /// Returns the statistics of one device; `None` if nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> Option<&DeviceBooks> {
         self.devices.iter().find(|(of, _)| *of == device).map(|(_, books)| books)
     }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_remembered_by_stack_whatever_changes_after_it() {
+    fn the_peak_by_stack_is_kept_through_later_changes() {
         let mut books = Books::default();
         let alloc = |books: &mut Books, stack, bytes| books.alloc(GPU, StackId(stack), bytes, || false);
         alloc(&mut books, 1, 10);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_the_peak_add_up_to_it_in_any_history() {
+    fn the_rows_at_the_peak_add_up_to_it_in_any_history() {
         let mut books = Books::default();
         let mut live: Vec<(u32, u64)> = Vec::new();
         let (mut highest, mut at_highest) = (0, Vec::new());
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_stream_is_in_use_and_no_leak() {
+    fn blocks_that_wait_for_a_stream_are_in_use_and_not_leaked() {
         let mut books = Books::default();
         books.alloc(GPU, StackId(1), 8, || false);
         books.free_requested(GPU, StackId(1), 8);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_in_no_number() {
+    fn excluded_stacks_are_in_no_number() {
         let mut books = Books::default();
         assert!(!books.alloc(GPU, StackId(1), 8, || true));
         assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("asked once")));

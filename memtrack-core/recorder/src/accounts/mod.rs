@@ -1,12 +1,13 @@
-//! Accounts: exact books of what is allocated in them, for tests with limits (`memtrack_core::testing`). Who enters a
-//! [`scope`](crate::scope) handle that was taken inside an account is in it; a block stays in the account of who allocated
-//! it, whoever frees it. The books are kept while things happen, not read from a recording: they need no session, are
-//! exact however many events there are, and hold what is live and a row for each distinct stack.
+//! Accounts: exact statistics of the allocations made in them, for tests with limits (`memtrack_core::testing`). A
+//! thread that enters a [`scope`](crate::scope) handle taken inside an account is in it; a block stays in the account
+//! of the thread that allocated it, whichever thread frees it. The statistics are updated with every allocation and
+//! free, not computed from a recording: they need no session, are exact however many events there are, and hold the
+//! live blocks and a row for each distinct stack.
 //!
 //! All of this is behind one bit of the switch ([`switch::ACCOUNTS`]), which is on while any account is open.
 //!
-//! Order: an allocation is booked after the block was obtained, a free before it is given back, each under the account's
-//! lock; so the peak is that of one order of events in which every block lives from the one to the other.
+//! Order: an allocation is counted after the block was obtained, a free before the block is freed, each under the account's
+//! lock; so the peak is that of one order of events in which every block lives from its allocation to its free.
 //!
 //! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with what others
 //! record, and a session has one program's options. For the peak, each row remembers what it was when it first changed
@@ -15,13 +16,13 @@
 
 mod blocks;
 mod books;
-mod nobody;
 mod printing;
+mod unattributed;
 
 pub use books::{Amount, Books, DeviceBooks, StackAmounts};
-pub use nobody::Others;
+pub use unattributed::Unattributed;
 
-use crate::recorder::{Hook, Inside, RECORDER, begin_accounts, generation, loaded_binaries};
+use crate::events::{Hook, Inside, RECORDER, begin_accounts, generation, loaded_binaries};
 use crate::scope::{ScopeHandle, current_account};
 use crate::stack::capture::Registers;
 use crate::{host, reentry, switch};
@@ -33,10 +34,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// Accounts that may be open at the same time.
-const MOST_OPEN: usize = 1024;
+/// The most accounts that may be open at the same time.
+const MAX_OPEN: usize = 1024;
 
-/// Which account a thread, a task or a block is in; a number, so that it is one word everywhere: the slot plus one, and
+/// The account of a thread, a task or a block; a number, so that it is one word everywhere: the slot plus one, and
 /// how often that slot was used before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership(u64);
@@ -63,7 +64,7 @@ impl Membership {
     }
 }
 
-/// A place for an account, used again and again.
+/// A reusable slot for an account.
 #[derive(Default)]
 struct Slot {
     state: Mutex<State>,
@@ -73,7 +74,7 @@ struct Slot {
 struct State {
     run: u64,
     is_open: bool,
-    /// Nothing more is booked than frees.
+    /// From then on only frees are counted.
     has_ended: bool,
     parent: Membership,
     books: Books,
@@ -85,13 +86,13 @@ impl Slot {
     }
 }
 
-static SLOTS: [OnceLock<Box<Slot>>; MOST_OPEN] = [const { OnceLock::new() }; MOST_OPEN];
-/// How many accounts are open. Held while the switch is turned.
+static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
+/// How many accounts are open. Locked while the switch is turned.
 static OPEN: Mutex<usize> = Mutex::new(0);
-/// In which process, counted by forks: the child of a fork keeps no accounts.
+/// The process, counted by forks, in which accounts are kept: the child of a fork keeps none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Why there can be no account.
+/// Why no account can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoAccount {
@@ -116,12 +117,12 @@ impl std::error::Error for NoAccount {}
 #[derive(Debug)]
 pub struct Account {
     membership: Membership,
-    before: nobody::Reading,
+    before: unattributed::Reading,
 }
 
 impl Account {
-    /// Opens an account inside the one that the calling thread is in, if it is in one: what is booked in this one is
-    /// booked there too.
+    /// Opens an account inside the calling thread's account, if it has one: everything counted in this one is counted
+    /// there too.
     ///
     /// # Errors
     /// When there are too many, or in a forked process.
@@ -152,39 +153,40 @@ impl Account {
         *open += 1;
         switch::set(switch::ACCOUNTS, true);
         drop(open);
-        Ok(Self { membership, before: nobody::Reading::take() })
+        Ok(Self { membership, before: unattributed::Reading::take() })
     }
 
-    /// What a thread enters, or a future runs in, to be in the account; its scope is the calling thread's.
+    /// Returns the handle that a thread enters, or in which a future runs, to be in the account; its scope is the
+    /// calling thread's.
     pub fn scope(&self) -> ScopeHandle {
         ScopeHandle::in_account(self.membership)
     }
 
-    /// From here on nothing is booked but frees.
+    /// Ends the account: from here on only frees are counted.
     pub fn end(&self) {
         self.state().has_ended = true;
     }
 
-    /// What nobody has given back so far, on each device.
+    /// Returns what was not freed so far, on each device.
     pub fn left(&self) -> Vec<(DeviceId, Amount)> {
         let _inside = reentry::enter();
         let state = self.state();
         state.books.devices().into_iter().map(|(device, books)| (device, books.left())).collect()
     }
 
-    /// A copy of the books as they are now.
+    /// Returns a copy of the statistics as they are now.
     pub fn books(&self) -> Books {
         let _inside = reentry::enter();
         self.state().books.clone()
     }
 
-    /// What threads have allocated since the account was opened that is in none; the most first.
-    pub fn others(&self) -> Vec<Others> {
+    /// Returns what threads have allocated in no account since this one was opened; the largest first.
+    pub fn others(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()
     }
 
-    /// Closes it, and returns its books. What is still live is in the account around it alone.
+    /// Closes it, and returns its statistics. Blocks that are still live stay only in the account around it.
     pub fn close(self) -> Books {
         self.take()
     }
@@ -202,10 +204,10 @@ impl Account {
         state.has_ended = true;
         let books = std::mem::take(&mut state.books);
         let parent = state.parent;
-        // Blocks name their account until they are handed over, and it leads to its parent until then.
+        // Blocks refer to their account until they are moved to its parent, and it leads to the parent until then.
         drop(state);
         if books.has_live() {
-            blocks::hand_over(self.membership, parent);
+            blocks::move_to_parent(self.membership, parent);
         }
         self.state().is_open = false;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,28 +224,28 @@ impl Drop for Account {
     fn drop(&mut self) {
         let _inside = reentry::enter();
         drop(self.take());
-        self.before = nobody::Reading::default();
+        self.before = unattributed::Reading::default();
     }
 }
 
-/// Whether the program's global allocator tells of the host's heap. An account is open.
+/// Whether the program's global allocator reports the host's heap. An account is open.
 pub fn sees_the_heap() -> bool {
     host::is_installed()
 }
 
-/// The addresses of a stack, innermost first.
+/// Returns the addresses of a stack, innermost first.
 pub fn addresses(stack: StackId) -> Vec<u64> {
     let _inside = reentry::enter();
     RECORDER.get().stacks.addresses(stack)
 }
 
-/// The loaded binaries, which give addresses their names.
+/// Returns the loaded binaries, in which addresses are named.
 pub fn modules() -> Vec<Module> {
     let _inside = reentry::enter();
     loaded_binaries()
 }
 
-/// A block that is given back or becomes another one.
+/// A block that is being freed or reallocated.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     device: DeviceId,
@@ -251,23 +253,23 @@ pub(crate) struct Taken {
     block: Option<Block>,
 }
 
-/// Enters a hook for accounts, where the thread's own allocations count.
+/// Enters a hook for accounts, in which the thread's own allocations count.
 #[inline(always)]
 fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // Of the function that this is part of, which stays until the hook is left; a closure would not.
+    // Of the function that this is inlined in, whose frame lives until the hook is left; a closure's would not.
     Some(Hook::enter_anyway(Registers::here()))
 }
 
-/// Whether this process keeps accounts, and is no child of one that does.
+/// Whether this process keeps accounts, and is not the child of one that does.
 fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// A block was handed out. What a panic takes while it goes on is not booked: its message, and the names of its backtrace,
-/// are many megabytes or nothing, as the environment says.
+/// Counts an allocation. What a panic allocates while it unwinds is not counted: its message, and the names of its
+/// backtrace, are many megabytes or nothing, depending on the environment.
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
@@ -276,27 +278,27 @@ pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
     }
     let account = current_account();
     if account.is_none() {
-        return nobody::count(bytes);
+        return unattributed::count(bytes);
     }
     if thread::panicking() {
         return;
     }
     let Some(hook) = enter() else { return };
     let inside = *hook;
-    inside.with_room(move || book_alloc(inside, account, device, address, bytes));
+    inside.with_room(move || count_alloc(inside, account, device, address, bytes));
 }
 
-fn book_alloc(inside: Inside, account: Membership, device: DeviceId, address: u64, bytes: u64) {
+fn count_alloc(inside: Inside, account: Membership, device: DeviceId, address: u64, bytes: u64) {
     let stack = inside.stack(true);
-    let Some(account) = running(account) else { return nobody::count_in(inside, bytes) };
-    // First among the blocks: whoever gets hold of it can free it only after this returns.
+    let Some(account) = open_account(account) else { return unattributed::count_in(inside, bytes) };
+    // First among the blocks: another thread that receives it can free it only after this returns.
     let block = Block { account, bytes, stack, is_pending: false };
     if let Some(lost) = blocks::insert(device, address, block) {
-        // Its end was not told, or its address could not have been handed out again.
-        book_free(device, &lost);
+        // Its free was not reported, or its address could not have been allocated again.
+        count_free(device, &lost);
     }
     let mut counts = false;
-    each_around(account, |state| {
+    each_enclosing(account, |state| {
         counts |= state.books.alloc(device, stack, bytes, || printing::is_output(stack));
     });
     if !counts {
@@ -304,27 +306,27 @@ fn book_alloc(inside: Inside, account: Membership, device: DeviceId, address: u6
     }
 }
 
-/// A block is about to be given back.
+/// Counts a block that is about to be freed.
 #[cold]
 #[inline(never)]
 pub(crate) fn freeing(device: DeviceId, address: u64) {
     if let Some(hook) = enter() {
         hook.with_room(move || {
             if let Some(block) = blocks::remove(device, address) {
-                book_free(device, &block);
+                count_free(device, &block);
             }
         });
     }
 }
 
-/// A block is given back by its owner, but other streams may still use it.
+/// Counts a block that its owner freed, though other streams may still use it.
 #[cold]
 #[inline(never)]
 pub(crate) fn free_requested(device: DeviceId, address: u64) {
     if let Some(hook) = enter() {
         hook.with_room(move || {
             if let Some(block) = blocks::request_free(device, address).filter(|block| !block.is_pending) {
-                each_around(block.account, |state| {
+                each_enclosing(block.account, |state| {
                     state.books.free_requested(device, block.stack, block.bytes);
                 });
             }
@@ -332,7 +334,7 @@ pub(crate) fn free_requested(device: DeviceId, address: u64) {
     }
 }
 
-/// A block is about to become another one.
+/// Takes out a block that is about to be reallocated.
 #[cold]
 #[inline(never)]
 pub(crate) fn reallocating(device: DeviceId, address: u64) -> Taken {
@@ -340,7 +342,8 @@ pub(crate) fn reallocating(device: DeviceId, address: u64) -> Taken {
     Taken { device, address, block: hook.with_room(move || blocks::remove(device, address)) }
 }
 
-/// It became that one; null: it did not, and is still there. Who is in no account leaves the block in its own.
+/// Counts the reallocated block; null: the reallocation failed, and the block is still there. A thread in no account
+/// leaves the block in its account.
 #[cold]
 #[inline(never)]
 pub(crate) fn reallocated(taken: Taken, address: u64, bytes: u64) {
@@ -348,10 +351,10 @@ pub(crate) fn reallocated(taken: Taken, address: u64, bytes: u64) {
     if reentry::is_inside() {
         return;
     }
-    let mine = current_account();
-    if block.is_none() && (mine.is_none() || address == 0) {
+    let current = current_account();
+    if block.is_none() && (current.is_none() || address == 0) {
         if address != 0 {
-            nobody::count(bytes);
+            unattributed::count(bytes);
         }
         return;
     }
@@ -366,21 +369,21 @@ pub(crate) fn reallocated(taken: Taken, address: u64, bytes: u64) {
                 blocks::insert(device, before, block);
                 return;
             }
-            book_free(device, &block);
+            count_free(device, &block);
         }
-        let account = if mine.is_none() { block.map_or(mine, |block| block.account) } else { mine };
-        book_alloc(inside, account, device, address, bytes);
+        let account = if current.is_none() { block.map_or(current, |block| block.account) } else { current };
+        count_alloc(inside, account, device, address, bytes);
     });
 }
 
-fn book_free(device: DeviceId, block: &Block) {
-    each_around(block.account, |state| {
+fn count_free(device: DeviceId, block: &Block) {
+    each_enclosing(block.account, |state| {
         state.books.free(device, block.stack, block.bytes, block.is_pending);
     });
 }
 
-/// The account, or the next one around it that has not ended.
-fn running(account: Membership) -> Option<Membership> {
+/// Returns the account, or the next one around it that has not ended.
+fn open_account(account: Membership) -> Option<Membership> {
     let mut account = account;
     loop {
         let state = account.slot()?.lock();
@@ -394,8 +397,8 @@ fn running(account: Membership) -> Option<Membership> {
     }
 }
 
-/// The account and all around it, innermost first, one locked at a time.
-fn each_around(account: Membership, mut act: impl FnMut(&mut State)) {
+/// Calls `act` for the account and all around it, innermost first, one locked at a time.
+fn each_enclosing(account: Membership, mut act: impl FnMut(&mut State)) {
     let mut account = account;
     while let Some(slot) = account.slot() {
         let mut state = slot.lock();

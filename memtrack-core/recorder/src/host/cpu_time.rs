@@ -1,16 +1,16 @@
 //! The processor time of the calling thread.
 
-/// Nanoseconds of processor time that the calling thread has used; 0 where the system does not say. A system call, some
-/// 200 ns.
+/// Returns the nanoseconds of processor time that the calling thread has used; 0 if the system does not provide them.
+/// A system call, some 200 ns.
 #[cfg(unix)]
 pub(super) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the out-pointer is ours.
+    // SAFETY: the out-pointer is a local variable.
     let known = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } == 0;
     if known { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
 
-/// Not known on this system: a thread earns nothing, so small blocks are sampled.
+/// Unknown on this system: a thread earns nothing, so small blocks are sampled.
 #[cfg(not(unix))]
 pub(super) fn thread_cpu_ns() -> u64 {
     0

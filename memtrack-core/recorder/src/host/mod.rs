@@ -8,27 +8,27 @@
 #![allow(unsafe_code)]
 
 mod budget;
+pub(crate) mod counted_peak;
 mod counting;
 mod cpu_time;
-mod followed;
-mod handed_out;
-pub(crate) mod high;
+mod live_filter;
 pub mod reserve;
 mod resident;
 mod sampler;
+mod transferred;
 
-/// What tells small blocks in the live table from others.
+/// Bytes of the filter that marks which small blocks are in the live table.
 #[cfg(test)]
-pub(crate) const FOLLOWED_BYTES: usize = followed::BYTES;
+pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Counting;
-pub use handed_out::handing_out;
-pub use resident::{resident_bytes, resident_bytes_lately};
+pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;
-pub use sampler::{LoneSampler, Rules};
+pub use sampler::{Rules, StandaloneSampler};
+pub use transferred::transferring;
 
-use crate::recorder::{Hook, Inside, Mine, sample_threshold_bytes, session_number, without_hook};
+use crate::events::{CurrentThread, Hook, Inside, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -36,15 +36,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
-/// The host's place among a thread's sums.
+/// The host's slot among a thread's sums.
 const HOST_SLOT: usize = 0;
 
-/// What anybody has to be told of a block for.
-const TOLD: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
+/// The switches for which a block must be observed: any of them on means that the fast path is not enough.
+const ANY_OBSERVER: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
-/// Bytes of the tracked heap that were taken inside memtrack, less those that were given back, while monitoring was on.
-static OWN_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
-static SEEN: AtomicBool = AtomicBool::new(false);
+/// Bytes of the tracked heap that memtrack itself allocated, less those that it freed, while monitoring was on.
+static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
+static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 
 /// A global allocator that reports to the recorder and leaves the work to another.
 ///
@@ -59,42 +59,43 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 /// Around another allocator: `TrackingAllocator::new(MiMalloc)`.
 ///
 /// # What it does per call
-/// While nothing is monitored: one relaxed load and a branch. While something is: for a block below the threshold, two
-/// sums of this thread and a countdown; for a recorded one, which is each while the budget allows it, a stack, the live
-/// table and an event, 0.13 µs with a stack of 46 frames and 0.08 µs with frame pointers. It never blocks for long, never
-/// panics and never records itself.
+/// While nothing is monitored: one relaxed load and a branch. While monitoring: for a block below the threshold, two
+/// sums of this thread and a countdown; for a recorded block (every block while the budget allows it), a stack, the
+/// live table and an event, 0.13 µs with a stack of 46 frames and 0.08 µs with frame pointers. It never blocks for
+/// long, never panics and never records itself.
 ///
 /// # What it does not see
-/// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. What was allocated
-/// before monitoring began is known only by its free.
+/// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. A block that was
+/// allocated before monitoring began appears only when it is freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackingAllocator<A = System> {
     inner: A,
 }
 
 impl TrackingAllocator<System> {
-    /// Around the system's allocator.
+    /// Wraps the system's allocator.
     pub const fn system() -> Self {
         Self { inner: System }
     }
 }
 
 impl<A> TrackingAllocator<A> {
-    /// Around any allocator.
+    /// Wraps any allocator.
     pub const fn new(inner: A) -> Self {
         Self { inner }
     }
 }
 
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// A new block with the content of `block`, which stays; null when there is no memory.
+    /// Returns a new block with a copy of the content of `block`, which stays allocated; null when there is no
+    /// memory.
     ///
     /// # Safety
     /// As for `realloc`.
     #[cold]
-    unsafe fn moved(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have the bytes that are
-        // copied, and they are two.
+    unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have at least the
+        // bytes that are copied, and they do not overlap.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
             if !new.is_null() {
@@ -105,70 +106,72 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-// Counting is part of the allocator's own functions, which are compiled with the program: for it a thread-local is an offset, for
-// a library a call. What is more than counting are functions of their own, called last and with the parts of a layout in the
-// order that a program's allocator has them in, so that nothing is saved or moved for them before.
+// Counting is part of the allocator's own functions, which are compiled with the program: there a thread-local is an
+// offset, in a library it is a call. All work beyond counting is in separate functions, which are tail-called with
+// the parts of a layout in the order in which a program's allocator receives them, so that the counting path saves
+// and moves no registers.
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Tells of a block that was handed out, and returns it; where there is none, memtrack itself may still get one.
+    /// Observes an allocation and returns the block; if it is null, a request of memtrack itself may still be served
+    /// from the reserve.
     #[inline(always)]
-    fn told(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+    fn observe_alloc(block: *mut u8, size: usize, align: usize) -> *mut u8 {
         let on = switch::all();
-        if on & TOLD == 0 {
+        if on & ANY_OBSERVER == 0 {
             return block;
         }
         if on & switch::ACCOUNTS != 0 {
-            return told_in_account(block, size, align);
+            return observe_alloc_in_account(block, size, align);
         }
-        if is_counted(block, size) { block } else { told_more(block, size, align) }
+        if is_counted(block, size) { block } else { record_or_refuse(block, size, align) }
     }
 
-    /// Has a block become another one, and tells the recorder.
+    /// Reallocates a block and records the free and the allocation.
     ///
     /// # Safety
-    /// As for `realloc`; the block is not of the reserve.
+    /// As for `realloc`; the block is not from the reserve.
     #[inline(always)]
-    unsafe fn told_of_realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn realloc_observed(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
-        let new = around_realloc(block, layout.size(), || (inner(), new_size));
+        let new = record_realloc(block, layout.size(), || (inner(), new_size));
         if !new.is_null() {
             return new;
         }
         if reentry::is_inside() {
             // SAFETY: as above; the block is still there, since `realloc` failed.
-            let new = unsafe { self.moved(block, layout, new_size) };
+            let new = unsafe { self.copy_to_new_block(block, layout, new_size) };
             if !new.is_null() {
-                // SAFETY: its content is elsewhere now.
+                // SAFETY: its content was copied to the new block.
                 unsafe { self.inner.dealloc(block, layout) };
             }
             return new;
         }
-        refused(new_size);
+        report_refusal(new_size);
         new
     }
 
-    /// The same, where accounts are kept.
+    /// Reallocates a block while accounts are kept.
     ///
     /// # Safety
-    /// As for `realloc`; the block is not of the reserve.
+    /// As for `realloc`; the block is not from the reserve.
     #[cold]
     #[inline(never)]
     unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let taken = accounts::reallocating(HOST, block as u64);
         // SAFETY: the caller's promise.
-        let new = unsafe { self.told_of_realloc(block, layout, new_size) };
+        let new = unsafe { self.realloc_observed(block, layout, new_size) };
         accounts::reallocated(taken, new as u64, new_size as u64);
         new
     }
 
-    /// Tells of a block, and gives it back, where memtrack's reserve is in use or accounts are kept.
+    /// Records and frees a block while memtrack's reserve is in use or accounts are kept.
     ///
     /// # Safety
     /// As for `dealloc` of `inner`.
     #[cold]
     #[inline(never)]
-    unsafe fn told_and_freed_with_care(block: *mut u8, size: usize, align: usize, inner: &A) {
-        if reserve::has(block) {
+    unsafe fn free_slow_path(block: *mut u8, size: usize, align: usize, inner: &A) {
+        if reserve::contains(block) {
             return;
         }
         if switch::is_on(switch::ACCOUNTS) {
@@ -181,46 +184,46 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 
-    /// Gives back a block whose free is more than counted.
+    /// Frees a block whose free may have to be recorded, not only counted.
     ///
     /// # Safety
     /// As for `dealloc` of `inner`.
     #[inline(never)]
-    unsafe fn recorded_and_freed(block: *mut u8, size: usize, align: usize, inner: &A) {
+    unsafe fn record_and_free(block: *mut u8, size: usize, align: usize, inner: &A) {
         record_free(block as u64, size as u64);
         // SAFETY: the caller's promise.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 }
 
-// SAFETY: every call goes to the inner allocator unchanged and its answer is returned unchanged; what is recorded around
+// SAFETY: every call goes to the inner allocator unchanged and its result is returned unchanged; the recording around
 // it neither allocates through `self` unguarded nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise is the one the inner allocator asks for.
         let block = unsafe { self.inner.alloc(layout) };
-        Self::told(block, layout.size(), layout.align())
+        Self::observe_alloc(block, layout.size(), layout.align())
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.inner.alloc_zeroed(layout) };
-        Self::told(block, layout.size(), layout.align())
+        Self::observe_alloc(block, layout.size(), layout.align())
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let (size, align, on) = (layout.size(), layout.align(), switch::all());
-        if on & TOLD != 0 {
+        if on & ANY_OBSERVER != 0 {
             if on & (switch::RESERVE | switch::ACCOUNTS) != 0 {
                 // SAFETY: as in `alloc`.
-                return unsafe { Self::told_and_freed_with_care(block, size, align, &self.inner) };
+                return unsafe { Self::free_slow_path(block, size, align, &self.inner) };
             }
             if !is_free_counted(block, size) {
                 // SAFETY: as in `alloc`.
-                return unsafe { Self::recorded_and_freed(block, size, align, &self.inner) };
+                return unsafe { Self::record_and_free(block, size, align, &self.inner) };
             }
         }
         // SAFETY: as in `alloc`.
@@ -229,75 +232,75 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if !switch::is_on(TOLD) {
+        if !switch::is_on(ANY_OBSERVER) {
             // SAFETY: as in `alloc`.
             return unsafe { self.inner.realloc(block, layout, new_size) };
         }
-        if reserve::has(block) {
-            // SAFETY: the caller's promise for the new size; the reserve takes nothing back.
-            return unsafe { self.moved(block, layout, new_size) };
+        if reserve::contains(block) {
+            // SAFETY: the caller's promise for the new size; the reserve frees nothing.
+            return unsafe { self.copy_to_new_block(block, layout, new_size) };
         }
         if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller's promise, and the block is not of the reserve.
+            // SAFETY: the caller's promise, and the block is not from the reserve.
             return unsafe { self.realloc_in_account(block, layout, new_size) };
         }
         // SAFETY: as above.
-        unsafe { self.told_of_realloc(block, layout, new_size) }
+        unsafe { self.realloc_observed(block, layout, new_size) }
     }
 }
 
-/// The heap refused a request: says who holds it, if the session's options say so. Called under no lock of memtrack's, after
-/// the hook.
+/// Reports that the heap refused a request: prints who holds the memory, if the session's options say so. Called
+/// after the hook and under none of memtrack's locks.
 #[cold]
-pub fn refused(size_bytes: usize) {
-    crate::recorder::refused_by_heap(size_bytes as u64);
+pub fn report_refusal(size_bytes: usize) {
+    crate::events::report_heap_refusal(size_bytes as u64);
 }
 
-/// Whether the program's global allocator is a [`TrackingAllocator`]. Asks by allocating; recording must be on.
+/// Whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
     drop(std::hint::black_box(Box::new(0_u8)));
-    SEEN.load(Ordering::Relaxed)
+    WAS_CALLED.load(Ordering::Relaxed)
 }
 
-/// Bytes that memtrack itself holds for what it records, of the heap and in mappings of its own: events, live blocks,
-/// stacks, scopes, what it keeps of threads, unwind tables. They are in no report: this is what memtrack costs. Does not
-/// include memory used by snapshots and reports.
+/// Returns the bytes that memtrack itself holds for its recording, on the heap and in its own mappings: events, live
+/// blocks, stacks, scopes, per-thread state, unwind tables. They are in no report: this is what memtrack costs. Does
+/// not include memory used by snapshots and reports.
 ///
-/// Asks tables for their size, each shard by itself: for once a second, not for once an event.
+/// Queries tables for their size, shard by shard: cheap enough once a second, not once an event.
 pub fn own_bytes() -> i64 {
-    crate::own::held() + crate::recorder::table_bytes() as i64
+    crate::internal_bytes::total() + crate::events::table_bytes() as i64
 }
 
-/// A new session: no block is followed any more, and nothing is spent.
+/// Prepares a new session: no block is in the live table any more, and no budget is spent.
 pub(crate) fn forget_samples() {
-    handed_out::clear();
-    followed::clear();
+    transferred::clear();
+    live_filter::clear();
     budget::begin();
-    high::clear();
+    counted_peak::clear();
 }
 
-/// In the child of a fork: files are the parent's, and so are the sums so far.
+/// Resets the heap's state in the child of a fork: files and the sums so far belong to the parent.
 pub(crate) fn reset_after_fork() {
-    followed::leave_behind();
-    handed_out::leave_behind();
-    high::clear();
+    live_filter::reset_after_fork();
+    transferred::reset_after_fork();
+    counted_peak::clear();
 }
 
-/// What of the tracked heap's bytes is in no book because memtrack took it itself. For tests, which find each byte of
-/// the heap in one of the two.
+/// Returns the bytes of the tracked heap that are in no statistics because memtrack itself allocated them. For tests,
+/// which find each byte of the heap in one of the two.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
-    OWN_HEAP_BYTES.load(Ordering::Relaxed)
+    INTERNAL_HEAP_BYTES.load(Ordering::Relaxed)
 }
 
-/// Tells of a block that was handed out, and returns it, where accounts are kept. A function that is called last, so that
-/// the usual path saves no registers for it.
+/// Observes an allocation and returns the block, while accounts are kept. A function that is tail-called, so that the
+/// usual path saves no registers for it.
 #[cold]
 #[inline(never)]
-fn told_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
-    if !SEEN.load(Ordering::Relaxed) {
-        SEEN.store(true, Ordering::Relaxed);
+fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+    if !WAS_CALLED.load(Ordering::Relaxed) {
+        WAS_CALLED.store(true, Ordering::Relaxed);
     }
     if !block.is_null() {
         accounts::allocated(HOST, block as u64, size as u64);
@@ -305,104 +308,106 @@ fn told_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     if !switch::is_on(switch::HOST | switch::RESERVE) || is_counted(block, size) {
         return block;
     }
-    told_more(block, size, align)
+    record_or_refuse(block, size, align)
 }
 
 #[cold]
-fn count_own(bytes: i64) {
-    SEEN.store(true, Ordering::Relaxed);
-    OWN_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
+fn count_internal(bytes: i64) {
+    WAS_CALLED.store(true, Ordering::Relaxed);
+    INTERNAL_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// A block was handed out; null: it could not be.
+/// Observes an allocation; null means that it failed.
 #[inline(never)]
 pub fn after_alloc(block: *mut u8, size: usize) {
     if !is_counted(block, size) {
-        not_only_counted(block, size as u64);
+        record_or_sample(block, size as u64);
     }
 }
 
-/// Whether a block that was handed out is small and not picked. Then it was counted, and that is all.
+/// Whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
-    let Some(mine) = without_hook() else { return false };
-    let is_counted = !block.is_null() && mine.state.counting.passes(size_bytes);
+    let Some(thread) = without_hook() else { return false };
+    let is_counted = !block.is_null() && thread.state.counting.passes(size_bytes);
     if is_counted {
-        mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+        thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
     }
     is_counted
 }
 
-/// As [`not_only_counted`], for Rust's heap: where there is no block, memtrack itself may still get one.
+/// As [`record_or_sample`], for Rust's heap: if the allocation failed, a request of memtrack itself may be served
+/// from the reserve.
 #[inline(never)]
-fn told_more(block: *mut u8, size: usize, align: usize) -> *mut u8 {
-    not_only_counted(block, size as u64);
+fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
+    record_or_sample(block, size as u64);
     match Layout::from_size_align(size, align) {
         Ok(layout) if block.is_null() => {
-            refused(size);
-            reserve::instead(layout)
+            report_refusal(size);
+            reserve::allocate(layout)
         }
         _ => block,
     }
 }
 
-/// A block was handed out that is more than counted, or of a thread that has yet to look up what is.
+/// Records a block or passes it to the sampler: a block that [`is_counted`] did not settle, or a block of a thread
+/// that has yet to read the session's settings.
 ///
-/// By itself, as [`record_free`] is: so that the blocks that are only counted, nearly all of a program that is sampled, pass
-/// through functions that save no registers.
+/// A separate function, as [`record_free`] is: so that the blocks that are only counted, nearly all blocks of a
+/// sampled program, pass through functions that save no registers.
 #[inline(never)]
-fn not_only_counted(block: *mut u8, size_bytes: u64) {
+fn record_or_sample(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
         if !block.is_null() {
-            count_own(size_bytes as i64);
-            handed_out::allocated(block as u64, size_bytes);
+            count_internal(size_bytes as i64);
+            transferred::allocated(block as u64, size_bytes);
         }
         return;
     }
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
-        let Some(mine) = without_hook() else { return first_small(block, size_bytes) };
-        match mine.own().sampler.picks(&mine.state.counting, size_bytes, session_number()) {
+        let Some(thread) = without_hook() else { return sample_first_small(block, size_bytes) };
+        match thread.local().sampler.picks(&thread.state.counting, size_bytes, session_number()) {
             Some(picked) => flags = picked,
-            None => return only_counted(mine, size_bytes),
+            None => return count_unsampled(thread, size_bytes),
         }
     }
     if let Some(hook) = Hook::enter() {
-        allocated(*hook, block, size_bytes, flags);
+        record_host_alloc(*hook, block, size_bytes, flags);
     }
 }
 
-/// A small block of a thread without a state of its own: its first, or one of a thread that is ending.
+/// Samples a small block of a thread without its own state: its first block, or a block of a thread that is ending.
 #[cold]
-fn first_small(block: *mut u8, size_bytes: u64) {
+fn sample_first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
-        small(*hook, block, size_bytes);
+        sample_small(*hook, block, size_bytes);
     }
 }
 
-/// A block below the threshold: picked, or only counted.
+/// Samples a block below the threshold: it is recorded, or only counted.
 #[inline(always)]
-fn small(hook: Inside, block: *mut u8, size_bytes: u64) {
+fn sample_small(hook: Inside, block: *mut u8, size_bytes: u64) {
     let counting = &hook.thread.state.counting;
-    if let Some(flags) = hook.thread.own().sampler.picks(counting, size_bytes, session_number()) {
-        allocated(hook, block, size_bytes, flags);
+    if let Some(flags) = hook.thread.local().sampler.picks(counting, size_bytes, session_number()) {
+        record_host_alloc(hook, block, size_bytes, flags);
     } else {
-        only_counted(hook.thread, size_bytes);
+        count_unsampled(hook.thread, size_bytes);
     }
 }
 
-/// A small block that was not picked; at times it is looked then how much is live.
+/// Counts a small block that was not sampled; at times the counted peak is updated then.
 #[inline(always)]
-fn only_counted(mine: Mine, size_bytes: u64) {
-    mine.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
-    let own = mine.own();
-    if own.sampler.takes_look() {
-        high::look_after(own.newest_ticks.get());
+fn count_unsampled(thread: CurrentThread, size_bytes: u64) {
+    thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
+    let own = thread.local();
+    if own.sampler.take_piece_ended() {
+        counted_peak::observe_after(own.newest_ticks.get());
     }
 }
 
-/// A block is about to be given back.
+/// Observes that a block is about to be freed.
 #[inline(never)]
 pub fn before_free(block: *mut u8, size: usize) {
     if !is_free_counted(block, size) {
@@ -410,151 +415,155 @@ pub fn before_free(block: *mut u8, size: usize) {
     }
 }
 
-/// Whether a block that is given back is small and was not recorded. Then its free was counted, and that is all.
+/// Whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
+/// needed.
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
-    let Some(mine) = without_hook() else { return false };
-    let is_counted = mine.state.counting.is_not_followed(block as u64, size_bytes);
+    let Some(thread) = without_hook() else { return false };
+    let is_counted = thread.state.counting.is_surely_untracked(block as u64, size_bytes);
     if is_counted {
-        mine.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
     is_counted
 }
 
-/// The free of a block that may have been recorded, or of a thread that has yet to look up which are.
+/// Records the free of a block that may have been recorded, or of a thread that has yet to read the session's
+/// settings.
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
-        handed_out::takes(address, size_bytes);
-        return count_own(-(size_bytes as i64));
+        transferred::remove_if_known(address, size_bytes);
+        return count_internal(-(size_bytes as i64));
     }
-    if !is_tracked(address, size_bytes)
-        && let Some(mine) = without_hook()
+    if !may_be_tracked(address, size_bytes)
+        && let Some(thread) = without_hook()
     {
-        mine.own().sampler.keep_up(&mine.state.counting, session_number());
-        return mine.state.slots[HOST_SLOT].totals.count_free(size_bytes);
+        thread.local().sampler.refresh(&thread.state.counting, session_number());
+        return thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };
-    if is_tracked(address, size_bytes) {
-        let begun = hook.thread.own().sampler.free_begins();
+    if may_be_tracked(address, size_bytes) {
+        let begun = hook.thread.local().sampler.free_begins();
         let freed = hook.free(HOST, address);
-        freed_host(*hook, freed, size_bytes);
-        hook.thread.own().sampler.free_ends(begun);
+        record_host_free(*hook, freed, size_bytes);
+        hook.thread.local().sampler.free_ends(begun);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }
 
-/// A block becomes another one by `realloc`, which returns it and its size.
+/// Records a `realloc`: the closure returns the new block and its size.
 #[inline(always)]
-pub fn around_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
-    let counts = |mine: &Mine| {
+pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
+    let counts = |thread: &CurrentThread| {
         switch::is_on(switch::HOST | switch::RESERVE)
-            && mine.state.counting.is_not_followed(old as u64, old_size as u64)
+            && thread.state.counting.is_surely_untracked(old as u64, old_size as u64)
     };
-    let Some(mine) = without_hook().filter(counts) else { return realloc_in_hook(old, old_size, realloc) };
+    let Some(thread) = without_hook().filter(counts) else { return realloc_in_hook(old, old_size, realloc) };
     let (new, new_size) = {
-        // An allocator may do it with its own `malloc` and `free`, which are no blocks of the program's.
+        // An allocator may call its own `malloc` and `free` here; those blocks are not the program's.
         let _inside = reentry::enter();
         realloc()
     };
     if !new.is_null() {
-        mine.state.slots[HOST_SLOT].totals.count_free(old_size as u64);
+        thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64);
     }
     after_alloc(new, new_size);
     new
 }
 
-/// The same for a block that may have been recorded, or of a thread that has yet to look up which are.
+/// Records a `realloc` of a block that may have been recorded, or in a thread that has yet to read the session's
+/// settings.
 #[inline(never)]
 fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
-        let is_ours = reentry::is_inside();
-        // Before its address can be somebody else's.
-        let was_handed_out = is_ours && handed_out::takes(old as u64, old_size as u64);
+        let is_internal = reentry::is_inside();
+        // Before another thread can receive its address.
+        let was_transferred = is_internal && transferred::remove_if_known(old as u64, old_size as u64);
         let (new, new_size) = realloc();
-        if !new.is_null() && is_ours {
-            count_own(new_size as i64 - old_size as i64);
-            match was_handed_out {
-                true => handed_out::add(new as u64, new_size as u64),
-                false => handed_out::allocated(new as u64, new_size as u64),
+        if !new.is_null() && is_internal {
+            count_internal(new_size as i64 - old_size as i64);
+            match was_transferred {
+                true => transferred::add(new as u64, new_size as u64),
+                false => transferred::allocated(new as u64, new_size as u64),
             }
         }
         return new;
     };
-    // The free is stamped before the block can be handed to anybody else, and written once it is certain.
-    let freed = is_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
+    // The free is stamped before another thread can receive the block, and written once it is certain.
+    let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.not_freed(freed),
-        Some(freed) => freed_host(*hook, freed, old_size as u64),
+        Some(freed) => record_host_free(*hook, freed, old_size as u64),
         None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
         None => {}
     }
     let size_bytes = new_size as u64;
     let exact = new.is_null() || size_bytes >= sample_threshold_bytes();
     if exact {
-        allocated(*hook, new, size_bytes, EventFlags::default());
+        record_host_alloc(*hook, new, size_bytes, EventFlags::default());
     } else {
-        small(*hook, new, size_bytes);
+        sample_small(*hook, new, size_bytes);
     }
     new
 }
 
-/// Whether a block may be in the live table: large, or perhaps picked.
+/// Whether a block may be in the live table: it is large, or it may have been sampled.
 #[inline(always)]
-fn is_tracked(address: u64, size_bytes: u64) -> bool {
-    size_bytes >= sample_threshold_bytes() || followed::may_contain(address)
+fn may_be_tracked(address: u64, size_bytes: u64) -> bool {
+    size_bytes >= sample_threshold_bytes() || live_filter::may_contain(address)
 }
 
 #[inline(always)]
-fn freed_host(hook: Inside, freed: crate::recorder::Freed, size_bytes: u64) {
+fn record_host_free(hook: Inside, freed: crate::events::Freed, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
-        followed::remove(freed.address());
+        live_filter::remove(freed.address());
     }
-    if !freed.is_known() && handed_out::takes(freed.address(), size_bytes) {
-        // It never was in a book.
-        count_own(-(size_bytes as i64));
+    if !freed.is_known() && transferred::remove_if_known(freed.address(), size_bytes) {
+        // It was never counted.
+        count_internal(-(size_bytes as i64));
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.freed(freed, size_bytes, HEAP, false);
     } else {
-        // It only looked as if it had been picked.
+        // The filter gave a false positive: the block was not sampled.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }
 
 #[inline(always)]
-fn allocated(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
         return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
     }
     let is_small = size_bytes < sample_threshold_bytes();
     if is_small {
-        followed::add(block as u64);
+        live_filter::add(block as u64);
     }
     if !hook.alloc(HOST, HEAP, block as u64, size_bytes, flags) && is_small {
-        followed::remove(block as u64);
+        live_filter::remove(block as u64);
     }
-    let own = hook.thread.own();
+    let own = hook.thread.local();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
     let counting = &hook.thread.state.counting;
     let stamp = own.newest_ticks.get();
-    if high::is_on() {
-        look(flags, is_small, stamp, blocks);
+    if counted_peak::is_on() {
+        update_counted_peak(flags, is_small, stamp, blocks);
     }
     own.sampler.recorded(counting, is_small, stamp, blocks);
 }
 
-/// Looks how much is live, after a block was recorded with that stamp as the thread's last of `blocks`.
+/// Updates the counted peak after a block was recorded with `stamp`, as the last of the thread's `blocks`.
 #[inline(never)]
-fn look(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
-    /// Of the small blocks of a thread that records all of its own, every so many are enough.
+fn update_counted_peak(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
+    /// Of the small blocks of a thread that records all of its blocks, one in so many is enough.
     const ONE_IN: u64 = 8;
     if flags.contains(EventFlags::SAMPLED) {
-        // That it is looked now follows from the block's being picked: what was live before it does not.
-        high::look(stamp - 1);
+        // This update happens because the block was sampled; what was live just before the block does not depend on
+        // that.
+        counted_peak::observe(stamp - 1);
     } else if !is_small || blocks.is_multiple_of(ONE_IN) {
-        high::look(stamp);
+        counted_peak::observe(stamp);
     }
 }

@@ -1,65 +1,66 @@
-//! The resident set of the process: what the host heap's "reserved" means in reports.
+//! The resident set of the process: the meaning of the host heap's "reserved" in reports.
 
 #[cfg(target_os = "linux")]
-use crate::own_file::OwnFile;
+use crate::events::ForkCell;
+use crate::events::ticks;
 #[cfg(target_os = "linux")]
-use crate::recorder::ForkCell;
-use crate::recorder::ticks;
+use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `/proc/self` of a child is another file, so it is opened anew there.
+/// In a child `/proc/self` is another file, so it is reopened there.
 #[cfg(target_os = "linux")]
-static STATM: ForkCell<Option<OwnFile>> = ForkCell::new(opened);
+static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(opened);
 
 #[cfg(target_os = "linux")]
-fn opened() -> Option<OwnFile> {
-    std::fs::File::open("/proc/self/statm").and_then(OwnFile::new).ok()
+fn opened() -> Option<GuardedFile> {
+    std::fs::File::open("/proc/self/statm").and_then(GuardedFile::new).ok()
 }
 
-/// How often the file was opened anew because the program had closed it. What is left behind then is a few bytes; whoever
+/// How often the file was reopened because the program had closed it. Each time leaks a few bytes; a program that
 /// closes all files in a loop gets no number in the end.
 #[cfg(target_os = "linux")]
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 #[cfg(target_os = "linux")]
-const MOST_REOPENED: u64 = 1000;
+const MAX_REOPENED: u64 = 1000;
 
-/// An answer of [`resident_bytes_lately`] is used until it is so many times as old as asking takes.
-const ASKING_SHARE: u64 = 1600;
+/// A result is reused until it is so many times as old as a read takes.
+const READ_SHARE: u64 = 1600;
 
-/// The resident set in bytes as it was lately: so long ago that asking takes a sixteenth of a percent of the time at most,
-/// which is some 2.4 ms. For readers that ask after every operator: with small ones the asking would cost more than all else
-/// of default mode. In 2.4 ms a thread touches some eight thousand new pages at most.
-/// Also returns the ticks at the call, which it reads anyway.
-pub fn resident_bytes_lately() -> (u64, u64) {
-    /// The answer, from when on it is too old, and what asking took, in ticks of the recorder's clock. Another thread's
-    /// answer beside one's own time does no harm: both are as new.
-    static ANSWER: AtomicU64 = AtomicU64::new(0);
-    static UNTIL: AtomicU64 = AtomicU64::new(0);
-    static TAKES: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Returns the resident set in bytes, read recently: so long ago that reading takes a sixteenth of a percent of the
+/// time at most, which is some 2.4 ms. For trackers that read after every operator: with small operators, reading
+/// would cost more than the rest of default mode. In 2.4 ms a thread touches some eight thousand new pages at most.
+/// Also returns the ticks at the call, which are read anyway.
+pub fn recent_resident_bytes() -> (u64, u64) {
+    /// The result, when it expires, and how long reading took, in ticks of the recorder's clock. It does no harm to
+    /// combine one thread's result with another thread's time: both are as new.
+    static RESULT: AtomicU64 = AtomicU64::new(0);
+    static EXPIRES: AtomicU64 = AtomicU64::new(0);
+    static READ_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
     let before = ticks();
-    let until = UNTIL.load(Ordering::Acquire);
-    // A clock that was put back (a restored machine) must not keep an old answer for long.
-    if before < until && until - before <= ASKING_SHARE.saturating_mul(TAKES.load(Ordering::Relaxed)) {
-        return (ANSWER.load(Ordering::Relaxed), before);
+    let expires = EXPIRES.load(Ordering::Acquire);
+    // If the clock was set back (a restored machine), an old result must not be used for long.
+    if before < expires && expires - before <= READ_SHARE.saturating_mul(READ_TICKS.load(Ordering::Relaxed)) {
+        return (RESULT.load(Ordering::Relaxed), before);
     }
-    let answer = resident_bytes();
+    let result = resident_bytes();
     let after = ticks();
-    // Whoever loses the processor while asking does not find asking dear.
-    let takes = after.saturating_sub(before).min(TAKES.load(Ordering::Relaxed).saturating_mul(2)).max(1);
-    TAKES.store(takes, Ordering::Relaxed);
-    ANSWER.store(answer, Ordering::Relaxed);
-    UNTIL.store(after.saturating_add(ASKING_SHARE.saturating_mul(takes)), Ordering::Release);
-    (answer, before)
+    // A thread that loses the processor while reading must not make reading look expensive.
+    let read_ticks =
+        after.saturating_sub(before).min(READ_TICKS.load(Ordering::Relaxed).saturating_mul(2)).max(1);
+    READ_TICKS.store(read_ticks, Ordering::Relaxed);
+    RESULT.store(result, Ordering::Relaxed);
+    EXPIRES.store(after.saturating_add(READ_SHARE.saturating_mul(read_ticks)), Ordering::Release);
+    (result, before)
 }
 
-/// The resident set in bytes; 0 when the system does not say. About 1.5 µs.
+/// Returns the resident set in bytes; 0 if the system does not provide it. About 1.5 µs.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> u64 {
     let mut text = [0_u8; 128];
     let Some(file) = STATM.get() else { return 0 };
     let len = match file.read_at(&mut text, 0) {
         Some(len) => len,
-        None if REOPENED.fetch_add(1, Ordering::Relaxed) < MOST_REOPENED => {
+        None if REOPENED.fetch_add(1, Ordering::Relaxed) < MAX_REOPENED => {
             STATM.forget();
             STATM.get().as_ref().and_then(|file| file.read_at(&mut text, 0)).unwrap_or(0)
         }
@@ -72,11 +73,11 @@ pub fn resident_bytes() -> u64 {
 
 #[cfg(target_os = "linux")]
 fn page_bytes() -> u64 {
-    // SAFETY: sysconf has no effect but its answer.
+    // SAFETY: sysconf only returns a value.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Not known on this system.
+/// Unknown on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn resident_bytes() -> u64 {
     0

@@ -1,26 +1,27 @@
-//! Byte sampling, as jemalloc and tcmalloc do it: a countdown of bytes, and after each hit a new gap drawn from an
-//! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean) whatever came before, and
-//! weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0
-//! picks every block. With a budget the mean follows the load, each sample's event says at which it was picked, and a block
-//! counts for some bytes more than it has, so that there are samples of the smallest too.
+//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from an
+//! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), whatever came before, and
+//! weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A
+//! mean of 0 picks every block. With a budget the mean follows the load, each sample's event contains the mean at
+//! which it was picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled
+//! too.
 
 use super::Counting;
-use super::budget::{Cost, Ledger, Seen, interval, least_class, sample_block_bytes};
+use super::budget::{Activity, Cost, Ledger, interval, least_class, sample_block_bytes};
+use super::counted_peak;
 use super::cpu_time::thread_cpu_ns;
-use super::high;
-use crate::recorder::{live_blocks, ns_per_tick, sampling, ticks};
+use crate::events::{live_blocks, ns_per_tick, sampling, ticks};
 use memtrack_model::event::EventFlags;
 use std::sync::atomic::Ordering;
 
-/// Recorded blocks after which a thread settles at the latest.
-const SETTLED_BLOCKS: u32 = 1024;
-/// And how much time may pass, in nanoseconds, before the next block that is recorded has it settle.
-const SETTLED_NS: f64 = 4e6;
-/// How long a look at the live table's size holds, in nanoseconds, of a thread that records few blocks: each takes some
-/// microseconds, because the shards are in no cache.
-const MEASURED_NS: f64 = 64e6;
-/// What a recorded block and its free are taken to cost until it was measured, in nanoseconds.
-const UNMEASURED_NS: f64 = 400.0;
+/// The most recorded blocks between two settlings of a thread.
+const SETTLE_BLOCKS: u32 = 1024;
+/// The longest time between two settlings, in nanoseconds: the next recorded block after it settles.
+const SETTLE_NS: f64 = 4e6;
+/// How long a measurement of the live table's size is used, in nanoseconds, by a thread that records few blocks: each
+/// takes some microseconds, because the shards are in no cache.
+const MEASURE_NS: f64 = 64e6;
+/// The assumed cost of a recorded block and its free until it was measured, in nanoseconds.
+const UNMEASURE_NS: f64 = 400.0;
 
 /// How small blocks are picked in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,34 +30,35 @@ pub struct Rules {
     pub mean_bytes: u64,
     /// The share of processor time that recording may take; 0: the mean is fixed.
     pub budget: f64,
-    /// How many blocks the live table may hold before small ones are sampled for that reason.
+    /// How many blocks the live table may hold before small ones are sampled to save memory.
     pub live_blocks: u64,
 }
 
-/// How one thread picks blocks. The countdown itself is in its [`Counting`], which all that moves it is given.
+/// How one thread picks blocks. The countdown itself is in its [`Counting`], which is passed to every function that
+/// moves it.
 pub struct Sampler {
-    /// The session whose rules hold.
+    /// The session whose rules are used.
     session: u64,
-    /// The mean the countdown was drawn with; 0: every block is picked.
+    /// The mean with which the countdown was drawn; 0: every block is picked.
     mean_bytes: u64,
-    /// What the events of picked blocks say.
+    /// The flags in the events of picked blocks.
     flags: EventFlags,
     random: u64,
-    /// What of the gap is left after the countdown: a gap is counted down in pieces, after each of which it is looked how much is
-    /// live ([`high`]), so that nothing can have come and gone unseen for long.
+    /// The rest of the gap after the countdown: a gap is counted down in pieces, after each of which the counted peak
+    /// ([`counted_peak`]) is updated, so that no memory can have come and gone unseen for long.
     beyond: i64,
-    /// A piece has ended.
-    looks: bool,
+    /// Whether a piece has ended.
+    piece_ended: bool,
     /// With a budget only.
     account: Option<Account>,
 }
 
-/// What a thread with a budget keeps beside its countdown.
+/// The additional state of a thread with a budget.
 struct Account {
     budget: f64,
-    most_live: u64,
+    max_live: u64,
     ledger: Ledger,
-    /// Recording a block, and its free.
+    /// The costs of recording a block, and its free.
     alloc: Cost,
     free: Cost,
     /// When the call began that is being timed; 0: none is.
@@ -66,88 +68,88 @@ struct Account {
     small_bytes: u64,
     picked: u32,
     recorded: u32,
-    /// So many recorded blocks until the next settling, and the stamp from which on it is due.
+    /// How many blocks may be recorded until the next settling, and the stamp from which on it is due.
     recorded_most: u32,
     due_ticks: u64,
-    /// Readings at the last one.
+    /// Readings at the last settling.
     last_ticks: u64,
     last_cpu_ns: u64,
     last_blocks: u64,
     least_class: u8,
-    /// Blocks recorded since the live table was measured, and when that is due.
+    /// Blocks recorded since the live table was measured, and when the next measurement is due.
     unmeasured: u32,
     measure_ticks: u64,
 }
 
 impl Sampler {
-    /// A sampler that is started by its first use.
+    /// Makes a sampler that is started by its first use.
     pub(crate) fn new() -> Self {
-        // A seed of its own for each thread: the address of a new sampler's stack frame, and the time.
+        // A different seed for each thread: the address of a new sampler's stack frame, and the time.
         let here = 0_u8;
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = (&raw const here as u64).rotate_left(32) ^ time.map_or(0, |time| time.as_nanos() as u64);
         Self::seeded(seed)
     }
 
-    /// The same with a seed of the caller's.
+    /// Makes a sampler with the caller's seed.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, looks: false, account: None }
+        Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, piece_ended: false, account: None }
     }
 
-    /// Whether a block of `size_bytes` is picked in this `session`: if so, what its event says of it.
+    /// Whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
     #[inline(always)]
     pub(super) fn picks(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
             self.renew(counting, session);
         }
         counting.set_left(counting.left_after(size_bytes));
-        if counting.left() > 0 || self.beyond > 0 && self.has_more(counting) {
+        if counting.left() > 0 || self.beyond > 0 && self.next_piece(counting) {
             return None;
         }
         Some(self.hit(counting))
     }
 
-    /// A piece of the gap has ended. Whether something is left of the gap nevertheless.
+    /// Starts the next piece of the gap. Whether there is one.
     #[cold]
-    fn has_more(&mut self, counting: &Counting) -> bool {
+    fn next_piece(&mut self, counting: &Counting) -> bool {
         let left = self.left(counting);
         self.set_left(counting, left);
-        self.looks = left > 0;
-        self.looks
+        self.piece_ended = left > 0;
+        self.piece_ended
     }
 
-    /// Whether it is to be looked, once, how much is live: after a block that was not picked.
+    /// Whether the counted peak must be updated, once, after a block that was not picked.
     #[inline(always)]
-    pub(super) fn takes_look(&mut self) -> bool {
-        std::mem::take(&mut self.looks)
+    pub(super) fn take_piece_ended(&mut self) -> bool {
+        std::mem::take(&mut self.piece_ended)
     }
 
-    /// What is left of the gap.
+    /// Returns what is left of the gap.
     fn left(&self, counting: &Counting) -> i64 {
         counting.left() + self.beyond
     }
 
-    /// So much is left of the gap, in pieces of its mean.
+    /// Sets what is left of the gap, in pieces of its mean.
     fn set_left(&mut self, counting: &Counting, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         counting.set_left(piece);
         self.beyond = bytes - piece;
     }
 
-    /// A session began, or it is the thread's first block in it.
+    /// Starts anew: a session began, or it is the thread's first block in it.
     #[cold]
     fn renew(&mut self, counting: &Counting, session: u64) {
         self.session = session;
-        // What was written before the session was numbered is seen: its rules.
+        // Makes visible what was written before the session was numbered: its rules.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(counting, sampling());
-        counting.keep_up(session);
+        counting.refresh(session);
     }
 
-    /// The thread's copy of what holds in `session` is out of date.
+    /// Updates the thread's copy of the settings of `session`.
     #[cold]
-    pub(super) fn keep_up(&mut self, counting: &Counting, session: u64) {
+    pub(super) fn refresh(&mut self, counting: &Counting, session: u64) {
         if session != self.session {
             self.renew(counting, session);
         }
@@ -163,7 +165,7 @@ impl Sampler {
             Some(class) => self.change(counting, class),
             None => {
                 if self.mean_bytes > 0 {
-                    high::begin();
+                    counted_peak::begin();
                 }
                 let gap = self.gap();
                 self.set_left(counting, gap);
@@ -171,7 +173,7 @@ impl Sampler {
         }
     }
 
-    /// The block at hand is picked.
+    /// Picks the current block.
     #[inline(never)]
     fn hit(&mut self, counting: &Counting) -> EventFlags {
         let flags = self.flags;
@@ -184,7 +186,7 @@ impl Sampler {
         flags
     }
 
-    /// A block was recorded, picked or large, with that stamp; the thread has allocated `blocks` so far.
+    /// Notes that a block, picked or large, was recorded with that stamp; the thread has allocated `blocks` so far.
     #[inline(always)]
     pub(super) fn recorded(&mut self, counting: &Counting, is_small: bool, stamp: u64, blocks: u64) {
         let left = self.left(counting);
@@ -195,7 +197,7 @@ impl Sampler {
         }
     }
 
-    /// The free of a recorded block begins. Returns what [`Self::free_ends`] needs.
+    /// Begins the free of a recorded block. Returns the argument for [`Self::free_ends`].
     #[inline(always)]
     pub(crate) fn free_begins(&mut self) -> u64 {
         match &mut self.account {
@@ -204,22 +206,22 @@ impl Sampler {
         }
     }
 
-    /// The free of a recorded block has ended.
+    /// Ends the free of a recorded block.
     #[inline(always)]
     pub(crate) fn free_ends(&mut self, begun: u64) {
         if begun != 0
             && let Some(account) = &mut self.account
         {
-            account.free.took(ticks().saturating_sub(begun));
+            account.free.add(ticks().saturating_sub(begun));
         }
     }
 
-    /// From now on samples of `class` are picked. What is left of the gap is as long as before in units of the mean:
-    /// an exponential distribution does not remember.
+    /// Changes to samples of `class`. The rest of the gap keeps its length in units of the mean: an exponential
+    /// distribution is memoryless.
     fn change(&mut self, counting: &Counting, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
-            high::begin();
+            counted_peak::begin();
         }
         let left = self.left(counting);
         if let Some(account) = &mut self.account {
@@ -269,8 +271,8 @@ impl Account {
         let ledger = Ledger::new();
         Self {
             budget: rules.budget,
-            most_live: rules.live_blocks,
-            recorded_most: most_before_settling(ledger.affordable(UNMEASURED_NS)),
+            max_live: rules.live_blocks,
+            recorded_most: blocks_before_settling(ledger.affordable(UNMEASURE_NS)),
             ledger,
             alloc: Cost::default(),
             free: Cost::default(),
@@ -284,12 +286,12 @@ impl Account {
             last_cpu_ns: 0,
             last_blocks: 0,
             least_class: 0,
-            unmeasured: SETTLED_BLOCKS,
+            unmeasured: SETTLE_BLOCKS,
             measure_ticks: 0,
         }
     }
 
-    /// A block was picked with the countdown at `bytes_left`, and the countdown set anew.
+    /// Notes that a block was picked with the countdown at `bytes_left`, and that the countdown was set anew.
     #[inline(always)]
     fn picks(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
         self.count_bytes(bytes_left);
@@ -306,11 +308,11 @@ impl Account {
         self.bytes_set = bytes_left;
     }
 
-    /// Counts a recorded block. Whether it is time to settle.
+    /// Counts a recorded block. Whether a settling is due.
     #[inline(always)]
     fn recorded(&mut self, is_small: bool, stamp: u64) -> bool {
         if self.timed_from != 0 {
-            self.alloc.took(ticks().saturating_sub(self.timed_from));
+            self.alloc.add(ticks().saturating_sub(self.timed_from));
             self.timed_from = 0;
         }
         self.picked += u32::from(is_small);
@@ -323,25 +325,25 @@ impl Account {
         if self.free.is_due(random ^ self.small_bytes) { ticks() } else { 0 }
     }
 
-    /// Books what happened since the last time. Returns the class that holds from now on.
+    /// Settles all that happened since the last time. Returns the class to use from now on.
     #[cold]
     fn settle(&mut self, bytes_left: i64, blocks: u64) -> u8 {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
-        // A state may have gone to another thread meanwhile, whose processor time begins at nothing; and no thread can use
-        // more of it than has passed.
+        // The state may have moved to another thread meanwhile, whose processor time starts at 0; and no thread can
+        // use more processor time than has passed.
         let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
         self.unmeasured = self.unmeasured.saturating_add(self.recorded);
-        if self.unmeasured >= SETTLED_BLOCKS || now >= self.measure_ticks {
+        if self.unmeasured >= SETTLE_BLOCKS || now >= self.measure_ticks {
             self.unmeasured = 0;
-            self.measure_ticks = now + (MEASURED_NS / ns_per_tick) as u64;
-            self.least_class = least_class(live_blocks(), self.most_live);
+            self.measure_ticks = now + (MEASURE_NS / ns_per_tick) as u64;
+            self.least_class = least_class(live_blocks(), self.max_live);
         }
         self.count_bytes(bytes_left);
-        let seen = Seen {
+        let seen = Activity {
             cpu_ns: if is_first { 0.0 } else { used_ns },
             blocks: if is_first { u64::from(self.recorded) } else { blocks.wrapping_sub(self.last_blocks) },
             recorded: u64::from(self.recorded),
@@ -351,10 +353,10 @@ impl Account {
         let class = self.ledger.settle(&seen, self.budget, pair_ns, self.least_class);
         (self.small_bytes, self.picked, self.recorded) = (0, 0, 0);
         (self.last_ticks, self.last_cpu_ns, self.last_blocks) = (now, cpu_ns, blocks);
-        self.due_ticks = now + (SETTLED_NS / ns_per_tick) as u64;
+        self.due_ticks = now + (SETTLE_NS / ns_per_tick) as u64;
         self.recorded_most = match class {
-            0 => most_before_settling(self.ledger.affordable(pair_ns)),
-            _ => SETTLED_BLOCKS,
+            0 => blocks_before_settling(self.ledger.affordable(pair_ns)),
+            _ => SETTLE_BLOCKS,
         };
         class
     }
@@ -363,42 +365,42 @@ impl Account {
         let one = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
         match (one(&self.alloc), one(&self.free)) {
             (Some(alloc), Some(free)) => alloc + free,
-            // Of blocks that other threads free, or none did yet.
+            // For blocks that other threads free, or none have freed yet.
             (Some(one), None) | (None, Some(one)) => 2.0 * one,
-            (None, None) => UNMEASURED_NS,
+            (None, None) => UNMEASURE_NS,
         }
     }
 }
 
-/// How many blocks may be recorded before the next settling, when the credit pays for so many.
-fn most_before_settling(affordable: f64) -> u32 {
-    affordable.clamp(16.0, f64::from(SETTLED_BLOCKS)) as u32
+/// Returns how many blocks may be recorded before the next settling, when the credit pays for `affordable` blocks.
+fn blocks_before_settling(affordable: f64) -> u32 {
+    affordable.clamp(16.0, f64::from(SETTLE_BLOCKS)) as u32
 }
 
-/// A sampler with a countdown of its own, for tests: of what it picks for session 0.
+/// A sampler with its own countdown, for tests: picks blocks of session 0.
 #[doc(hidden)]
-pub struct LoneSampler {
+pub struct StandaloneSampler {
     sampler: Sampler,
     counting: Counting,
 }
 
-impl LoneSampler {
-    /// With this seed, these rules, and of that class where they set a budget.
+impl StandaloneSampler {
+    /// Makes a sampler with this seed and these rules, and of that class if they set a budget.
     pub fn new(seed: u64, rules: Rules, class: u8) -> Self {
-        let mut lone = Self { sampler: Sampler::seeded(seed), counting: Counting::default() };
-        lone.sampler.start(&lone.counting, rules);
+        let mut standalone = Self { sampler: Sampler::seeded(seed), counting: Counting::default() };
+        standalone.sampler.start(&standalone.counting, rules);
         if rules.budget > 0.0 {
-            lone.change(class);
+            standalone.change(class);
         }
-        lone
+        standalone
     }
 
-    /// Whether a block of `size_bytes` is picked: if so, what its event says of it.
+    /// Whether a block of `size_bytes` is picked: if so, returns its event's flags.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
         self.sampler.picks(&self.counting, size_bytes, 0)
     }
 
-    /// From now on samples of `class` are picked.
+    /// Changes to samples of `class`.
     pub fn change(&mut self, class: u8) {
         self.sampler.change(&self.counting, class);
     }
@@ -412,7 +414,7 @@ mod tests {
     #[test]
     fn weighted_samples_add_up_to_all_bytes() {
         let (mean, size) = (64 << 10, 1000);
-        let mut sampler = LoneSampler::new(1, Rules { mean_bytes: mean, ..Rules::default() }, 0);
+        let mut sampler = StandaloneSampler::new(1, Rules { mean_bytes: mean, ..Rules::default() }, 0);
         let blocks = 4_000_000_u64;
         let picked = (0..blocks).filter(|_| sampler.picks(size).is_some()).count() as f64;
         let estimate = picked * sampling_weight(size, mean) / blocks as f64;
@@ -421,12 +423,12 @@ mod tests {
     }
 
     /// A sampler with a budget whose class the test changes.
-    fn budgeted(seed: u64) -> LoneSampler {
-        LoneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
+    fn budgeted(seed: u64) -> StandaloneSampler {
+        StandaloneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }
 
     #[test]
-    fn every_block_is_picked_as_it_is_while_nothing_is_spent() {
+    fn every_block_is_picked_unweighted_in_class_zero() {
         let mut sampler = budgeted(1);
         sampler.change(0);
         let picked: Vec<_> = [64, 0, 1, 5000].map(|size| sampler.picks(size)).into();
@@ -434,8 +436,8 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_interval_keeps_totals_unbiased() {
-        // At every 7th block, picked or not, another class: the gap that is left goes along.
+    fn changing_the_interval_keeps_totals_unbiased() {
+        // At every 7th block, picked or not, the class changes, and the rest of the gap with it.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
         let meta = memtrack_model::snapshot::Meta {
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_whatever_is_picked() {
+    fn bytes_are_counted_whichever_blocks_are_picked() {
         let mut sampler = budgeted(3);
         let mut bytes = 0;
         for block in 0..10_000_u64 {

@@ -1,6 +1,6 @@
-//! A scope that follows a future from thread to thread: set before each poll, and what was there before restored
-//! after it. Annotated `async fn`s and [`future`](super::future()) make these. The invariant: neither polling nor
-//! dropping one changes the scope of the thread that does it.
+//! A scope that follows a future from thread to thread: set before each poll, and the previous scope restored after
+//! it. Annotated `async fn`s and [`future`](super::future()) make these. The invariant: neither polling nor dropping
+//! one changes the scope of the thread that does it.
 
 use super::guard::{Guard, Here, ScopeHandle, here};
 use super::nodes::ScopeNode;
@@ -15,8 +15,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// A future whose every poll runs in its scope. It is entered at the first poll, inside the scope of whoever
-    /// polls; when scopes are off at that moment, it never is.
+    /// A future whose every poll runs in its scope. The scope is entered at the first poll, inside the scope of the
+    /// polling thread; if scopes are off at that moment, it never is.
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
         // Empty once it is ready, so that it ends inside its scope.
@@ -31,7 +31,7 @@ pin_project! {
             if this.future.is_none() {
                 return;
             }
-            // Guards inside the future restore scopes of the threads that polled it, so this thread's own is saved
+            // Guards inside the future restore scopes of the threads that polled it, so this thread's scope is saved
             // whatever the state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
@@ -42,7 +42,7 @@ pin_project! {
     }
 }
 
-/// What a future will enter.
+/// The scope that a future will enter.
 enum Begin {
     Label(Label),
     Named(ScopeKind, Cow<'static, str>),
@@ -54,8 +54,8 @@ enum State {
     New(Begin),
     /// Scopes were off at the first poll.
     Inert,
-    /// Polled before. `node` ends with the future; `current` is the scope it was in when it last paused: guards may
-    /// live across its awaits.
+    /// Polled before. `node` ends with the future; `current` is its scope when it last paused: guards may live across
+    /// its awaits.
     Running { node: Option<&'static ScopeNode>, current: Here },
 }
 
@@ -90,7 +90,7 @@ impl ScopeHandle {
 }
 
 impl State {
-    /// The state at the first poll. The observer hears of a root when its scope is current.
+    /// Returns the state at the first poll. The observer is notified of a root while its scope is current.
     fn begin(begin: &Begin) -> Self {
         if !switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
             return Self::Inert;
@@ -98,7 +98,7 @@ impl State {
         if let Begin::Resume(handle) = begin {
             return Self::Running { node: None, current: handle.here };
         }
-        // Accounts alone need no scopes but those that carry them.
+        // Accounts alone need only the scopes that carry them.
         if !switch::is_on(switch::SCOPES) {
             return Self::Inert;
         }

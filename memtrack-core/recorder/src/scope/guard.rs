@@ -1,11 +1,11 @@
-//! The current scope of a thread, and the guard that sets and restores it. Everybody who enters a scope comes through
-//! here; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped, however the
-//! block is left, the thread is in the scope it was in before.
+//! The current scope of a thread, and the guard that sets and restores it. All code that enters a scope passes
+//! through here; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped,
+//! however the block is left, the thread is in its previous scope again.
 
 use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
 use crate::accounts::Membership;
-use crate::recorder::scope_changed;
+use crate::events::scope_changed;
 use crate::switch;
 use memtrack_model::Place;
 use memtrack_model::event::ScopeId;
@@ -17,42 +17,42 @@ use std::marker::PhantomData;
 thread_local! {
     /// Constant initialiser and no destructor: readable inside an allocator, even while the thread ends.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
-    /// The account that the thread is in. It goes with the handles, not with the nodes, which live for ever.
+    /// The thread's account. It is carried by the handles, not by the nodes, which live for ever.
     static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
 }
 
-/// Where a thread or a future is: its scope, and the account that its allocations are booked in.
+/// The position of a thread or a future: its scope, and the account in which its allocations are counted.
 #[derive(Clone, Copy)]
 pub(super) struct Here {
     pub(super) node: Option<&'static ScopeNode>,
     pub(super) account: Membership,
 }
 
-/// Where the thread is.
+/// Returns the thread's position.
 #[inline]
 pub(super) fn here() -> Here {
     Here { node: CURRENT.get(), account: ACCOUNT.get() }
 }
 
-/// The account that the thread is in.
+/// Returns the thread's account.
 #[inline]
 pub(crate) fn current_account() -> Membership {
     ACCOUNT.get()
 }
 
-/// The id of the thread's scope. For the hooks: one thread-local load, and a read of the node.
+/// Returns the id of the thread's scope. For the hooks: one thread-local load, and a read of the node.
 #[inline]
 pub fn current_id() -> ScopeId {
     id_of(CURRENT.get())
 }
 
-/// The thread's scope.
+/// Returns the thread's scope.
 #[inline]
 pub fn current_node() -> Option<&'static ScopeNode> {
     CURRENT.get()
 }
 
-/// Puts the thread into a scope; returns the one before.
+/// Moves the thread to a scope; returns the previous one.
 #[inline]
 fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
     let previous = CURRENT.replace(node);
@@ -62,7 +62,7 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
     previous
 }
 
-/// The scope this thread is in, to be carried to another thread or task.
+/// Returns this thread's scope, to be carried to another thread or task.
 ///
 /// ```
 /// let scope = memtrack_core::scope::current();
@@ -83,12 +83,12 @@ pub struct ScopeHandle {
 }
 
 impl ScopeHandle {
-    /// The calling thread's scope in another account.
+    /// Returns the calling thread's scope in another account.
     pub(crate) fn in_account(account: Membership) -> Self {
         Self { here: Here { node: CURRENT.get(), account } }
     }
 
-    /// Puts this thread into the scope until the guard is dropped. The operator or root it belongs to does not end
+    /// Moves this thread to the scope until the guard is dropped. The operator or root it belongs to does not end
     /// with the guard: it ends where it began.
     #[inline]
     pub fn enter(self) -> Guard {
@@ -99,13 +99,13 @@ impl ScopeHandle {
         }
     }
 
-    /// The scope's id in recordings.
+    /// Returns the scope's id in recordings.
     #[inline]
     pub fn id(self) -> ScopeId {
         id_of(self.here.node)
     }
 
-    /// Where the scope is: modules, phase and operator. For logs; walks up the scopes.
+    /// Returns the place of the scope: modules, phase and operator. For logs; walks up the scopes.
     pub fn place(self) -> Place<'static> {
         self.here.node.map(ScopeNode::place).unwrap_or_default()
     }
@@ -144,7 +144,7 @@ enum State {
 }
 
 impl Guard {
-    /// The guard of a scope that is not followed.
+    /// Makes the guard of a scope that is not tracked.
     #[inline(always)]
     pub(super) const fn inert() -> Self {
         Self { state: State::Inert, not_send: PhantomData }
@@ -154,17 +154,17 @@ impl Guard {
     #[inline]
     pub(super) fn entered(node: &'static ScopeNode) -> Self {
         let previous = replace_current(Some(node));
-        // The guard exists before the observer runs: were it to panic, the scope would still be restored.
+        // The guard exists before the observer runs: if that panics, the scope is still restored.
         let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
         observer::entered(node);
         guard
     }
 
-    /// Puts the thread into `node`'s scope without beginning anything.
+    /// Moves the thread to `node`'s scope without beginning anything.
     #[inline]
     pub(super) fn resume(to: Here) -> Self {
         let previous = Here { node: replace_current(to.node), account: ACCOUNT.get() };
-        // A scope from outside of all accounts leaves the thread in its own.
+        // A scope from outside of all accounts leaves the thread in its account.
         if !to.account.is_none() {
             ACCOUNT.set(to.account);
         }

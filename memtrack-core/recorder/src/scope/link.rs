@@ -1,6 +1,6 @@
-//! The pointer that the sets of scopes and names are made of: empty, or something that lives forever. It is the only unsafe
-//! of `scope/`. A `OnceLock` would do without, but a child forked while another thread was setting it would wait for that
-//! thread forever.
+//! The pointer that the sets of scopes and names consist of: empty, or to a value that lives for ever. It contains
+//! the only unsafe code of `scope/`. A `OnceLock` would need none, but a child forked while another thread was
+//! setting it would wait for that thread for ever.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(super) struct Link<T: 'static>(AtomicPtr<T>);
 
 impl<T: Sync> Link<T> {
-    /// The target.
+    /// Returns the target.
     #[inline]
     pub(super) fn get(&self) -> Option<&'static T> {
         // SAFETY: the pointer is null or came from a `&'static T` (`fill` is the only source); the acquire load pairs
@@ -21,20 +21,21 @@ impl<T: Sync> Link<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Sets an empty link to `target`. Where it is not empty any more, says to what it leads.
+    /// Sets an empty link to `target`. If it is no longer empty, returns its target.
     pub(super) fn fill(&self, target: &'static T) -> Result<(), &'static T> {
         let target = ptr::from_ref(target).cast_mut();
         match self.0.compare_exchange(ptr::null_mut(), target, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            // SAFETY: not null, or the exchange had not failed; else as in `get`. Nobody writes through it.
+            // SAFETY: not null, or the exchange had not failed; otherwise as in `get`. It is never written through.
             Err(winner) => Err(unsafe { &*winner }),
         }
     }
 }
 
-/// `count` empty links, whose memory the system provides page by page when they are used. A forked child keeps them.
+/// Makes `count` empty links, whose memory the system provides page by page when they are used. A forked child keeps
+/// them.
 pub(super) fn empty_links<T>(count: usize) -> Zeroed<Link<T>> {
-    crate::own::keep(count * size_of::<Link<T>>());
+    crate::internal_bytes::add_inherited(count * size_of::<Link<T>>());
     // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty one.
     unsafe { Zeroed::new(count) }
 }

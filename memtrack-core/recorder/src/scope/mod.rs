@@ -1,5 +1,6 @@
-//! What is running: the operator, module and phase that every event is attributed to. The recorder writes the id of the
-//! current scope into each event; `memtrack_core::scope` says what programs call, what it costs and how it is bounded.
+//! The running scopes: the operator, module and phase to which every event is attributed. The recorder writes the id
+//! of the current scope into each event; `memtrack_core::scope` documents the functions for programs, their cost and
+//! their bounds.
 
 mod future;
 mod guard;
@@ -22,16 +23,16 @@ pub use {
 #[allow(unused_imports, reason = "the recorder's and the tracker's side of scopes")]
 pub use {
     guard::{current_id, current_node},
-    nodes::{SCOPE_IDS, ScopeNode, folded, forget_folded, ids, node_of, nodes_after, outwards, table},
-    observer::{ScopeObserver, follow, observe, roots_end_at},
+    nodes::{SCOPE_IDS, ScopeNode, folded, ids, node_of, nodes_after, outwards, reset_folded, table},
+    observer::{ScopeObserver, call_at_root_end, keep_enabled, observe},
 };
 
 pub(crate) use guard::current_account;
 pub(crate) use names::kept_name;
-pub(crate) use observer::scopes_of_monitoring;
+pub(crate) use observer::switch_to_end;
 
 #[cfg(test)]
-pub(crate) use nodes::MOST_BYTES;
+pub(crate) use nodes::MAX_BYTES;
 
 pub use memtrack_model::snapshot::ScopeKind;
 pub use memtrack_model::{Phase, Place, ScopeStep};
@@ -65,7 +66,7 @@ pub fn backward() -> Guard {
     backward_named("backward")
 }
 
-/// Enters the backward pass under a name of its own, where there are several.
+/// Enters the backward pass under a separate name, if there are several.
 #[inline]
 pub fn backward_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Backward, name)
@@ -77,14 +78,14 @@ pub fn optimizer() -> Guard {
     optimizer_named("optimizer")
 }
 
-/// Enters the optimizer step under a name of its own, where there are several.
+/// Enters the optimizer step under a separate name, if there are several.
 #[inline]
 pub fn optimizer_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Optimizer, name)
 }
 
 /// Runs `future` in a scope that follows it from thread to thread. The scope lies inside the one that is current at
-/// the first poll; a spawned task starts outside everything, so wrap it with [`ScopeHandle::future`].
+/// the first poll; a spawned task starts outside all scopes, so wrap it with [`ScopeHandle::future`].
 ///
 /// ```
 /// use memtrack_core::scope::{self, ScopeKind};

@@ -1,15 +1,15 @@
-//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name). Guards and
-//! futures look scopes up here, the recorder reads them all at the end. The set only grows and nobody ever waits in it,
-//! so it stays usable in a forked child whatever the other threads were doing.
+//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name). Guards
+//! and futures look scopes up here, the recorder reads them all at the end. The set only grows and is lock-free, so
+//! it stays usable in a forked child whatever the other threads were doing.
 //!
-//! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` become one scope "(other)" per parent
-//! and kind; below [`MAX_DEPTH`] levels a scope stands in for the innermost one; an operator that calls itself is one
-//! scope. What is folded is counted, and its sums are in no other row.
+//! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` are merged into one scope
+//! "(other)" per parent and kind; below [`MAX_DEPTH`] levels a new scope is added next to the innermost one; an
+//! operator that calls itself is one scope. Merged scopes are counted, and their sums are in no other row.
 
 use super::link::{Link, empty_links};
 use super::names::Name;
 use super::set::{Set, Vacant};
-use crate::recorder::ForkCell;
+use crate::events::ForkCell;
 use crate::reentry;
 use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
@@ -20,61 +20,61 @@ use std::iter;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// One scope inside its parent. Two nodes are the same scope exactly when they are the same node.
+/// One scope inside its parent. Two nodes are the same scope exactly if they are the same node.
 pub struct ScopeNode {
     /// Its id, from 1; above its parent's unless that is one of `OTHERS`.
     pub id: ScopeId,
     /// The scope around it.
     pub(crate) parent: Option<&'static ScopeNode>,
-    /// What it stands for.
+    /// The kind of scope.
     pub kind: ScopeKind,
     name: &'static Name,
     /// How many scopes are around it.
     depth: u16,
     /// Whether it is the outermost module or inside it.
     in_root: bool,
-    /// Whether it stands for all scopes that did not fit here.
+    /// Whether it replaces all scopes that did not fit here.
     is_other: bool,
 }
 
 /// Ids of scopes are below this.
 pub const SCOPE_IDS: usize = 1 << 16;
-/// Scopes that are told apart, at most: some 10 MiB with their names.
+/// The most distinct scopes: some 10 MiB with their names.
 const MAX_SCOPES: u32 = SCOPE_IDS as u32 - RESERVED - OTHERS.len() as u32;
-/// Ids kept for what stands for others.
+/// Ids reserved for the scopes that replace others.
 const RESERVED: u32 = 4096;
-/// Scopes in each other.
+/// The most scopes inside each other.
 const MAX_DEPTH: u16 = 128;
 
 /// All scopes. Never emptied: they keep their ids in a forked child.
 static NODES: ForkCell<Nodes> =
-    ForkCell::kept(|| Nodes { set: Set::new(2 * SCOPE_IDS), by_id: empty_links(SCOPE_IDS) });
+    ForkCell::inherited(|| Nodes { set: Set::new(2 * SCOPE_IDS), by_id: empty_links(SCOPE_IDS) });
 /// Losing a race wastes an id, so a scope may have several.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
-/// What scopes and their names may take.
+/// The most memory that scopes and their names can take.
 #[cfg(test)]
-pub(crate) const MOST_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
+pub(crate) const MAX_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
     + 3 * SCOPE_IDS * size_of::<Link<ScopeNode>>()
-    + super::names::MOST_BYTES;
+    + super::names::MAX_BYTES;
 
 struct Nodes {
     set: Set<ScopeNode>,
     by_id: Zeroed<Link<ScopeNode>>,
 }
 
-/// What stands for the others where nothing else fits: at the top, one of each kind.
+/// The replacements if nothing else fits: at the top, one of each kind.
 static OTHERS: [ScopeNode; 5] = [
-    last_resort(0, ScopeKind::Operator),
-    last_resort(1, ScopeKind::Module),
-    last_resort(2, ScopeKind::Root),
-    last_resort(3, ScopeKind::Backward),
-    last_resort(4, ScopeKind::Optimizer),
+    replacement(0, ScopeKind::Operator),
+    replacement(1, ScopeKind::Module),
+    replacement(2, ScopeKind::Root),
+    replacement(3, ScopeKind::Backward),
+    replacement(4, ScopeKind::Optimizer),
 ];
 static OTHERS_USED: [AtomicBool; 5] = [const { AtomicBool::new(false) }; 5];
 static OTHER_NAME: Name = Name::OTHER;
 
-const fn last_resort(place: u32, kind: ScopeKind) -> ScopeNode {
+const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
     ScopeNode {
         id: ScopeId(SCOPE_IDS as u32 - 5 + place),
         parent: None,
@@ -86,21 +86,22 @@ const fn last_resort(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// How often a scope was entered that did not fit; a forked child counts anew.
+/// How often a scope was entered that did not fit; restarts at 0 in a forked child.
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
-    /// The child of `parent` with that kind and name, made when it is new. A root inside a root is not the outermost
-    /// module, so it becomes a module. Costs two hashes and two look-ups, whatever there is; allocates only for what is new.
+    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is not the
+    /// outermost module, so it becomes a module. Costs two hashes and two look-ups, whatever the size; allocates only
+    /// for new scopes.
     pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
             kind => kind,
         };
-        let parent = near_enough(parent);
+        let parent = shallow_parent(parent);
         let Some(name) = Name::of(name) else { return other(parent, kind) };
         match parent {
-            // It says no more than one: the place of all levels is the same.
+            // Further levels carry no information: the place of all levels is the same.
             Some(same) if kind == ScopeKind::Operator && same.is(same.parent, kind, name) => return same,
             Some(folded) if folded.is_other => return other(parent, kind),
             _ => {}
@@ -114,29 +115,29 @@ impl ScopeNode {
         }
     }
 
-    /// Its own name, not the path.
+    /// Returns its own name, not the path.
     #[inline]
     pub fn name(&self) -> &'static str {
         self.name.text
     }
 
-    /// The number of its name.
+    /// Returns the number of its name.
     #[inline]
     pub fn name_id(&self) -> u32 {
         self.name.id
     }
 
-    /// Where this scope lies: modules, phase and operator.
+    /// Returns the place of this scope: modules, phase and operator.
     pub fn place(&'static self) -> Place<'static> {
         Place::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
     }
 
-    /// Its row in a table.
+    /// Returns its row in a table.
     pub(crate) fn row(&self) -> Scope {
         Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
     }
 
-    /// Whether entering a scope in this one may fold it: then each time is counted.
+    /// Whether a scope entered inside this one may be folded: then each time is counted.
     pub(super) fn may_fold(&self) -> bool {
         self.is_other || self.depth >= MAX_DEPTH
     }
@@ -147,31 +148,32 @@ impl ScopeNode {
     }
 }
 
-/// The scope that a new one goes under instead of `parent`, where that lies too deep: beside it, so that the innermost
-/// scope always is what the program says. A phase is left only where phases alone are nested that deep.
+/// Returns the parent for a new scope, a different one if `parent` is too deep: then the new scope goes next to it,
+/// so that the innermost scope always is the one that the program entered. A phase is dropped only if phases alone
+/// are nested that deep.
 #[inline]
-fn near_enough(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
-    let is_near =
+fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
+    let is_shallow =
         |node: &ScopeNode| node.depth < MAX_DEPTH || (keeps_phase(node.kind) && node.depth < 2 * MAX_DEPTH);
     match parent {
-        Some(deep) if !is_near(deep) => {
+        Some(deep) if !is_shallow(deep) => {
             FOLDED.get().fetch_add(1, Ordering::Relaxed);
-            outwards(parent).find(|node| is_near(node))
+            outwards(parent).find(|node| is_shallow(node))
         }
         near => near,
     }
 }
 
-/// Whether what is inside such a scope belongs to another phase, or to the root, than what is around it.
+/// Whether scopes inside such a scope belong to another phase, or to the root, than those around it.
 fn keeps_phase(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
 }
 
-/// What stands for the scopes of a kind in `parent` that did not fit.
+/// Returns the scope that replaces the scopes of a kind in `parent` that did not fit.
 #[cold]
 fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
-    // Of what did not fit itself, only the phase is kept.
+    // Of a replacement, only the phase is kept.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;
@@ -189,19 +191,19 @@ fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeN
     })
 }
 
-/// `node` and the scopes around it, innermost first.
+/// Returns `node` and the scopes around it, innermost first.
 pub fn outwards(node: Option<&'static ScopeNode>) -> impl Iterator<Item = &'static ScopeNode> {
     iter::successors(node, |node| node.parent)
 }
 
-/// The scope of an id that an event has.
+/// Returns the scope with an id from an event.
 pub fn node_of(id: ScopeId) -> Option<&'static ScopeNode> {
     let other = || OTHERS.iter().find(|node| node.id == id);
     let by_id = if NODES.is_made() { &NODES.get().by_id[..] } else { &[] };
     by_id.get(id.index()).filter(|_| !id.is_none()).and_then(Link::get).or_else(other)
 }
 
-/// All scopes entered so far with ids above `after`, by id. Some may be there twice, under two ids.
+/// Returns all scopes entered so far with ids above `after`, by id. Some may occur twice, under two ids.
 pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     let end = NEXT_ID.load(Ordering::Acquire) as usize;
     let by_id = if NODES.is_made() { &NODES.get().by_id[..end.min(SCOPE_IDS)] } else { &[] };
@@ -210,13 +212,13 @@ pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     made.chain(used.map(|(node, _)| node))
 }
 
-/// Every id that an event may have now.
+/// Returns every id that an event may have now.
 pub fn ids() -> impl Iterator<Item = ScopeId> {
     let end = NEXT_ID.load(Ordering::Acquire);
     (0..end).map(ScopeId).chain(OTHERS.iter().map(|node| node.id))
 }
 
-/// All scopes entered so far as a table; ids nobody got are empty rows.
+/// Returns all scopes entered so far as a table; unused ids are empty rows.
 pub fn table() -> ScopeTable {
     let mut table = ScopeTable::default();
     for node in nodes_after(0) {
@@ -228,17 +230,17 @@ pub fn table() -> ScopeTable {
     table
 }
 
-/// How often a scope was entered, since [`forget_folded`], that did not fit and was folded into another.
+/// Returns how often a scope was entered, since [`reset_folded`], that did not fit and was folded into another.
 pub fn folded() -> u64 {
     FOLDED.get().load(Ordering::Relaxed)
 }
 
-/// Counts from here on.
-pub fn forget_folded() {
+/// Resets the count of folded scopes.
+pub fn reset_folded() {
     FOLDED.get().store(0, Ordering::Relaxed);
 }
 
-/// The id of an optional scope.
+/// Returns the id of an optional scope.
 #[inline]
 pub(crate) fn id_of(node: Option<&'static ScopeNode>) -> ScopeId {
     node.map_or(ScopeId::NONE, |node| node.id)
@@ -253,7 +255,7 @@ fn hash(parent: Option<&'static ScopeNode>, kind: ScopeKind, name: &Name) -> u64
 }
 
 impl Nodes {
-    /// Adds a node where it was missed, unless another thread adds it first; none when there are too many.
+    /// Adds a node where it was missing, unless another thread adds it first; `None` if there are too many.
     #[cold]
     fn insert(
         &self,
@@ -267,14 +269,14 @@ impl Nodes {
         let next = |id| (id < end).then_some(id + 1);
         let id = ScopeId(NEXT_ID.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).ok()?);
         let node: &'static ScopeNode = {
-            let _own = reentry::enter();
+            let _inside = reentry::enter();
             let depth = parent.map_or(0, |parent| parent.depth + 1);
             let in_root = kind == ScopeKind::Root || parent.is_some_and(|parent| parent.in_root);
-            crate::own::keep(size_of::<ScopeNode>());
+            crate::internal_bytes::add_inherited(size_of::<ScopeNode>());
             Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
         };
-        // Under its id before anybody can enter it, so that no event names a scope that a collector does not see. One
-        // that loses the race stays there: another row for the same scope, which no event uses.
+        // Stored under its id before another thread can enter it, so that no event has a scope that a collector does
+        // not see. A node that loses the race stays there: another row for the same scope, which no event uses.
         let _ = self.by_id[id.index()].fill(node);
         Some(self.set.insert(vacant, node, |other| other.is(parent, kind, name)))
     }

@@ -1,17 +1,18 @@
-//! Tells the tracker what ends, and the log of operators what begins and ends. The tracker registers itself once; guards and futures call [`entered`] and [`left`] for
-//! scopes that were really entered, never for one a panic unwinds through (the hook that would run after the
-//! operator does not run then) and never once scopes are switched off again. Who only wants the ends of root scopes says so
-//! with [`roots_end_at`], and has scopes followed while nothing is monitored with [`follow`].
+//! Notifies the tracker of the ends of scopes, and the log of operators of beginnings and ends. The tracker registers
+//! itself once; guards and futures call [`entered`] and [`left`] for scopes that were really entered, never for one
+//! that a panic unwinds through (the hook that would run after the operator does not run then) and never once scopes
+//! are switched off again. Code that needs only the ends of root scopes registers with [`call_at_root_end`], and enables
+//! scopes while nothing is monitored with [`keep_enabled`].
 
 use super::nodes::ScopeNode;
-use crate::recorder::operators;
+use crate::events::operators;
 use crate::switch;
 use memtrack_model::snapshot::ScopeKind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// What the tracker wants to hear. The thread's scope is the one around `node` again when something has ended.
+/// The notifications for the tracker. When a scope has ended, the thread's scope is the one around `node` again.
 pub trait ScopeObserver: Sync {
     /// An operator, a backward pass or an optimizer step ran to its end.
     fn operator_finished(&self, node: &'static ScopeNode);
@@ -21,40 +22,40 @@ pub trait ScopeObserver: Sync {
     fn root_left(&self, node: &'static ScopeNode);
 }
 
-/// Who wants to know that a root scope has ended.
+/// The function called when a root scope has ended.
 static AT_ROOTS: OnceLock<fn()> = OnceLock::new();
 
-/// `call` is made at the end of each root scope, on its thread, from now on; false when there is one already.
-pub fn roots_end_at(call: fn()) -> bool {
+/// Registers a function to call at the end of each root scope, on its thread; returns false if there is one already.
+pub fn call_at_root_end(call: fn()) -> bool {
     AT_ROOTS.set(call).is_ok()
 }
 
-/// Whether scopes are followed also while nothing is monitored.
-static FOLLOWED: AtomicBool = AtomicBool::new(false);
+/// Whether scopes are tracked also while nothing is monitored.
+static KEPT_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Has scopes followed also while nothing is monitored, or no more.
-pub fn follow(follow: bool) {
-    FOLLOWED.store(follow, Ordering::SeqCst);
-    if follow {
+/// Enables or disables scopes while nothing is monitored.
+pub fn keep_enabled(enabled: bool) {
+    KEPT_ENABLED.store(enabled, Ordering::SeqCst);
+    if enabled {
         switch::set(switch::SCOPES, true);
     } else if !switch::is_on(switch::EVENTS) {
         switch::set(switch::SCOPES, false);
     }
 }
 
-/// The switch of scopes, if the end of monitoring ends it.
-pub(crate) fn scopes_of_monitoring() -> u32 {
-    if FOLLOWED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
+/// Returns the switch of scopes, if the end of monitoring turns it off.
+pub(crate) fn switch_to_end() -> u32 {
+    if KEPT_ENABLED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
 }
 
 static OBSERVER: OnceLock<&'static dyn ScopeObserver> = OnceLock::new();
 
-/// Registers the observer of all threads; false when there is one already.
+/// Registers the observer of all threads; returns false if there is one already.
 pub fn observe(observer: &'static dyn ScopeObserver) -> bool {
     OBSERVER.set(observer).is_ok()
 }
 
-/// `node` was entered.
+/// Notes that `node` was entered.
 #[inline]
 pub(super) fn entered(node: &'static ScopeNode) {
     operators::entered(node.id);
@@ -65,7 +66,7 @@ pub(super) fn entered(node: &'static ScopeNode) {
     }
 }
 
-/// `node` was left, and the scope before it is current again.
+/// Notes that `node` was left, and that the scope before it is current again.
 #[inline]
 pub(super) fn left(node: &'static ScopeNode) {
     operators::left(node.id);

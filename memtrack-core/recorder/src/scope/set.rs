@@ -1,55 +1,56 @@
-//! A set that only grows, of things that live forever: open addressing over links that are each filled once. Nobody ever
-//! waits in it, so it stays usable in a forked child whatever the other threads were doing. Look-ups cost the same
-//! however much it holds, because its users stop filling it when half of it is full.
+//! A set that only grows, of values that live for ever: open addressing over links that are each filled once. It is
+//! lock-free, so it stays usable in a forked child whatever the other threads were doing. Look-ups cost the same
+//! whatever its size, because its users stop filling it when half of it is full.
 
 use super::link::{Link, empty_links};
 use crate::zeroed::Zeroed;
 
-/// The set. There must always be an empty place left: see above.
+/// The set. One slot must always be empty: see above.
 pub(super) struct Set<T: 'static> {
-    places: Zeroed<Link<T>>,
+    slots: Zeroed<Link<T>>,
 }
 
-/// Where something that is not in the set would go.
+/// The slot for a value that is not in the set.
 #[derive(Clone, Copy)]
 pub(super) struct Vacant(usize);
 
 impl<T: Sync> Set<T> {
-    /// An empty set of `places`, a power of two.
-    pub(super) fn new(places: usize) -> Self {
-        debug_assert!(places.is_power_of_two());
-        Self { places: empty_links(places) }
+    /// Makes an empty set with that number of slots, a power of two.
+    pub(super) fn new(slots: usize) -> Self {
+        debug_assert!(slots.is_power_of_two());
+        Self { slots: empty_links(slots) }
     }
 
-    /// What has that hash and `is` what is looked for.
+    /// Returns the value with that hash for which `is` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
         self.find_from(hash as usize, is)
     }
 
     #[inline]
-    fn find_from(&self, mut place: usize, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
+    fn find_from(&self, mut slot: usize, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
         loop {
-            place &= self.places.len() - 1;
-            match self.places[place].get() {
+            slot &= self.slots.len() - 1;
+            match self.slots[slot].get() {
                 Some(found) if is(found) => return Ok(found),
-                Some(_) => place += 1,
-                None => return Err(Vacant(place)),
+                Some(_) => slot += 1,
+                None => return Err(Vacant(slot)),
             }
         }
     }
 
-    /// Puts `new` into the place where it was missed. Where another thread has put the same there first, that is returned.
+    /// Stores `new` in the slot where it was missing. If another thread has stored an equal value first, returns
+    /// that.
     pub(super) fn insert(&self, vacant: Vacant, new: &'static T, is: impl Fn(&T) -> bool) -> &'static T {
-        let mut place = vacant.0;
+        let mut slot = vacant.0;
         loop {
-            match self.places[place].fill(new) {
+            match self.slots[slot].fill(new) {
                 Ok(()) => return new,
                 Err(winner) if is(winner) => return winner,
-                // Another thing: the next empty place, unless the same has come there meanwhile.
-                Err(_) => match self.find_from(place + 1, &is) {
+                // Another value: try the next empty slot, unless an equal value was stored meanwhile.
+                Err(_) => match self.find_from(slot + 1, &is) {
                     Ok(found) => return found,
-                    Err(Vacant(next)) => place = next,
+                    Err(Vacant(next)) => slot = next,
                 },
             }
         }

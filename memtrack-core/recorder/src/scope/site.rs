@@ -1,5 +1,5 @@
-//! A place in the source where a scope begins. `#[track_memory]` makes one static per function; it lets the look-up
-//! of a scope hit a small per-thread cache instead of hashing a name.
+//! A place in the source where a scope begins. `#[track_memory]` makes one static per function; with it, a scope is
+//! found in a small per-thread cache instead of by hashing a name.
 
 use super::guard::{Guard, current_node};
 use super::nodes::{ScopeNode, id_of, is_same};
@@ -9,14 +9,14 @@ use std::any::type_name;
 use std::cell::Cell;
 use std::ptr;
 
-/// One annotated function: what kind of scope it is and how it is called.
+/// One annotated function: the kind of its scope and its name.
 #[derive(Debug)]
 pub struct Site {
     kind: ScopeKind,
     name: &'static str,
 }
 
-/// A scope as a site names it, with the name of the method's type when the name is the type's.
+/// The label of a scope: its site, and the name of the method's type if the scope is named after the type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     site: &'static Site,
@@ -30,7 +30,7 @@ struct Entry {
     node: &'static ScopeNode,
 }
 
-/// A training step of a small model has some thirty scopes, which should not drive each other out. 2.5 KiB a thread.
+/// A training step of a small model has some thirty scopes, which should not evict each other. 2.5 KiB a thread.
 const CACHE_ENTRIES: usize = 64;
 
 thread_local! {
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 impl Site {
-    /// A site; for methods named after their type, `name` is only the fallback.
+    /// Makes a site; for methods named after their type, `name` is only the fallback.
     pub const fn new(kind: ScopeKind, name: &'static str) -> Self {
         Self { kind, name }
     }
@@ -55,12 +55,12 @@ impl Site {
         if switch::is_on(switch::SCOPES) { enter_now(self.label_as::<T>()) } else { Guard::inert() }
     }
 
-    /// The site's own name.
+    /// Returns the label with the site's own name.
     pub(super) const fn label(&'static self) -> Label {
         Label { site: self, type_name: None }
     }
 
-    /// The name of `T`.
+    /// Returns the label with the name of `T`.
     pub(super) fn label_as<T: ?Sized>(&'static self) -> Label {
         Label { site: self, type_name: Some(type_name::<T>()) }
     }
@@ -72,10 +72,10 @@ fn enter_now(label: Label) -> Guard {
 }
 
 impl Label {
-    /// Its scope inside `parent`. Costs a few nanoseconds when this thread was there lately.
+    /// Returns its scope inside `parent`. Costs a few nanoseconds if this thread entered it recently.
     pub(super) fn node_under(self, parent: Option<&'static ScopeNode>) -> &'static ScopeNode {
         CACHE.with(|cache| {
-            let slot = &cache[self.slot(parent)];
+            let slot = &cache[self.slot_of(parent)];
             match slot.get() {
                 Some(entry) if is_same(entry.parent, parent) && entry.label.is_same(self) => entry.node,
                 _ => {
@@ -96,7 +96,7 @@ impl Label {
         }
     }
 
-    /// By address: two copies of one type's name only cost a miss.
+    /// Compares by address: two copies of one type's name only cost a miss.
     fn is_same(self, other: Self) -> bool {
         ptr::eq(self.site, other.site)
             && match (self.type_name, other.type_name) {
@@ -106,7 +106,7 @@ impl Label {
             }
     }
 
-    fn slot(self, parent: Option<&'static ScopeNode>) -> usize {
+    fn slot_of(self, parent: Option<&'static ScopeNode>) -> usize {
         let site = ptr::from_ref(self.site).addr() / align_of::<Site>();
         let name = self.type_name.map_or(0, |name| name.as_ptr().addr());
         let mixed = (site ^ name.rotate_left(20) ^ id_of(parent).index().rotate_left(40)) as u64;
@@ -114,8 +114,8 @@ impl Label {
     }
 }
 
-/// The last path segment of a type without references, `dyn` and generics: `Linear` of `&mut net::Linear<f32>`. None
-/// for types that have no such name (tuples, slices, closures).
+/// Returns the last path segment of a type without references, `dyn` and generics: `Linear` for `&mut
+/// net::Linear<f32>`. `None` for types that have no such name (tuples, slices, closures).
 fn short_type_name(full: &str) -> Option<&str> {
     let mut path = full;
     while let Some(rest) = ["&", "mut ", "dyn "].iter().find_map(|prefix| path.strip_prefix(prefix)) {
@@ -135,7 +135,7 @@ mod tests {
     use super::short_type_name;
 
     #[test]
-    fn a_type_is_called_by_its_last_segment() {
+    fn a_type_is_named_by_its_last_segment() {
         assert_eq!(short_type_name("net::Linear<candle::F32>"), Some("Linear"));
         assert_eq!(short_type_name("&mut net::Linear"), Some("Linear"));
         assert_eq!(short_type_name("dyn net::Layer + core::marker::Send"), Some("Layer"));

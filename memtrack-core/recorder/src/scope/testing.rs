@@ -29,7 +29,7 @@ pub(crate) fn with_scopes<R>(test: impl FnOnce() -> R) -> R {
     test()
 }
 
-/// This thread's observer comes before the registered one.
+/// Sets this thread's observer, which takes precedence over the registered one.
 pub(crate) fn observe_this_thread(observer: Option<&'static dyn ScopeObserver>) {
     OBSERVER.set(observer);
 }

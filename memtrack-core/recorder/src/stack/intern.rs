@@ -1,7 +1,7 @@
-//! Gives each distinct stack a number. The table is shared by all threads; each thread keeps a small cache of its own in
-//! front of it, so that a stack seen before costs a hash and one compare.
+//! Gives each distinct stack a number. The table is shared by all threads; each thread has a small cache in front of
+//! it, so that a stack seen before costs a hash and one compare.
 
-use crate::own;
+use crate::internal_bytes;
 use crate::shared_map::SharedMap;
 use foldhash::fast::FixedState;
 use memtrack_model::event::StackId;
@@ -11,66 +11,67 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// At most this many addresses are kept (24 MiB), and [`MAX_STACKS`] stacks (some 12 MiB with what finds them). Events
-/// with others count as without a stack, and how many there were is said.
+/// At most this many addresses are kept (24 MiB), and [`MAX_STACKS`] stacks (some 12 MiB with their index). Events
+/// with other stacks count as without a stack, and their number is reported.
 const MAX_ADDRESSES: usize = 3 << 20;
 const MAX_STACKS: usize = 1 << 18;
 
-/// Addresses come in pieces of this many (512 KiB): growing copies nothing, and no stack lies in two pieces.
+/// Addresses are stored in pieces of this many (512 KiB): growing copies nothing, and no stack is split between two
+/// pieces.
 const PIECE: usize = 1 << 16;
 
-/// How many pieces there may be: stacks have some hundred addresses at most, so hardly any is left over at a piece's end.
+/// The most pieces: stacks have at most some hundred addresses, so hardly any is unused at a piece's end.
 const MAX_PIECES: usize = MAX_ADDRESSES / PIECE + 1;
 
-/// What the tables may take: that of hashes may just have doubled.
+/// The most memory of the tables: the table of hashes may just have doubled.
 #[cfg(test)]
-pub(crate) const MOST_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
+pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
     + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
     + MAX_STACKS * size_of::<(u16, u16, u16)>();
 
 /// All distinct stacks of the process.
 ///
-/// A stack is known by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two share one is below
-/// one in 500 million.
+/// A stack is identified by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two
+/// share one is below one in 500 million.
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
     kept: Mutex<KeptStacks>,
-    /// How often a stack found no room.
-    without_room: AtomicU64,
+    /// How often a stack had no room.
+    omitted: AtomicU64,
 }
 
-/// The stacks that are kept, innermost address first.
+/// The stored stacks, innermost address first.
 pub(crate) struct KeptStacks {
-    /// Has room for all that there may be, so that it never grows.
+    /// Has room for the largest number of pieces, so that it never grows.
     pieces: Vec<Vec<u64>>,
-    /// Of each stack from 1 on its piece, its place there and its length. Never grows either.
-    places: Vec<(u16, u16, u16)>,
+    /// For each stack from 1 on its piece, its offset there and its length. Never grows either.
+    index: Vec<(u16, u16, u16)>,
     addresses: usize,
 }
 
 impl KeptStacks {
-    /// One more than the largest id.
+    /// Returns one more than the largest id.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() + 1
+        self.index.len() + 1
     }
 
-    /// The return addresses of a stack, innermost first; empty for an unknown id.
+    /// Returns the return addresses of a stack, innermost first; empty for an unknown id.
     pub(crate) fn get(&self, stack: StackId) -> &[u64] {
-        let place = stack.index().checked_sub(1).and_then(|index| self.places.get(index));
-        place.map_or(&[], |&(piece, from, len)| {
+        let entry = stack.index().checked_sub(1).and_then(|index| self.index.get(index));
+        entry.map_or(&[], |&(piece, from, len)| {
             &self.pieces[usize::from(piece)][usize::from(from)..usize::from(from) + usize::from(len)]
         })
     }
 
-    /// Nothing yet.
+    /// Makes an empty store.
     fn new() -> Self {
-        Self { pieces: Vec::with_capacity(MAX_PIECES), places: Vec::with_capacity(MAX_STACKS), addresses: 0 }
+        Self { pieces: Vec::with_capacity(MAX_PIECES), index: Vec::with_capacity(MAX_STACKS), addresses: 0 }
     }
 
     /// Whether there is no room for a stack of so many addresses.
     fn is_full(&self, addresses: usize) -> bool {
         self.addresses + addresses > MAX_ADDRESSES
-            || self.places.len() >= MAX_STACKS
+            || self.index.len() >= MAX_STACKS
             || addresses > u16::MAX.into()
             || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
     }
@@ -80,36 +81,36 @@ impl KeptStacks {
         self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE)
     }
 
-    /// Keeps one more stack, for which there is room in the last piece.
+    /// Stores one more stack, for which there is room in the last piece.
     fn push(&mut self, outermost_first: &[u64]) -> StackId {
         let piece = self.pieces.len() - 1;
         let addresses = &mut self.pieces[piece];
         let (from, len) = (addresses.len() as u16, outermost_first.len() as u16);
         addresses.extend(outermost_first.iter().rev());
         self.addresses += outermost_first.len();
-        self.places.push((piece as u16, from, len));
-        StackId(self.places.len() as u32)
+        self.index.push((piece as u16, from, len));
+        StackId(self.index.len() as u32)
     }
 }
 
 impl StackInterner {
-    /// An empty table.
+    /// Makes an empty table.
     pub(crate) fn new() -> Self {
         Self {
             by_hash: SharedMap::new(FixedState::default(), 64),
             kept: Mutex::new(KeptStacks::new()),
-            without_room: AtomicU64::new(0),
+            omitted: AtomicU64::new(0),
         }
     }
 
-    /// The id of a stack (outermost first) seen before, by its hash.
+    /// Returns the id of a stack (outermost first) seen before, by its hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
         self.by_hash.get(&hash)
     }
 
-    /// The id of a stack, which is stored innermost first, as reports read it; none where there is no room for it. What takes
-    /// memory is made while nothing is locked.
+    /// Returns the id of a stack, which is stored innermost first, the order of reports; none if there is no room for
+    /// it. Memory is allocated without a lock held.
     #[cold]
     pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
         let mut piece = None;
@@ -120,11 +121,11 @@ impl StackInterner {
             let mut kept = self.kept();
             if kept.is_full(outermost_first.len()) {
                 drop(kept);
-                // The last one that there was room for may have been this one.
+                // The last stack that fitted may have been this one.
                 if let Some(stack) = self.find(hash) {
                     return stack;
                 }
-                self.without_room.fetch_add(1, Ordering::Relaxed);
+                self.omitted.fetch_add(1, Ordering::Relaxed);
                 return StackId::NONE;
             }
             let needs_piece = kept.needs_piece(outermost_first.len());
@@ -133,22 +134,22 @@ impl StackInterner {
                 piece = Some(Vec::with_capacity(PIECE));
                 continue;
             }
-            let mut place = self.by_hash.place(hash);
-            // Another thread may have been quicker.
-            if let Some(stack) = place.get() {
+            let mut entry = self.by_hash.entry(hash);
+            // Another thread may have been faster.
+            if let Some(stack) = entry.get() {
                 return *stack;
             }
-            if place.is_full() {
-                drop((place, kept));
+            if entry.is_full() {
+                drop((entry, kept));
                 self.by_hash.make_room(&hash);
                 continue;
             }
             if needs_piece {
                 kept.pieces.extend(piece);
-                own::hold(PIECE * size_of::<u64>());
+                internal_bytes::add(PIECE * size_of::<u64>());
             }
             let stack = kept.push(outermost_first);
-            place.put(stack);
+            entry.put(stack);
             return stack;
         }
     }
@@ -157,9 +158,9 @@ impl StackInterner {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has stacks through `code`, which is no longer loaded, be kept anew when their addresses are met again: then it is
-    /// other code. Returns whether there are any.
-    pub(crate) fn forget(&self, code: &Range<u64>) -> bool {
+    /// Removes the hashes of stacks through `code`, which is no longer loaded: the same addresses will then be other
+    /// code and get a new id. Returns whether there were any.
+    pub(crate) fn forget_code(&self, code: &Range<u64>) -> bool {
         let kept = self.kept();
         let goes_through = |id: &StackId| kept.get(*id).iter().any(|address| code.contains(address));
         let mut any = false;
@@ -171,18 +172,18 @@ impl StackInterner {
         any
     }
 
-    /// How often a stack was left out because there was no room.
-    pub(crate) fn without_room(&self) -> u64 {
-        self.without_room.load(Ordering::Relaxed)
+    /// Returns how often a stack was omitted because there was no room.
+    pub(crate) fn omitted(&self) -> u64 {
+        self.omitted.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the tables that [`own`] does not know of.
+    /// Returns the bytes of the tables that [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
-        let places_bytes = self.kept().places.capacity() * size_of::<(u16, u16, u16)>();
-        self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + places_bytes
+        let index_bytes = self.kept().index.capacity() * size_of::<(u16, u16, u16)>();
+        self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
     }
 
-    /// The return addresses of a stack, innermost first.
+    /// Returns the return addresses of a stack, innermost first.
     pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
         // Room is made before the table is locked.
         let mut addresses = Vec::with_capacity(u16::MAX.into());
@@ -196,10 +197,10 @@ impl StackInterner {
         self.kept().get(stack).iter().any(|address| addresses.contains(address))
     }
 
-    /// All stacks so far.
+    /// Returns all stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let mut table = StackTable::default();
-        // Room is made before the table is locked, for those that there are now.
+        // Room is made before the table is locked, for the stacks that there are now.
         let (stacks, addresses) = {
             let kept = self.kept();
             (kept.len(), kept.addresses)
@@ -213,20 +214,20 @@ impl StackInterner {
         table
     }
 
-    /// Fills `copy` with the stacks from `first` on, its own from 1 on, but not many more than `most` and not much more
-    /// than a megabyte of them.
+    /// Fills `copy` with the stacks from `first` on, numbered there from 1 on, but not many more than `most` and not
+    /// much more than a megabyte of them.
     pub(crate) fn copy(&self, first: StackId, most: usize, copy: &mut StackTable) {
-        const MOST_COPIED: usize = 128 << 10;
+        const MAX_COPIED: usize = 128 << 10;
         copy.offsets.truncate(2);
         copy.addresses.clear();
         // Room is made before the table is locked.
         copy.offsets.reserve(most);
-        copy.addresses.reserve(MOST_COPIED);
+        copy.addresses.reserve(MAX_COPIED);
         let kept = self.kept();
         let ids = first.index()..kept.len().min(first.index() + most);
         for id in ids {
             let addresses = kept.get(StackId(id as u32));
-            if copy.addresses.len() + addresses.len() > MOST_COPIED && copy.len() > 1 {
+            if copy.addresses.len() + addresses.len() > MAX_COPIED && copy.len() > 1 {
                 break;
             }
             copy.push(addresses);
@@ -234,7 +235,7 @@ impl StackInterner {
     }
 }
 
-/// The hash by which stacks are known.
+/// Returns the hash by which stacks are identified.
 #[inline(always)]
 pub(crate) fn hash(addresses: &[u64]) -> u64 {
     const STATE: FixedState = FixedState::with_seed(0x6d65_6d74_7261_636b);
@@ -243,30 +244,30 @@ pub(crate) fn hash(addresses: &[u64]) -> u64 {
 
 const CACHE_SLOTS: usize = 4096;
 
-/// One thread's newest stacks, found by hash in one look.
+/// One thread's newest stacks, found by hash with one load.
 pub(crate) struct StackCache {
     slots: Box<[(u64, StackId)]>,
 }
 
 impl StackCache {
-    /// Allocates 64 KB.
+    /// Makes an empty cache; allocates 64 KB.
     pub(crate) fn new() -> Self {
         Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
     }
 
-    /// Forgets all.
+    /// Removes all stacks.
     pub(crate) fn clear(&mut self) {
         self.slots.fill((0, StackId::NONE));
     }
 
-    /// The id kept for `hash`.
+    /// Returns the id stored for `hash`.
     #[inline(always)]
     pub(crate) fn get(&self, hash: u64) -> Option<StackId> {
         let slot = self.slots[hash as usize % CACHE_SLOTS];
         (slot.0 == hash).then_some(slot.1)
     }
 
-    /// Keeps an id in place of whatever shared its slot.
+    /// Stores an id, replacing the one in its slot.
     #[inline(always)]
     pub(crate) fn put(&mut self, hash: u64, stack: StackId) {
         self.slots[hash as usize % CACHE_SLOTS] = (hash, stack);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_grows_nothing() {
+    fn stacks_beyond_the_bound_are_counted_and_take_no_memory() {
         let interner = StackInterner::new();
         let stack = |number: u64| [number; 250];
         let mut kept = 0;
@@ -305,7 +306,7 @@ mod tests {
             let stack = stack(u64::MAX - number);
             assert!(interner.insert(hash(&stack), &stack).is_none());
         }
-        assert_eq!((interner.without_room(), interner.table_bytes()), (10_001, bytes));
+        assert_eq!((interner.omitted(), interner.table_bytes()), (10_001, bytes));
         assert_eq!(interner.table().get(StackId(kept as u32)), [kept as u64; 250]);
     }
 

@@ -14,11 +14,11 @@ const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Lists the loaded binaries that hold code, the program first.
 ///
-/// Takes the dynamic loader's lock and allocates; call it where that does no harm. Cost: some microseconds per binary,
-/// plus a checksum of its code for a binary without a build id.
+/// Takes the dynamic loader's lock and allocates; call it where that does no harm. Cost: some microseconds per
+/// binary, plus a checksum of its code for a binary without a build id.
 pub fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
-    // SAFETY: `visit` has the signature that the loader asks for, and `modules` outlives the call.
+    // SAFETY: `visit` has the signature that the loader requires, and `modules` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
     for module in &mut modules {
         module.path = real_path(&module.path);
@@ -26,11 +26,11 @@ pub fn loaded_modules() -> Vec<Module> {
     modules
 }
 
-/// The loader's name as a path that still means the same elsewhere.
+/// Converts the loader's name to a path that is valid elsewhere too.
 fn real_path(name: &str) -> String {
     if is_the_program(name) {
         let program = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
-        // What the kernel appends when the program's file was replaced while it runs.
+        // The kernel appends this when the program's file was replaced while it runs.
         return program.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(program);
     }
     if name.contains('/') && !name.starts_with('/') {
@@ -40,8 +40,8 @@ fn real_path(name: &str) -> String {
     name.to_owned()
 }
 
-/// Whether the loader's name stands for the program itself: glibc has none for it, musl the link to it that the kernel
-/// provides, or the name by which it was called.
+/// Whether the loader's name means the program itself: glibc has none for it, musl the kernel's link to it, or the
+/// name by which it was called.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";
     let is_called =
@@ -66,7 +66,7 @@ extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void)
     0
 }
 
-/// One loaded binary by its program headers; `None` when it has no code.
+/// Describes one loaded binary by its program headers; `None` if it has no code.
 pub(crate) fn describe_loaded(name: &str, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
     let module = describe(name.to_owned(), bias, headers)?;
     Some(Module { path: real_path(name), ..module })
@@ -77,7 +77,7 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     let code = || loads().filter(|header| header.p_flags & PF_X != 0);
     let start = code().map(|header| bias.wrapping_add(header.p_vaddr)).min()?;
     let end = code().map(|header| bias.wrapping_add(header.p_vaddr).wrapping_add(header.p_memsz)).max()?;
-    // The bytes of `header` that came from the file, if a readable segment holds them all.
+    // The bytes of `header` that came from the file, if a readable segment contains them all.
     let bytes = |header: &libc::Elf64_Phdr| -> Option<&[u8]> {
         let mapped = loads().any(|load| {
             load.p_flags & PF_R != 0
@@ -86,8 +86,8 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
                     <= load.p_vaddr.saturating_add(load.p_filesz)
         });
         let address = bias.wrapping_add(header.p_vaddr) as *const u8;
-        // SAFETY: the range lies in a readable segment that the loader mapped from the file and keeps while it calls
-        // us; segments of code and notes are not written to.
+        // SAFETY: the range lies in a readable segment that the loader mapped from the file and keeps during the
+        // call; segments of code and notes are not written to.
         mapped.then(|| unsafe { std::slice::from_raw_parts(address, header.p_filesz as usize) })
     };
     let notes = headers.iter().filter(|header| header.p_type == PT_NOTE);
@@ -100,8 +100,8 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     Some(Module { path, bias, start, end, build_id, code_id })
 }
 
-/// The build id among the notes of a segment: each has three words (length of name, length of content, type), then
-/// name and content, each padded to `align`.
+/// Returns the build id among the notes of a segment: each has three words (length of name, length of content, type),
+/// then name and content, each padded to `align`.
 fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     loop {
         let (head, rest) = notes.split_first_chunk::<12>()?;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_loaders_have_for_the_program_becomes_its_path() {
+    fn every_loader_name_of_the_program_becomes_its_path() {
         let program = std::env::current_exe().unwrap();
         let called = program.file_name().unwrap().to_str().unwrap();
         for name in ["", "/proc/self/exe", called] {
@@ -155,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn the_code_id_in_memory_is_that_of_the_file() {
-        /// The first module again, as if it had no notes.
+    fn the_code_id_in_memory_equals_that_of_the_file() {
+        /// Describes the first module again, as if it had no notes.
         extern "C" fn first(info: *mut dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
             // SAFETY: as in `visit`; `found` is the option below.
             let (info, found) = unsafe { (&*info, &mut *found.cast::<Option<Module>>()) };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_walked_and_bad_ones_end_the_walk() {
+    fn notes_are_parsed_and_a_damaged_one_ends_the_search() {
         let mut notes = Vec::new();
         for (kind, content) in [(1u32, &b"abcde"[..]), (NT_GNU_BUILD_ID, &[1, 2, 3])] {
             notes.extend(4u32.to_ne_bytes());

@@ -311,7 +311,7 @@ mod tests {
     use crate::analysis::top::{By, TopOptions, top};
     use memtrack_model::event::{Action, Event, EventFlags, ScopeId};
     use memtrack_model::snapshot::{CountedPeak, DeviceStatistics, Sampling, Scope, ScopeKind};
-    use memtrack_recorder::host::{LoneSampler, Rules, sample_block_bytes};
+    use memtrack_recorder::host::{Rules, StandaloneSampler, sample_block_bytes};
 
     const HOST: DeviceId = DeviceId::HOST;
     const ROWS: usize = 8;
@@ -335,7 +335,7 @@ mod tests {
         };
         let budget = if class > 0 { 0.03 } else { 0.0 };
         let rules = Rules { mean_bytes: if class > 0 { 0 } else { 8192 }, budget, live_blocks: u64::MAX };
-        let mut sampler = LoneSampler::new(seed, rules, class);
+        let mut sampler = StandaloneSampler::new(seed, rules, class);
         let mut snapshot = Snapshot::default();
         snapshot.meta.sample_threshold_bytes = 64 << 10;
         snapshot.meta.sample_mean_bytes = rules.mean_bytes;

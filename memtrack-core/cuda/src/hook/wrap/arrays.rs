@@ -1,5 +1,5 @@
-//! Arrays, which are known by a handle and not an address. Their size is that of their elements: what the driver adds
-//! for tiling it does not say.
+//! Arrays, which are identified by a handle and not an address. Their size is that of their elements: the driver does
+//! not report what it adds for tiling.
 
 use super::memory::PLAIN;
 use super::{CuResult, allocate};
@@ -44,7 +44,7 @@ impl ArrayDescriptor3d {
     }
 }
 
-/// Bytes per channel of a `CUarray_format`; 4 for a compressed one or one of video, which is not exact.
+/// Returns the bytes per channel of a `CUarray_format`; 4 for a compressed or video format, which is not exact.
 fn bytes_of_format(format: u32) -> u64 {
     match format {
         0x01 | 0x08 | 0xc0..=0xc5 => 1,
@@ -59,7 +59,7 @@ pub(in crate::hook) unsafe fn create(
     out: *mut u64,
     descriptor: *const ArrayDescriptor,
 ) -> CuResult {
-    // SAFETY: the driver reads it too, and nothing is read when it is null.
+    // SAFETY: the driver reads it too, and nothing is read if it is null.
     let size = unsafe { descriptor.as_ref() }.map_or(0, |flat| {
         let ArrayDescriptor { width, height, format, channels } = *flat;
         ArrayDescriptor3d { width, height, depth: 0, format, channels, flags: 0 }.bytes(0)
@@ -87,7 +87,7 @@ pub(in crate::hook) unsafe fn create_mipmapped(
     descriptor: *const ArrayDescriptor3d,
     levels: u32,
 ) -> CuResult {
-    // SAFETY: as in `create`. There are at most 32 levels of anything.
+    // SAFETY: as in `create`. There are at most 32 levels of any array.
     let size = unsafe { descriptor.as_ref() }.map_or(0, |descriptor| {
         (0..levels.min(32)).fold(0_u64, |sum, level| sum.saturating_add(descriptor.bytes(level)))
     });

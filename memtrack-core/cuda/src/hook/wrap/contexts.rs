@@ -1,4 +1,4 @@
-//! The ends of contexts, which take all their memory with them.
+//! The ends of contexts, which end all their memory.
 
 use super::{CuResult, SUCCESS, ipc, pools};
 use crate::hook::watch::Watch;
@@ -21,7 +21,7 @@ fn teardown_of(device: i32) -> Teardown {
     Teardown::Primary { device: u16::try_from(device).unwrap_or(u16::MAX), context }
 }
 
-/// `cuDevicePrimaryCtxRetain`: tells which context is a device's primary one.
+/// `cuDevicePrimaryCtxRetain`: returns a device's primary context.
 pub(in crate::hook) unsafe fn retain(
     real: unsafe extern "C" fn(*mut u64, i32) -> CuResult,
     out: *mut u64,
@@ -51,8 +51,8 @@ pub(in crate::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResult {
     result
 }
 
-/// `cuDevicePrimaryCtxRelease_v2`: mostly others still hold the context, so what happened is seen afterwards. Nobody can
-/// have been given its addresses again by then: that would take the context to be made anew.
+/// `cuDevicePrimaryCtxRelease_v2`: mostly other code still holds the context, so the effect is checked afterwards.
+/// Its addresses cannot have been allocated again by then: that would require a new context.
 pub(in crate::hook) unsafe fn release(real: OnDevice, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
@@ -67,7 +67,7 @@ pub(in crate::hook) unsafe fn release(real: OnDevice, device: i32) -> CuResult {
     result
 }
 
-/// Handles that ended with a context mean nothing any more.
+/// Drops the handles that ended with a context.
 fn forget(teardown: Teardown) {
     ipc::ended(teardown);
     if let Teardown::Primary { device, .. } = teardown {

@@ -1,4 +1,4 @@
-//! Pinned host memory: the driver's own, and the program's that is registered with it.
+//! Pinned host memory: the driver's own, and memory of the program that is registered with it.
 
 use super::{CuResult, SUCCESS, allocate, give_back};
 use crate::hook::watch::{Kind, Watch, Where};

@@ -1,5 +1,5 @@
-//! Allocations of other processes that the program opens. Their memory is counted where it was allocated, so here they
-//! are no segments; each reading of the device says how many are open, and how large they are.
+//! Allocations of other processes that the program opens. Their memory is counted where it was allocated, so here
+//! they are no segments; each reading of the device includes how many are open, and their size.
 
 use super::{CuResult, SUCCESS};
 use crate::hook::watch::Watch;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Clone, Copy)]
 pub(in crate::hook) struct Handle([u8; 64]);
 
-/// One that is open.
+/// An open allocation.
 #[derive(Clone, Copy)]
 struct Opened {
     device: u16,
@@ -24,7 +24,7 @@ struct Opened {
     bytes: u64,
 }
 
-/// What is open, by address.
+/// The open allocations, by address.
 static OPENED: ForkCell<Mutex<HashMap<u64, Opened>>> = ForkCell::new(Mutex::default);
 
 /// `cuIpcOpenMemHandle_v2`.
@@ -62,19 +62,19 @@ pub(in crate::hook) unsafe fn close(real: unsafe extern "C" fn(u64) -> CuResult,
     result
 }
 
-/// Memory of another process was mapped.
+/// Notes that memory of another process was mapped.
 pub(super) fn mapped(address: u64, device: u16, bytes: u64) {
     with_opened(|opened| opened.insert(address, Opened { device, context: 0, bytes }));
 }
 
-/// Mappings that begin in these addresses were unmapped.
+/// Notes that mappings that begin in these addresses were unmapped.
 pub(super) fn unmapped(addresses: std::ops::Range<u64>) {
     with_opened(|opened| {
         opened.retain(|address, opened| opened.context != 0 || !addresses.contains(address));
     });
 }
 
-/// What was open in a context that has ended is not any more.
+/// Removes the allocations that were open in a context that has ended.
 pub(super) fn ended(teardown: Teardown) {
     with_opened(|opened| {
         opened.retain(|_, opened| match teardown {
@@ -88,7 +88,7 @@ pub(super) fn ended(teardown: Teardown) {
     });
 }
 
-/// How many are open on a device, and their bytes.
+/// Returns how many are open on a device, and their bytes.
 pub(in crate::hook) fn opened_on(device: u16) -> (u32, u64) {
     with_opened(|opened| {
         let of_device = opened.values().filter(|opened| opened.device == device);

@@ -1,4 +1,5 @@
-//! Plain and managed device memory. Managed memory counts as the device's whose context made it, wherever its pages are.
+//! Plain and managed device memory. Managed memory counts as memory of the device whose context allocated it,
+//! wherever its pages are.
 
 use super::{CuResult, SUCCESS, allocate, give_back};
 use crate::hook::watch::{Kind, Watch, Where};

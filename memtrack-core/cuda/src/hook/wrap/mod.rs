@@ -1,5 +1,5 @@
-//! The wrappers, a file a family: each calls the driver's function once, with the caller's own arguments, and tells the
-//! recorder what came of it. Nothing is read from an out-parameter before the driver has reported success.
+//! The wrappers, one file per family: each calls the driver's function once, with the caller's own arguments, and
+//! reports the result to the recorder. No out-parameter is read before the driver has reported success.
 
 pub(super) mod arrays;
 pub(super) mod contexts;
@@ -21,7 +21,7 @@ pub(super) const SUCCESS: CuResult = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: CuResult = 2;
 
-/// Asks the driver for memory by `call`, which on success leaves an address at `out`.
+/// Requests memory from the driver by `call`, which on success leaves an address at `out`.
 ///
 /// # Safety
 /// `out` must be what the caller passed to the driver: the driver accepts only a pointer that can be written.
@@ -35,13 +35,13 @@ unsafe fn allocate(
 ) -> CuResult {
     let Some(watch) = Watch::enter(real) else { return call() };
     let result = call();
-    // SAFETY: the driver has just written there.
+    // SAFETY: the driver has just written it.
     let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
     watch.allocated(result, kind, address, size);
     result
 }
 
-/// Gives memory back by `call`.
+/// Frees memory by `call`.
 #[inline(always)]
 fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = Watch::enter(real) else { return call() };
@@ -51,7 +51,7 @@ fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult)
     result
 }
 
-/// What the driver describes by a type and an id: a device, or a place of the host (`CUmemLocation`).
+/// A location in the driver's form, a type and an id: a device, or a place of the host (`CUmemLocation`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(in crate::hook) struct Location {
@@ -60,7 +60,7 @@ pub(in crate::hook) struct Location {
 }
 
 impl Location {
-    /// The device; `None` for memory of the host.
+    /// Returns the device; `None` for memory of the host.
     fn device(self) -> Option<u16> {
         /// `CU_MEM_LOCATION_TYPE_DEVICE`.
         const DEVICE: i32 = 1;

@@ -1,6 +1,6 @@
 //! Physical memory that the program maps itself, as PyTorch's expandable segments do. It counts while it is mapped: a
-//! mapping into part of a reserved range is a `segment_map` of an expandable segment, one that fills its range a segment
-//! like others. Reserving addresses takes no memory.
+//! mapping into part of a reserved range is a `segment_map` of an expandable segment, one that fills its range is an
+//! ordinary segment. Reserving addresses takes no memory.
 
 use super::{CuResult, Location, SUCCESS, ipc};
 use crate::hook::watch::{Kind, Watch, Where};
@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-/// Whose memory is behind a handle.
+/// The owner of the memory behind a handle.
 #[derive(Clone, Copy)]
 enum Memory {
-    /// Ours, and where it lies.
+    /// This process, and the memory's location.
     Created(Where),
-    /// Another process's, or one of ours that is known already.
+    /// Another process, or memory of this one that is known already.
     Imported,
 }
 
-/// What the program knows of physical memory and addresses.
+/// The program's physical memory and reserved addresses.
 #[derive(Default)]
 struct Known {
     handles: HashMap<u64, Memory>,
@@ -42,7 +42,7 @@ fn kind(device: Where, origin: Origin) -> Kind {
     Kind { origin, stream: 0, device }
 }
 
-/// What a mapping is: one that fills the range that was reserved for it cannot grow.
+/// Returns the kind of a mapping: one that fills the range that was reserved for it cannot grow.
 fn origin_of(address: u64, size: u64) -> Origin {
     let around =
         with_known(|known| known.ranges.range(..=address).next_back().map(|(&start, &size)| (start, size)));
@@ -61,7 +61,7 @@ pub(in crate::hook) unsafe fn reserve(
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(out, size, alignment, wanted, flags) };
     if result == SUCCESS && !out.is_null() {
-        // SAFETY: the driver has just written there.
+        // SAFETY: the driver has just written it.
         let address = unsafe { out.read() };
         with_known(|known| known.ranges.insert(address, size as u64));
     }
@@ -93,9 +93,9 @@ pub(in crate::hook) unsafe fn import(
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(out, shared, kind) };
     if result == SUCCESS && !out.is_null() {
-        // SAFETY: the driver has just written there.
+        // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
-        // An importer may be handed a handle that it has already: then it is its own memory still.
+        // An importer may receive a handle that it has already: then it still is its own memory.
         with_known(|known| {
             known.handles.entry(handle).or_insert(Memory::Imported);
         });
@@ -130,7 +130,7 @@ pub(in crate::hook) unsafe fn create(
     result
 }
 
-/// `cuMemRelease`: what is mapped stays mapped.
+/// `cuMemRelease`: mapped memory stays mapped.
 pub(in crate::hook) unsafe fn release(real: unsafe extern "C" fn(u64) -> CuResult, handle: u64) -> CuResult {
     let before = with_known(|known| known.handles.remove(&handle));
     // SAFETY: the caller's argument, passed on.

@@ -1,5 +1,5 @@
-//! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: when the stream gets
-//! there, the driver tells nobody.
+//! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: the driver does not
+//! notify when the stream reaches it.
 
 use super::{CuResult, Location, SUCCESS, allocate, give_back};
 use crate::hook::driver::Driver;
@@ -14,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
 
-/// Where the program's own pools lie; those of devices are not here.
+/// The devices of the program's own pools; the devices' own pools are not here.
 static POOLS: ForkCell<Mutex<HashMap<u64, Where>>> = ForkCell::new(Mutex::default);
 
-/// Held while the program's pools are asked for their attributes, and before one is destroyed: so none goes meanwhile.
-/// Nothing else is done under it, since the driver is called.
-static ASKING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+/// Held while the program's pools are queried for their attributes, and before one is destroyed: so none ends
+/// meanwhile. Nothing else is done under it, since the driver is called.
+static QUERYING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// The beginning of `CUmemPoolProps`.
 #[repr(C)]
@@ -104,10 +104,10 @@ pub(in crate::hook) unsafe fn create(
     result
 }
 
-/// `cuMemPoolDestroy`: what was allocated from the pool stays until it is freed.
+/// `cuMemPoolDestroy`: allocations from the pool stay until they are freed.
 pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, pool: u64) -> CuResult {
     let before = {
-        let _nobody_asks = asking();
+        let _no_query = lock_queries();
         with_pools(|pools| pools.remove(&pool))
     };
     // SAFETY: the caller's argument, passed on.
@@ -118,27 +118,27 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
     result
 }
 
-/// Calls `ask` with each pool of a device that is known: its own ones, and those that the program made there.
-pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut ask: impl FnMut(u64)) {
+/// Calls `visit` with each known pool of a device: its own ones, and those that the program made there.
+pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut visit: impl FnMut(u64)) {
     let _inside = reentry::enter();
-    let _none_is_destroyed = asking();
+    let _none_is_destroyed = lock_queries();
     let is_here = |place: &Where| matches!(place, Where::Device(of) if *of == device);
     let mut known: Vec<u64> =
         with_pools(|pools| pools.iter().filter(|(_, place)| is_here(place)).map(|(&pool, _)| pool).collect());
     known.extend(driver.pools_of(device));
     known.sort_unstable();
     known.dedup();
-    known.into_iter().for_each(&mut ask);
+    known.into_iter().for_each(&mut visit);
 }
 
-/// A device's primary context has ended: the handles of its pools are not followed any more.
+/// Drops the pools of a device whose primary context has ended.
 pub(in crate::hook) fn ended(device: u16) {
     with_pools(|pools| pools.retain(|_, place| !matches!(place, Where::Device(of) if *of == device)));
 }
 
-fn asking() -> MutexGuard<'static, ()> {
+fn lock_queries() -> MutexGuard<'static, ()> {
     let _inside = reentry::enter();
-    ASKING.get().lock().unwrap_or_else(PoisonError::into_inner)
+    QUERYING.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn place(pool: u64) -> Where {

@@ -1,4 +1,5 @@
-//! `cuGetProcAddress`, by which cudart and newer programs find the driver's functions: what it found is wrapped.
+//! `cuGetProcAddress`, by which cudart and newer programs find the driver's functions: the result is replaced by a
+//! wrapper.
 
 use super::{CuResult, SUCCESS};
 use crate::hook::table;
@@ -38,12 +39,12 @@ pub(in crate::hook) unsafe fn get_v2(
     result
 }
 
-/// Puts the wrapper in the place of what was found.
+/// Replaces the function that was found by its wrapper.
 ///
 /// # Safety
-/// The arguments are those that the driver has just taken, and its answer.
+/// The arguments are those that the driver has just received, and its result.
 unsafe fn replace(result: CuResult, name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64) {
-    // cudart also asks for the empty name, and what it may pass for `out` then is not known.
+    // cudart also requests the empty name, and its `out` is unknown then.
     if result != SUCCESS || name.is_null() || out.is_null() {
         return;
     }

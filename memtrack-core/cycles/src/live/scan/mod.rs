@@ -103,7 +103,11 @@ impl Scan {
             return Err(NotScanned::Off);
         }
         // The report is the caller's, who may be a part of memtrack.
-        if reentry::is_inside() { self.find_inside() } else { reentry::hand_over(|| self.find_inside()) }
+        if reentry::is_inside() {
+            self.find_inside()
+        } else {
+            reentry::clone_for_program(|| self.find_inside())
+        }
     }
 
     fn find_inside(&self) -> Result<Report, NotScanned> {

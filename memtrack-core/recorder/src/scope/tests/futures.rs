@@ -44,7 +44,7 @@ fn the_scope_follows_the_future_between_threads() {
 }
 
 #[test]
-fn guards_across_an_await_stay_with_their_future() {
+fn guards_held_across_an_await_stay_with_their_future() {
     with_scopes(|| {
         let task = || {
             op("task", async {
@@ -63,9 +63,9 @@ fn guards_across_an_await_stay_with_their_future() {
 }
 
 #[test]
-fn a_future_dropped_half_way_leaves_the_dropping_thread_alone_and_is_not_reported() {
+fn dropping_an_unfinished_future_changes_no_scope_and_reports_nothing() {
     with_scopes(|| {
-        let log = Log::listening();
+        let log = Log::observing();
         let started_in = module("started in");
         let mut task = op("task", async {
             let _inner = module("inner");
@@ -83,7 +83,7 @@ fn a_future_dropped_half_way_leaves_the_dropping_thread_alone_and_is_not_reporte
 #[test]
 fn an_operator_is_finished_when_its_future_is_ready() {
     with_scopes(|| {
-        let log = Log::listening();
+        let log = Log::observing();
         let mut root = Box::pin(future(ScopeKind::Root, "Net", async {
             op("matmul", pause()).await;
         }));
@@ -110,7 +110,7 @@ fn a_future_first_polled_while_scopes_are_off_stays_outside() {
 }
 
 #[test]
-fn a_handle_gives_its_scope_to_a_spawned_future() {
+fn a_handle_carries_its_scope_to_a_spawned_future() {
     with_scopes(|| {
         let outer = module("spawner");
         let mut task = Box::pin(current().future(async { here() }));

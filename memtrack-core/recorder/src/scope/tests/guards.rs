@@ -89,7 +89,7 @@ fn a_root_inside_a_root_is_a_module() {
 }
 
 #[test]
-fn off_means_no_scope() {
+fn no_scope_is_entered_while_scopes_are_off() {
     let _switch = hold_switch();
     let _module = module("off");
     assert_eq!(current_id(), ScopeId::NONE);
@@ -114,9 +114,9 @@ fn a_handle_carries_the_scope_to_another_thread() {
 }
 
 #[test]
-fn the_observer_hears_of_operators_and_the_root() {
+fn the_observer_is_notified_of_operators_and_the_root() {
     with_scopes(|| {
-        let log = Log::listening();
+        let log = Log::observing();
         {
             let _root = root("Net");
             let _module = module("encoder");
@@ -128,9 +128,9 @@ fn the_observer_hears_of_operators_and_the_root() {
 }
 
 #[test]
-fn the_observer_does_not_hear_of_what_a_panic_ended() {
+fn the_observer_is_not_notified_of_scopes_that_a_panic_ended() {
     with_scopes(|| {
-        let log = Log::listening();
+        let log = Log::observing();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _root = root("Net");
             let _op = operator("matmul");

@@ -1,4 +1,4 @@
-//! How scopes behave while they are on.
+//! Tests of scopes while they are on.
 
 mod futures;
 mod guards;
@@ -9,19 +9,19 @@ use super::observer::ScopeObserver;
 use super::testing::observe_this_thread;
 use std::sync::Mutex;
 
-/// The path and operator the thread is in.
+/// Returns the thread's path and operator.
 fn here() -> (String, Option<&'static str>) {
     let place = current().place();
     (place.prefix(), place.operator)
 }
 
-/// Writes down what it hears.
+/// Logs the notifications.
 #[derive(Default)]
 struct Log(Mutex<Vec<String>>);
 
 impl Log {
-    /// One that listens to this thread.
-    fn listening() -> &'static Self {
+    /// Makes a log that observes this thread.
+    fn observing() -> &'static Self {
         let log: &'static Self = Box::leak(Box::default());
         observe_this_thread(Some(log));
         log

@@ -1,7 +1,7 @@
-//! Where a thread's stack lies, so that a walk never reads outside it.
+//! The bounds of a thread's stack, so that a walk never reads outside it.
 #![allow(unsafe_code)]
 
-/// The calling thread's stack: `low..high` in bytes. Empty when the system does not say.
+/// The calling thread's stack: `low..high` in bytes. Empty if the system does not provide it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackBounds {
     low: u64,
@@ -9,14 +9,14 @@ pub(crate) struct StackBounds {
 }
 
 impl StackBounds {
-    /// Asks the system. For the main thread glibc reads `/proc/self/maps`: tens of microseconds, once per thread.
+    /// Queries the system. For the main thread glibc reads `/proc/self/maps`: tens of microseconds, once per thread.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_this_thread() -> Self {
         let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut low: *mut libc::c_void = std::ptr::null_mut();
         let mut size: libc::size_t = 0;
         // SAFETY: pthread_getattr_np initialises the attributes when it returns 0, and only then are they read and
-        // destroyed; the out-pointers are ours.
+        // destroyed; the out-pointers are local variables.
         unsafe {
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
                 return Self { low: 0, high: 0 };
@@ -30,7 +30,7 @@ impl StackBounds {
         Self { low: low as u64, high: low as u64 + size as u64 }
     }
 
-    /// Elsewhere nothing is known and nothing is read.
+    /// Unknown on other systems, so nothing is read.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of_this_thread() -> Self {
         Self { low: 0, high: 0 }
@@ -48,7 +48,8 @@ impl StackBounds {
         sp < self.high && sp >= self.low.saturating_add(bytes)
     }
 
-    /// The word at `address`, if it lies between `sp`, the lowest address in use, and the bottom of the stack.
+    /// Returns the word at `address`, if it lies between `sp`, the lowest address in use, and the bottom of the
+    /// stack.
     #[inline(always)]
     pub(crate) fn read(&self, sp: u64, address: u64) -> Option<u64> {
         if address < sp || address > self.high.wrapping_sub(8) || address & 7 != 0 || !self.contain(sp) {
@@ -59,7 +60,7 @@ impl StackBounds {
         Some(unsafe { (address as *const u64).read() })
     }
 
-    /// The two words at `address`, if both lie between `sp` and the bottom of the stack.
+    /// Returns the two words at `address`, if both lie between `sp` and the bottom of the stack.
     #[inline(always)]
     pub(crate) fn read_pair(&self, sp: u64, address: u64) -> Option<(u64, u64)> {
         if address < sp || address > self.high.wrapping_sub(16) || address & 7 != 0 || !self.contain(sp) {
@@ -69,10 +70,11 @@ impl StackBounds {
         Some(unsafe { Self::read_known_pair(address) })
     }
 
-    /// The two words at an address that was checked before.
+    /// Returns the two words at an address that was checked before.
     ///
     /// # Safety
-    /// `address` must be one that `read_pair` of this thread's bounds accepted, and not lie below its stack pointer now.
+    /// `address` must be one that `read_pair` of this thread's bounds accepted, and not be below its stack pointer
+    /// now.
     #[inline(always)]
     pub(super) unsafe fn read_known_pair(address: u64) -> (u64, u64) {
         let words = address as *const [u64; 2];

@@ -1,5 +1,5 @@
-//! Stacks that are not the thread's: coroutines and whatever else has set the stack pointer elsewhere. Nobody says where
-//! such a stack ends, so what lies above the stack pointer is copied by the kernel, which stops where nothing is mapped.
+//! Stacks that are not the thread's: coroutines and other code that has moved the stack pointer. The end of such a
+//! stack is unknown, so the memory above the stack pointer is copied by the kernel, which stops at unmapped memory.
 //!
 //! **Why `process_vm_readv`?** It takes one to two microseconds; `backtrace`, which would be needed otherwise, takes 4.5.
 #![allow(unsafe_code)]
@@ -7,11 +7,11 @@
 use super::Registers;
 use super::unwind::ThreadUnwinder;
 
-/// So much of a foreign stack is looked at.
-const MOST_BYTES: usize = 32 << 10;
+/// The most bytes of a foreign stack that are copied.
+const MAX_BYTES: usize = 32 << 10;
 const PAGE_BYTES: u64 = 4096;
 
-/// Takes the stack that begins at `registers`, outermost first; empty where the kernel does not allow the copy. Some
+/// Takes the stack that begins at `registers`, outermost first; empty if the kernel does not allow the copy. Some
 /// microseconds.
 #[cold]
 pub(super) fn take<'a>(
@@ -20,7 +20,7 @@ pub(super) fn take<'a>(
     registers: &Registers,
 ) -> &'a [u64] {
     let sp = registers.sp & !7;
-    copy.resize(MOST_BYTES / 8, 0);
+    copy.resize(MAX_BYTES / 8, 0);
     let copied_bytes = copy_from(sp, copy);
     let words = &copy[..copied_bytes / 8];
     unwinder.walk_once(registers, |at| {
@@ -29,12 +29,12 @@ pub(super) fn take<'a>(
     })
 }
 
-/// Copies what is mapped from `address` on, a page at a time. Returns how many bytes there were.
+/// Copies the mapped memory from `address` on, a page at a time. Returns how many bytes there were.
 pub(super) fn copy_from(address: u64, copy: &mut [u64]) -> usize {
     let room_bytes = size_of_val(copy);
     let first_page = (PAGE_BYTES - address % PAGE_BYTES) as usize;
     let mut remote =
-        [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_BYTES / PAGE_BYTES as usize + 1];
+        [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BYTES / PAGE_BYTES as usize + 1];
     let (mut at, mut left, mut count) = (address, room_bytes, 0);
     while left > 0 && count < remote.len() {
         let len = if count == 0 { first_page.min(left) } else { (PAGE_BYTES as usize).min(left) };
@@ -42,8 +42,8 @@ pub(super) fn copy_from(address: u64, copy: &mut [u64]) -> usize {
         (at, left, count) = (at + len as u64, left - len, count + 1);
     }
     let local = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: room_bytes };
-    // SAFETY: the kernel reads this process's memory where there is any and writes into `copy`, which has the room; pieces
-    // are copied whole or not at all, and the first that cannot be read ends the copy.
+    // SAFETY: the kernel reads this process's memory where it is mapped and writes into `copy`, which has the room;
+    // pieces are copied whole or not at all, and the first that cannot be read ends the copy.
     let copied = unsafe {
         libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), count as libc::c_ulong, 0)
     };

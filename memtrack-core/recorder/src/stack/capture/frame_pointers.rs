@@ -1,7 +1,7 @@
-//! Walking along the frame pointers: two loads per frame. Only for programs built with them
-//! (`-C force-frame-pointers=yes`), which a self-check finds out. As in `unwind`, the thread's previous stack is reused:
-//! following the chain waits for each load, while checking a known chain loads all its words at once. Every word that a
-//! walk would read is read and compared, so reuse is exact.
+//! Walking along the frame pointers: two loads per frame. Only for programs built with them (`-C
+//! force-frame-pointers=yes`), as determined by a self-check. As in `unwind`, the thread's previous stack is reused:
+//! following the chain waits for each load, while checking a known chain loads all its words at once. Every word that
+//! a walk would read is read and compared, so reuse is exact.
 #![allow(unsafe_code)]
 
 use super::unwind::ThreadUnwinder;
@@ -19,17 +19,17 @@ pub(super) fn proven() -> bool {
 /// glibc's entry code has no frame pointers; its frames, and `main`'s or the thread's first, may be missing.
 const OUTERMOST_FRAMES_FREE: usize = 4;
 
-/// What one thread remembers between walks.
+/// The state that one thread keeps between walks.
 pub(super) struct ThreadChain {
     /// The previous chain's frame pointers and return addresses, outermost first.
     frames: [u64; MAX_FRAMES],
     addresses: [u64; MAX_FRAMES],
     len: usize,
-    /// What the outermost frame holds as its caller's frame pointer; it led nowhere.
+    /// The caller's frame pointer in the outermost frame; it led nowhere.
     end: u64,
     /// New frames of the walk in progress, innermost first.
     fresh: [(u64, u64); MAX_FRAMES],
-    /// From which address on a walk counts as complete: a chain that breaks below it has met code without frame
+    /// The address from which on a walk counts as complete: a chain that breaks below it has met code without frame
     /// pointers. 0 until the first walk has been compared with the unwinder's.
     complete_from: u64,
 }
@@ -46,14 +46,14 @@ impl ThreadChain {
         }
     }
 
-    /// Forgets the previous stack (another thread takes over).
+    /// Drops the previous stack (another thread takes over).
     pub(super) fn forget(&mut self) {
         self.len = 0;
         self.complete_from = 0;
     }
 
-    /// The stack's return addresses, outermost first; `None` when the chain broke before the thread's bottom, so that
-    /// the stack must be taken another way.
+    /// Returns the stack's return addresses, outermost first; `None` if the chain broke before the thread's bottom,
+    /// so that the stack must be taken another way.
     #[inline(always)]
     pub(super) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> Option<&[u64]> {
         let mut frame = registers.bp;
@@ -99,26 +99,26 @@ impl ThreadChain {
         complete.then(|| &self.addresses[..self.len])
     }
 
-    /// The addresses of the newest walk.
+    /// Returns the addresses of the newest walk.
     #[inline(always)]
     pub(super) fn newest(&self) -> &[u64] {
         &self.addresses[..self.len]
     }
 
-    /// Of the outermost `count` frames, the first (from the inside) whose words have changed.
+    /// Returns the first (from the inside) of the outermost `count` frames whose words have changed.
     #[inline(always)]
     fn first_changed(&self, count: usize) -> Option<usize> {
         (0..count).rev().find(|&index| {
             let outer = if index == 0 { self.end } else { self.frames[index - 1] };
-            // SAFETY: the frame was within the stack's bounds when it was saved, on this thread, and it lies at or above
-            // the frame the walk has reached, so it is still in use.
+            // SAFETY: the frame was within the stack's bounds when it was saved, on this thread, and it lies at or
+            // above the frame that the walk has reached, so it is still in use.
             let words = unsafe { StackBounds::read_known_pair(self.frames[index]) };
             words != (outer, self.addresses[index])
         })
     }
 }
 
-/// Walks with the unwinder to learn where the outermost frames of this thread lie.
+/// Walks with the unwinder to find where the outermost frames of this thread are.
 #[cold]
 fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
     let mut unwinder = ThreadUnwinder::new();
@@ -129,12 +129,12 @@ fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
     unwinder.stack_pointer(outermost).saturating_sub(16).max(1)
 }
 
-/// Takes one stack both ways and turns frame pointers on if they agree.
+/// Takes one stack with both methods and enables frame pointers if they agree.
 pub(super) fn self_check() {
     PROVEN.store(agrees(&mut Capture::new(), &StackBounds::of_this_thread(), 3), Ordering::Relaxed);
 }
 
-/// Adds frames of our own, so that even `main` has something to compare.
+/// Adds some frames, so that even in `main` there is something to compare.
 #[inline(never)]
 fn agrees(capture: &mut Capture, bounds: &StackBounds, deeper: u32) -> bool {
     if deeper > 0 {

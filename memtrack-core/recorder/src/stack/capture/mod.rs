@@ -1,10 +1,10 @@
 //! Takes the stack of the calling thread as raw return addresses. Called by the recorder for every event that keeps a
 //! stack; it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
 //!
-//! Three ways, the cheapest that works first: frame pointers (where a self-check at the start of monitoring found the
-//! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the thread's
-//! previous stack, and the `backtrace` crate where neither is possible (another architecture, a stack that is not the
-//! thread's own).
+//! Three methods, the cheapest that works first: frame pointers (if a self-check at the start of monitoring found the
+//! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the
+//! thread's previous stack, and the `backtrace` crate if neither is possible (another architecture, a stack that is
+//! not the thread's own).
 //!
 //! **Why not `backtrace` alone?** For 46 frames it takes 4.5 µs; framehop with reuse takes 92 ns, frame pointers 36
 //! (docs/COSTS.md).
@@ -26,12 +26,12 @@ mod unwind_tables;
 pub(crate) use bounds::StackBounds;
 pub(crate) use registers::Registers;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
-pub(crate) use unwind_tables::MOST_COPIED_BYTES;
+pub(crate) use unwind_tables::MAX_COPIED_BYTES;
 
-/// Frames kept of one stack. Of a deeper one the innermost are kept.
+/// The most frames of one stack. Of a deeper one the innermost are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
 
-/// How stacks are taken in this process.
+/// The method by which stacks are taken in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMethod {
     /// Along the frame pointers.
@@ -42,22 +42,22 @@ pub enum CaptureMethod {
     Backtrace,
 }
 
-/// Room for captures, of one thread at a time: the addresses of its newest stack, **outermost first** (so that what two
-/// stacks share lies in the same place), and what the unwinder remembers. Some 370 KB, of which a thread with few call
-/// sites touches a part.
+/// The buffers for captures, for one thread at a time: the addresses of its newest stack, **outermost first** (so
+/// that the common part of two stacks is at the same indices), and the unwinder's state. Some 370 KB, of which a
+/// thread with few call sites touches only a part.
 pub(crate) struct Capture {
     addresses: [u64; MAX_FRAMES],
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     unwind: unwind::ThreadUnwinder,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     chain: frame_pointers::ThreadChain,
-    /// What is read of stacks that are not the thread's.
+    /// The words copied from stacks that are not the thread's.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     foreign: Vec<u64>,
 }
 
 impl Capture {
-    /// Room for any thread. Allocates, and needs some 100 KB of stack in a debug build.
+    /// Makes buffers for any thread. Allocates, and needs some 100 KB of stack in a debug build.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             addresses: [0; MAX_FRAMES],
@@ -70,7 +70,7 @@ impl Capture {
         })
     }
 
-    /// The room serves another thread from now on.
+    /// Drops the previous stack, because another thread takes over.
     pub(crate) fn forget(&mut self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         {
@@ -79,7 +79,7 @@ impl Capture {
         }
     }
 
-    /// Takes the stack that begins at `registers`, those of a frame of the calling thread that is still there, by the
+    /// Takes the stack that begins at `registers`, those of a frame of the calling thread that still exists, by the
     /// method chosen for the process. `bounds` are the thread's.
     ///
     /// Returns return addresses, outermost first.
@@ -90,7 +90,7 @@ impl Capture {
             return foreign::take(&mut self.unwind, &mut self.foreign, registers);
         }
         if frame_pointers::proven() {
-            // Looked at twice because a borrow that is returned on one path only is held on all (Polonius).
+            // Read twice because a borrow that is returned on one path only is held on all (Polonius).
             if self.chain.walk(registers, bounds).is_some() {
                 return self.chain.newest();
             }
@@ -111,11 +111,11 @@ impl Capture {
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn take(&mut self, _registers: &Registers, bounds: &StackBounds) -> &[u64] {
-        // On a stack of memtrack's own there is nothing to find.
+        // On a separate stack there is nothing to find.
         if bounds.contain(Registers::here().sp) { slow::take(&mut self.addresses) } else { &[] }
     }
 
-    /// Takes the stack by one method, for benchmarks and tests; `None` where it does not work.
+    /// Takes the stack by one method, for benchmarks and tests; `None` if it does not work.
     #[doc(hidden)]
     pub(crate) fn take_by(&mut self, method: CaptureMethod, bounds: &StackBounds) -> Option<&[u64]> {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -136,7 +136,7 @@ impl Capture {
     }
 }
 
-/// Learns the loaded modules and decides by a self-check whether frame pointers can be trusted. Called when monitoring
+/// Reads the loaded modules and decides by a self-check whether frame pointers can be trusted. Called when monitoring
 /// starts, outside any hook: it takes the dynamic linker's lock and allocates.
 pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -144,7 +144,7 @@ pub fn prepare() -> CaptureMethod {
         unwind_tables::refresh();
         {
             // It walks outside a hook.
-            let _unchanged = unwind_tables::unchanged();
+            let _unchanged = unwind_tables::lock_known();
             frame_pointers::self_check();
         }
         if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
@@ -153,8 +153,8 @@ pub fn prepare() -> CaptureMethod {
     CaptureMethod::Backtrace
 }
 
-/// A stack that was never seen before holds `addresses`: learns modules loaded since monitoring started. Returns
-/// whether there was one, in which case the stack may have been cut short and is worth taking again.
+/// Learns modules that were loaded since monitoring started, for a new stack with these `addresses`. Returns whether
+/// there was one: then the stack may have been truncated and is worth taking again.
 pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::learn(addresses);
@@ -167,40 +167,41 @@ pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
 
 /// A binary that is no longer loaded.
 pub(crate) struct Unloaded {
-    /// Its code, at the addresses that stacks were kept with.
+    /// Its code, at the addresses in stored stacks.
     pub(crate) code: std::ops::Range<u64>,
-    /// What recordings say of it.
+    /// Its module in recordings.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    gone: unwind_tables::Gone,
+    gone: unwind_tables::UnloadedBinary,
 }
 
 impl Unloaded {
-    /// Stacks of recordings hold addresses of its code: what comes to lie there is told from it.
-    pub(crate) fn keep_apart(&self) {
+    /// Makes sure that code loaded at its addresses later is distinguished from it, because stacks of recordings
+    /// contain them.
+    pub(crate) fn reserve_addresses(&self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-        unwind_tables::keep_for_recordings(&self.gone);
+        unwind_tables::reserve(&self.gone);
     }
 }
 
-/// Looks at what is loaded now, and returns what is gone since this was last asked. Never inside a hook: it takes the
-/// dynamic linker's lock, but for a forked child, where that may be locked for ever.
+/// Compares with the binaries that are loaded now, and returns those unloaded since the last call. Never inside a
+/// hook: it takes the dynamic linker's lock, except in a forked child, where that may be locked for ever.
 pub(crate) fn unloaded() -> Vec<Unloaded> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
         unwind_tables::refresh();
-        let tell = |gone: unwind_tables::Gone| Unloaded {
-            code: gone.code.clone(),
-            module: gone.module.clone(),
-            gone,
+        let convert = |binary: unwind_tables::UnloadedBinary| Unloaded {
+            code: binary.code.clone(),
+            module: binary.module.clone(),
+            gone: binary,
         };
-        unwind_tables::take_gone().into_iter().map(tell).collect()
+        unwind_tables::take_unloaded().into_iter().map(convert).collect()
     }
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     Vec::new()
 }
 
-/// A loaded binary as recordings have it; none whose addresses are in no stack while another one's are.
+/// Returns a loaded binary for recordings; none if its addresses are in no stack while those of another one are.
 pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {
@@ -210,7 +211,7 @@ pub(crate) fn as_recorded(
     Some(module)
 }
 
-/// The binaries as a forked child lists them, by those that its parent has listed. Takes no lock of the loader's.
+/// Returns the binaries for a forked child, from its parent's list. Takes no lock of the loader's.
 pub(crate) fn listed_in_child(
     of_parent: Vec<memtrack_model::snapshot::Module>,
 ) -> Vec<memtrack_model::snapshot::Module> {
@@ -220,15 +221,16 @@ pub(crate) fn listed_in_child(
     of_parent
 }
 
-/// A new stack's addresses as they are kept: an address of a recording means one thing, whatever was unloaded.
-pub(crate) fn set_apart(addresses: &mut [u64]) {
+/// Relocates a new stack's addresses before they are stored: an address in a recording has one meaning, whatever was
+/// unloaded.
+pub(crate) fn relocate(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    unwind_tables::set_apart(addresses);
+    unwind_tables::relocate(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     let _ = addresses;
 }
 
-/// Changes when binaries were learned: a recording's module list is then incomplete.
+/// Returns a number that changes when binaries were learned: a recording's module list is then incomplete.
 pub(crate) fn binaries_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::generation();

@@ -1,8 +1,8 @@
-//! Where a walk starts: the registers of a frame that stays while the walk goes on. They are read before the work may
+//! The start of a walk: the registers of a frame that exists during the whole walk. They are read before the work may
 //! move to another stack.
 #![allow(unsafe_code)]
 
-/// The registers a walk starts from.
+/// The registers from which a walk starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     /// Instruction pointer.
@@ -16,7 +16,7 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Those of the calling function.
+    /// Returns the registers of the calling function.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[inline(always)]
     pub(crate) fn here() -> Self {
@@ -36,7 +36,7 @@ impl Registers {
         Self { ip, sp, bp }
     }
 
-    /// Only about where the stack is: elsewhere stacks are taken another way.
+    /// Returns only an approximate stack pointer: on other platforms stacks are taken another way.
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn here() -> Self {
@@ -44,7 +44,7 @@ impl Registers {
         Self { sp: (&raw const here).addr() as u64 }
     }
 
-    /// The stack pointer.
+    /// Returns the stack pointer.
     #[inline(always)]
     pub(crate) fn stack_pointer(&self) -> u64 {
         self.sp

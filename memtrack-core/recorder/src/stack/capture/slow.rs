@@ -9,8 +9,8 @@ use super::MAX_FRAMES;
 #[cold]
 pub(super) fn take(addresses: &mut [u64; MAX_FRAMES]) -> &[u64] {
     let mut from = MAX_FRAMES;
-    // SAFETY: `trace_unsynchronized` only asks that no other thread uses the crate's *symbol* machinery at the same
-    // time on platforms where walking needs it (Windows); on the platforms built here it is a bare
+    // SAFETY: `trace_unsynchronized` only requires that no other thread uses the crate's *symbol* machinery at the
+    // same time on platforms where walking needs it (Windows); on the platforms built here it is a bare
     // `_Unwind_Backtrace`, which is thread-safe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {

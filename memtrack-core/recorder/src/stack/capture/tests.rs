@@ -1,10 +1,10 @@
-//! Reuse of the previous stack must never show: whatever a thread did before, a walk gives what the `backtrace` crate
-//! gives, which remembers nothing.
+//! Reuse of the previous stack must be invisible: whatever a thread did before, a walk returns the same as the
+//! `backtrace` crate, which has no state.
 
 use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;
 
-/// Room for captures on one thread.
+/// The buffers for captures on one thread.
 struct Captures(Box<Capture>, StackBounds);
 
 impl Captures {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Takes the stack both ways from here.
+/// Takes the stack with both methods from here.
 #[inline(never)]
 fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let Some(taken) = capture.take_by(method).map(<[u64]>::to_vec) else {
@@ -32,7 +32,7 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
         return;
     };
     let truth = capture.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
-    // The innermost frames are this function's calls of `take_by`, which differ, and what they call.
+    // The innermost frames are this function's calls of `take_by`, which differ, and their callees.
     let here = |stack: &[u64]| {
         let callers = truth.iter().rposition(|address| stack.contains(address));
         callers.map_or(0, |last| stack.iter().rposition(|address| *address == truth[last]).unwrap() + 1)
@@ -71,7 +71,7 @@ fn deeper(
     if random.below(8) == 0 {
         compare(capture, method, compared);
     }
-    // Down another branch from here: the frames outside stay, those inside change.
+    // Another branch from here: the outer frames stay, the inner ones change.
     if random.below(6) == 0 {
         step(random)(random, random_depth(depth), capture, method, compared);
     }
@@ -97,7 +97,7 @@ fn large(random: &mut Random, depth: u64, capture: &mut Captures, method: Captur
 #[repr(align(64))]
 struct Aligned(#[expect(dead_code, reason = "room on the stack")] [u64; 8]);
 
-/// The stack pointer is aligned: how far it lies from the caller's depends on the caller.
+/// The stack pointer is aligned: its distance from the caller's depends on the caller.
 #[inline(never)]
 fn aligned(
     random: &mut Random,
@@ -180,20 +180,21 @@ fn on_some_threads(method: CaptureMethod) -> u64 {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn the_unwinder_with_reuse_sees_what_backtrace_sees() {
+fn the_unwinder_with_reuse_agrees_with_backtrace() {
     assert!(on_some_threads(CaptureMethod::Unwinder) >= 6000);
 }
 
-/// Where the program has frame pointers; elsewhere the chain breaks and nothing is compared.
+/// If the program has frame pointers; otherwise the chain breaks and nothing is compared.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn the_chain_of_frame_pointers_with_reuse_sees_what_backtrace_sees() {
+fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
     if prepare() == CaptureMethod::FramePointers {
         assert!(on_some_threads(CaptureMethod::FramePointers) >= 3000);
     }
 }
 
-/// What a hook does where the thread's stack has no room left: the registers are read here, the walk goes on elsewhere.
+/// A hook does the same if the thread's stack has no room left: the registers are read here, the walk continues on
+/// another stack.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn a_stack_can_be_taken_from_another_stack() {
@@ -202,15 +203,15 @@ fn a_stack_can_be_taken_from_another_stack() {
     let truth = captures.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
     let registers = Registers::here();
     let Captures(capture, bounds) = &mut captures;
-    let taken = crate::stack::own_stack::run(|| capture.take(&registers, bounds).to_vec());
+    let taken = crate::stack::separate_stack::run(|| capture.take(&registers, bounds).to_vec());
     let common = taken.iter().filter(|address| truth.contains(address)).count();
     assert!(common + 1 >= taken.len() && common > 3, "{common} of {} frames", taken.len());
 }
 
-/// A coroutine's stack is known by nobody; here any block of memory is one.
+/// A coroutine's stack is unknown to the system; here any block of memory is one.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn a_stack_that_is_not_the_threads_is_taken_without_reading_beyond_it() {
+fn a_foreign_stack_is_taken_without_reading_beyond_it() {
     #[inline(never)]
     fn inner(captures: &mut Captures) -> Vec<u64> {
         let registers = Registers::here();
@@ -220,6 +221,6 @@ fn a_stack_that_is_not_the_threads_is_taken_without_reading_beyond_it() {
     }
     prepare();
     let mut captures = Captures(Capture::new(), StackBounds::of_this_thread());
-    let stack = crate::stack::own_stack::run(|| inner(&mut captures));
+    let stack = crate::stack::separate_stack::run(|| inner(&mut captures));
     assert!(!stack.is_empty(), "at least the caller's frame");
 }

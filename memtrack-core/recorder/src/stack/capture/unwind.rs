@@ -1,8 +1,9 @@
-//! Walking with framehop, made fast in two ways: sixteen rule caches, used as one of four ways, so that frames do not
-//! push each other out, and reuse of the thread's previous stack. Reuse is exact: a frame is taken over only when
-//! its address, stack pointer and frame pointer are equal and every word that a walk from there would read, return
-//! addresses and saved frame pointers, still stands in its place. (Return addresses alone do not do: where functions
-//! align their stack pointer, those of an older stack may survive in the gaps.)
+//! Walking with framehop, made fast in two ways: sixteen rule caches, used as a four-way set, so that frames do not
+//! evict each other, and reuse of the thread's previous stack. Reuse is exact: a frame is reused only if its address,
+//! stack pointer and frame pointer are equal and every word that a walk from there would read, return addresses and
+//! saved frame pointers, is unchanged. (Return addresses alone are not enough: where functions align their stack
+//! pointer, those of an older stack may survive in the gaps.)
+#![allow(unsafe_code)]
 //!
 //! **Why sixteen caches?** A cache keeps one rule per slot: two call sites that alternate in one slot cost half a
 //! microsecond an event.
@@ -16,16 +17,16 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 struct SavedFrame {
     sp: u64,
     bp: u64,
-    /// Where `bp` was read from; 0 when it is the inner frame's, [`UNKNOWN`] when something else was read besides.
+    /// Where `bp` was read from; 0 if it is the inner frame's, [`UNKNOWN`] if another word was read as well.
     bp_at: u64,
 }
 
-/// An address that never can be read, so that a frame with it is never taken over.
+/// An address that can never be read, so that a frame with it is never reused.
 const UNKNOWN: u64 = u64::MAX;
 
 const NO_FRAME: SavedFrame = SavedFrame { sp: 0, bp: 0, bp_at: 0 };
 
-/// The words that unwinding one frame has read: two, rarely more.
+/// The addresses of the words read to unwind one frame: two, rarely more.
 #[derive(Clone, Copy, Default)]
 struct Reads {
     len: usize,
@@ -34,14 +35,14 @@ struct Reads {
 
 impl Reads {
     #[inline(always)]
-    fn note(&mut self, at: u64) {
+    fn push(&mut self, at: u64) {
         if let Some(place) = self.at.get_mut(self.len) {
             *place = at;
         }
         self.len += 1;
     }
 
-    /// What [`SavedFrame::bp_at`] becomes for a frame at `sp` when the return address was read from below it.
+    /// Returns [`SavedFrame::bp_at`] for a frame at `sp` whose return address was read from below it.
     #[inline(always)]
     fn bp_at(&self, sp: u64) -> u64 {
         let return_address_at = sp.wrapping_sub(8);
@@ -56,29 +57,31 @@ impl Reads {
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
 
-/// A cache of framehop's keeps one rule for all addresses of the same remainder. Two call sites that take turns there
-/// would have the unwind tables read anew for each event, half a microsecond every time, and a program with a few
-/// hundred call sites has such a pair. So caches come in groups, and of a group each address has its own.
+/// A cache of framehop has one rule for all addresses with the same remainder. Two alternating call sites would then
+/// make it read the unwind tables again for each event, half a microsecond every time, and a program with a few
+/// hundred call sites has such a pair. So caches come in groups, and within a group each such address gets its own
+/// cache.
 const GROUPS: usize = 4;
 const WAYS: usize = 4;
-/// framehop's number of rules in a cache. Were it another, the caches would still be right, only not as useful.
+/// framehop's number of rules in a cache. With another number, the caches would still be correct, only less
+/// effective.
 const RULES: usize = 509;
 
-/// Which cache of a group was given to which address: a part of the address's hash, by way; 0: given to none.
+/// The addresses assigned to the caches of a group: a part of the address's hash, by way; 0: unassigned.
 #[derive(Clone, Copy, Default)]
 #[repr(align(16))]
 struct Ways([u32; WAYS]);
 
-/// What one thread remembers between captures.
+/// The state that one thread keeps between captures.
 pub(crate) struct ThreadUnwinder {
     caches: Box<[Cache]>,
     ways: Box<[Ways]>,
-    /// The previous stack, outermost first, beside the addresses in `Capture`.
+    /// The previous stack, outermost first, parallel to the addresses in `Capture`.
     saved: [SavedFrame; MAX_FRAMES],
     saved_addresses: [u64; MAX_FRAMES],
     len: usize,
-    /// New frames of the walk in progress, innermost first. Here because clearing it on the stack would cost more than
-    /// the walk.
+    /// New frames of the walk in progress, innermost first. A field, because clearing it on the stack would cost more
+    /// than the walk.
     fresh: [(u64, SavedFrame); MAX_FRAMES],
 }
 
@@ -95,25 +98,25 @@ impl ThreadUnwinder {
         }
     }
 
-    /// Forgets the previous stack (another thread takes over).
+    /// Drops the previous stack (another thread takes over).
     pub(crate) fn forget(&mut self) {
         self.len = 0;
     }
 
-    /// The stack pointer of the newest stack's frame `from_outermost`, 0 when there is none.
+    /// Returns the stack pointer of the newest stack's frame `from_outermost`, 0 if there is none.
     pub(super) fn stack_pointer(&self, from_outermost: usize) -> u64 {
         if from_outermost < self.len { self.saved[from_outermost].sp } else { 0 }
     }
 
-    /// Walks from `registers` and returns the addresses, outermost first; none when the walk failed at once. Stacks
-    /// deeper than [`MAX_FRAMES`] keep their innermost frames.
+    /// Walks from `registers` and returns the addresses, outermost first; none if the walk failed at once. Of stacks
+    /// deeper than [`MAX_FRAMES`] the innermost frames are kept.
     pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
         let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         // New frames are collected until one is found in the previous stack.
         let mut fresh_len = 0;
-        // Saved frames before `candidate` (outermost first) may still match; those after it lie too deep.
+        // Saved frames before `candidate` (outermost first) may still match; those after it are too deep.
         let mut candidate = self.len;
         let mut lowest = registers.sp;
         let mut kept = 0;
@@ -122,7 +125,7 @@ impl ThreadUnwinder {
             let cache = &mut self.caches[cache_of(&mut self.ways, at)];
             let mut reads = Reads::default();
             let mut read_stack = |at: u64| {
-                reads.note(at);
+                reads.push(at);
                 bounds.read(registers.sp, at).ok_or(())
             };
             let Ok(Some(ip)) = unwinder.unwind_frame(address, &mut regs, cache, &mut read_stack) else {
@@ -146,7 +149,7 @@ impl ThreadUnwinder {
                         kept = candidate;
                         break;
                     }
-                    // Nothing inside the changed frame can match as a whole.
+                    // No frame inside the changed one can match as a whole.
                     Some(changed) => candidate = changed,
                 }
             }
@@ -163,7 +166,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[..self.len]
     }
 
-    /// Walks from `registers` over words that `read` finds, and remembers nothing: for a stack that is not the thread's.
+    /// Walks from `registers` over words that `read` returns, and keeps no state: for a stack that is not the
+    /// thread's.
     pub(super) fn walk_once(
         &mut self,
         registers: &Registers,
@@ -191,8 +195,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks that what was read for the saved frames outside `innermost` still stands on the stack; the index of the
-    /// first (from the inside) for which it does not.
+    /// Checks that the words read for the saved frames outside `innermost` are still on the stack; returns the index
+    /// of the first (from the inside) for which they are not.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {
@@ -203,7 +207,7 @@ impl ThreadUnwinder {
     }
 }
 
-/// The cache for an address: the one it was given before, or else one that was given to none, or else any.
+/// Returns the cache for an address: the one assigned to it before, otherwise an unassigned one, otherwise any.
 #[inline(always)]
 fn cache_of(ways: &mut [Ways], address: u64) -> usize {
     let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -223,11 +227,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn call_sites_that_share_a_slot_of_a_cache_do_not_share_the_cache() {
+    fn call_sites_with_the_same_slot_get_different_caches() {
         let mut ways = vec![Ways::default(); GROUPS * RULES];
         let group = |cache: usize| cache / WAYS;
         let first = cache_of(&mut ways, 0x5555_0000);
-        // Addresses of the same remainder and group: as many as there are ways each have a cache of their own, and
+        // Addresses with the same remainder and group: as many as there are ways each have a cache of their own, and
         // keep it.
         let rivals: Vec<u64> = (0..1000)
             .map(|n| 0x5555_0000 + n * RULES as u64)

@@ -5,7 +5,7 @@ use super::{Estimate, MOST_ERROR};
 use crate::analysis::top::{By, TopOptions, TopRow, top};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, interval_of_class};
 use memtrack_model::snapshot::{Sampling, Scope, ScopeKind, Snapshot};
-use memtrack_recorder::host::{LoneSampler, Rules};
+use memtrack_recorder::host::{Rules, StandaloneSampler};
 use std::collections::HashMap;
 
 const LARGE: u64 = 64 << 10;
@@ -70,7 +70,7 @@ fn program(seed: u64) -> Program {
         false => Rules { budget: 0.03, live_blocks: u64::MAX, mean_bytes: 0 },
     };
     let mut class = (seed % 7) as u8;
-    let mut sampler = LoneSampler::new(seed, rules, class);
+    let mut sampler = StandaloneSampler::new(seed, rules, class);
     let mut snapshot = Snapshot::default();
     snapshot.meta.sample_threshold_bytes = LARGE;
     snapshot.meta.sample_mean_bytes = rules.mean_bytes;

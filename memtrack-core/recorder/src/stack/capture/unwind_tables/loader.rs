@@ -1,8 +1,8 @@
-//! What the dynamic linker says of the loaded binaries: of all of them, under its lock, and by glibc's lock-free
-//! `_dl_find_object` of the one that holds an address.
+//! The dynamic linker's data on the loaded binaries: on all of them, under its lock, and by glibc's lock-free
+//! `_dl_find_object` on the one that contains an address.
 #![allow(unsafe_code)]
 
-use super::apart::shift_of;
+use super::relocation::shift_of;
 use super::sections::{Bytes, COPIED_AT_START_BYTES, eh_frame_length, eh_frame_pointer};
 use super::{Binary, Known};
 use crate::stack::capture::foreign;
@@ -11,27 +11,29 @@ use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// What the loader says while it holds its lock.
+/// The result of a listing, filled while the loader holds its lock.
 struct Listing {
     known: Option<&'static Known>,
-    /// Of the known binaries, which are still there.
-    still: Vec<bool>,
+    /// For each known binary, whether it is still loaded.
+    still_loaded: Vec<bool>,
     new: Vec<Binary>,
 }
 
-/// Which of the known binaries are still there, and what is new and small. Takes the dynamic linker's lock.
+/// Returns which of the known binaries are still loaded, and the new ones that are small. Takes the dynamic linker's
+/// lock.
 pub(super) fn list(known: Option<&'static Known>) -> (Vec<bool>, Vec<Binary>) {
     find_object();
-    let still = vec![false; known.map_or(0, |known| known.binaries.len())];
-    let mut listing = Listing { known, still, new: Vec::new() };
-    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before returning.
+    let still_loaded = vec![false; known.map_or(0, |known| known.binaries.len())];
+    let mut listing = Listing { known, still_loaded, new: Vec::new() };
+    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before
+    // returning.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
-    (listing.still, listing.new)
+    (listing.still_loaded, listing.new)
 }
 
 extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker passes a valid description with `dlpi_phnum` program headers, and `listing` is what
-    // `list` passed in.
+    // SAFETY: the dynamic linker passes a valid description with `dlpi_phnum` program headers, and `listing` is the
+    // pointer that `list` passed.
     let (info, listing, headers) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
@@ -53,13 +55,13 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
         std::slice::from_raw_parts(header_at.start as *const u8, (header_at.end - header_at.start) as usize)
     };
     let Some(eh_frame_at) = eh_frame_pointer(eh_frame_hdr, header_at.start) else { return 0 };
-    // The section's length is written nowhere: it ends with a zero entry, at the latest with its segment.
+    // The section's length is not stored: it ends with a zero entry, at the latest with its segment.
     let Some(segment) =
         segments.iter().map(|header| loaded(header)).find(|range| range.contains(&eh_frame_at))
     else {
         return 0;
     };
-    // SAFETY: as above; the range ends with the segment that holds it.
+    // SAFETY: as above; the range ends with its segment.
     let eh_frame =
         unsafe { std::slice::from_raw_parts(eh_frame_at as *const u8, (segment.end - eh_frame_at) as usize) };
     let name = if info.dlpi_name.is_null() {
@@ -68,17 +70,17 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
         // SAFETY: a non-null name is a C string.
         unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
     };
-    let is_it = |binary: &Binary| {
+    let is_same = |binary: &Binary| {
         binary.bias == bias && binary.eh_frame_hdr_at == header_at.start && binary.name == name
     };
-    if let Some(at) = listing.known.and_then(|known| known.binaries.iter().position(is_it)) {
-        listing.still[at] = true;
+    if let Some(at) = listing.known.and_then(|known| known.binaries.iter().position(is_same)) {
+        listing.still_loaded[at] = true;
         return 0;
     }
     // The program comes first, and is never unloaded.
     let is_program = listing.known.is_none() && listing.new.is_empty() && name.is_empty();
     let tables = if is_program {
-        Some((Bytes::OfProgram(eh_frame_hdr), Bytes::OfProgram(eh_frame)))
+        Some((Bytes::InPlace(eh_frame_hdr), Bytes::InPlace(eh_frame)))
     } else {
         let length =
             eh_frame_length(eh_frame_at, segment.end).map_or(eh_frame.len(), |length| length as usize);
@@ -117,7 +119,7 @@ struct LinkMap {
 
 pub(super) type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
 
-/// glibc's look-up, where it has one. Asked first by [`list`], outside any hook and before any fork.
+/// Returns glibc's look-up function, if it has one. First called by [`list`], outside any hook and before any fork.
 pub(super) fn find_object() -> Option<FindObject> {
     static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
     *FIND.get_or_init(|| {
@@ -129,7 +131,7 @@ pub(super) fn find_object() -> Option<FindObject> {
     })
 }
 
-/// What glibc says of the binary that holds `address`. Takes no lock.
+/// Returns glibc's data on the binary that contains `address`. Takes no lock.
 pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
     let find = find_object()?;
     let mut object = DlFindObject {
@@ -140,18 +142,18 @@ pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
         eh_frame: std::ptr::null(),
         reserved: [0; 7],
     };
-    // SAFETY: the address is only compared; glibc fills the structure, which is ours.
+    // SAFETY: the address is only compared; glibc fills the structure, a local variable.
     (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
 }
 
-/// The binary that holds `address`. Its tables are copied: nobody promised to keep it loaded.
+/// Returns the binary that contains `address`. Its tables are copied: it may be unloaded at any time.
 pub(super) fn find(address: u64) -> Option<Binary> {
     let object = object_at(address)?;
     if object.eh_frame.is_null() || object.link_map.is_null() {
         return None;
     }
-    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's stack,
-    // so it stays loaded while this runs.
+    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's
+    // stack, so it stays loaded while this runs.
     let (bias, name) = unsafe {
         let LinkMap { bias, name } = *object.link_map;
         (
@@ -194,10 +196,10 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     })
 }
 
-/// What recordings say of the binary that is mapped from `start` to `end`, by its own headers there.
+/// Returns the module in recordings for the binary that is mapped from `start` to `end`, from its own headers there.
 fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
-    // SAFETY: the mapping begins with the file's head, of a binary that is loaded while its code is on this stack; the
-    // headers are read only where they lie within the mapping.
+    // SAFETY: the mapping begins with the file's head, of a binary that is loaded while its code is on this stack;
+    // the headers are read only if they lie within the mapping.
     let headers = unsafe {
         let head = &*(start as *const libc::Elf64_Ehdr);
         let at = start.checked_add(head.e_phoff)?;
@@ -210,8 +212,8 @@ fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     describe_loaded(name, bias, headers)
 }
 
-/// Whether a binary is where it was, in a forked child. Takes no lock, and follows no pointer of the loader's: another thread
-/// may have it unloaded meanwhile.
+/// Whether a binary is still where it was, in a forked child. Takes no lock, and follows no pointer of the loader's:
+/// another thread may unload it meanwhile.
 pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     if find_object().is_none() {
         return true;
@@ -222,7 +224,7 @@ pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
 }
 
-/// How the loader calls a binary, and where it lies; `None` where the kernel does not copy it.
+/// Returns the loader's name for a binary, and its load address; `None` if the kernel does not copy it.
 fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     let mut head = [0; 2];
     if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
@@ -238,5 +240,5 @@ fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
 }
 
-/// Longest name of a file.
+/// The longest name of a file.
 const LONGEST_NAME: usize = 4096;

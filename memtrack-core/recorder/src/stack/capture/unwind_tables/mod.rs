@@ -1,21 +1,21 @@
-//! The unwind tables of the loaded binaries, for framehop. Read when monitoring starts; binaries loaded later are found by
-//! glibc's lock-free `_dl_find_object` when a new stack holds an address that no known binary covers, so that a hook never
-//! waits for the dynamic linker's lock.
+//! The unwind tables of the loaded binaries, for framehop. Read when monitoring starts; binaries loaded later are
+//! found by glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that a
+//! hook never waits for the dynamic linker's lock.
 //!
-//! Nothing is kept loaded: the tables are copies (but for the program's own, which cannot go), and what was unloaded is
-//! forgotten by [`refresh`]. Where other code comes to lie on recorded addresses, its own are moved aside before they are
-//! kept, so that an address in a recording means one thing.
+//! No binary is kept loaded: the tables are copies (except the program's own, which cannot be unloaded), and
+//! [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are relocated
+//! before they are stored, so that an address in a recording has one meaning.
 #![allow(unsafe_code)]
 
-mod apart;
 mod loader;
+mod relocation;
 mod sections;
 
-pub(super) use apart::{as_recorded, keep_for_recordings, set_apart};
+pub(super) use relocation::{as_recorded, relocate, reserve};
 #[cfg(test)]
-pub(crate) use sections::MOST_COPIED_BYTES;
+pub(crate) use sections::MAX_COPIED_BYTES;
 
-use crate::recorder::{ForkCell, generation as generation_of_process, hooks_have_ended};
+use crate::events::{ForkCell, generation as generation_of_process, wait_for_hooks};
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module as Unwound, MustNotAllocateDuringUnwind, Unwinder};
 use memtrack_model::snapshot::Module;
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
-/// What a walk needs: immutable once published. A replaced one is given back when no hook can be walking with it any more
+/// The data of a walk: immutable once published. A replaced one is freed when no hook can be walking with it any more
 /// ([`refresh`]).
 struct Known {
     table: Table,
@@ -40,20 +40,20 @@ struct Binary {
     code: Range<u64>,
     eh_frame_hdr: Bytes,
     eh_frame: Bytes,
-    /// Where the two were in memory.
+    /// The addresses of the two in memory.
     eh_frame_hdr_at: u64,
     eh_frame_at: u64,
-    /// How the loader calls it; empty for the program.
+    /// The loader's name for it; empty for the program.
     name: String,
-    /// What recordings say of it, at its own addresses.
+    /// Its module in recordings, at its own addresses.
     module: Option<Module>,
-    /// What is added to its addresses when they are kept.
+    /// Added to its addresses when they are stored.
     shift: u64,
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Counts how often the known binaries have changed.
+/// Returns how often the known binaries have changed.
 pub(super) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
@@ -61,37 +61,38 @@ pub(super) fn generation() -> u32 {
 static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
 
 fn known() -> Option<&'static Known> {
-    // SAFETY: the pointer is null or a leaked box that nothing changes, and that is freed only when every hook that can
-    // have seen it has ended. Who is in no hook has it kept by `unchanged`.
+    // SAFETY: the pointer is null or a leaked box that is never changed, and that is freed only when every hook that
+    // can have seen it has ended. Code outside a hook keeps it alive with `lock_known`.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// The unwinder over all known binaries.
+/// Returns the unwinder over all known binaries.
 #[inline(always)]
 pub(super) fn unwinder() -> Option<&'static Table> {
     known().map(|known| &known.table)
 }
 
-/// A binary that is no longer loaded, at the addresses that recordings know.
-pub(crate) struct Gone {
+/// A binary that is no longer loaded, at its addresses in recordings.
+pub(crate) struct UnloadedBinary {
     pub(crate) code: Range<u64>,
     pub(crate) module: Option<Module>,
     raw: Range<u64>,
 }
 
-/// What is gone and nobody has asked for yet.
-static GONE: ForkCell<Mutex<Vec<Gone>>> = ForkCell::new(Mutex::default);
+/// The unloaded binaries that were not taken yet.
+static UNLOADED: ForkCell<Mutex<Vec<UnloadedBinary>>> = ForkCell::new(Mutex::default);
 
-/// The binaries that [`refresh`] has found to be gone since this was last asked.
-pub(super) fn take_gone() -> Vec<Gone> {
-    std::mem::take(&mut *GONE.get().lock().unwrap_or_else(PoisonError::into_inner))
+/// Returns the binaries that [`refresh`] has found to be unloaded since the last call.
+pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
+    std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Looks at what is loaded: learns what is new and small, and forgets what is gone. Takes the dynamic linker's lock and
-/// allocates: never inside a hook. In a forked child, in which a thread that is gone may hold that lock for ever, only what
-/// is known is looked at, without it; what is new is learned when a stack goes through it ([`learn`]).
+/// Compares with the loaded binaries: adds new ones that are small, and removes unloaded ones. Takes the dynamic
+/// linker's lock and allocates: never inside a hook. In a forked child, in which a thread that no longer exists may
+/// hold that lock for ever, only the known binaries are checked, without it; new ones are learned when a stack goes
+/// through them ([`learn`]).
 pub(super) fn refresh() {
-    let changing = unchanged();
+    let changing = lock_known();
     let known = known();
     let before = known.map_or(&[][..], |known| &known.binaries);
     let (still, new) = if known.is_some() && generation_of_process() > 0 {
@@ -101,22 +102,22 @@ pub(super) fn refresh() {
     };
     let (here, gone): (Vec<_>, Vec<_>) = before.iter().zip(still).partition(|(_, still)| *still);
     if !new.is_empty() || !gone.is_empty() {
-        let gone = gone.into_iter().map(|(binary, _)| Gone {
+        let gone = gone.into_iter().map(|(binary, _)| UnloadedBinary {
             code: binary.code.start.wrapping_add(binary.shift)..binary.code.end.wrapping_add(binary.shift),
             module: binary.as_recorded(),
             raw: binary.code.clone(),
         });
-        GONE.get().lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
         publish(here.into_iter().map(|(binary, _)| binary.clone()).chain(new).collect());
     }
     drop(changing);
-    give_back_retired();
+    free_retired();
 }
 
-/// The binaries as a forked child lists them: of those that its parent has listed what is still there, and what was learned
+/// Returns the binaries for a forked child: those on its parent's list that are still loaded, and those learned
 /// since. Takes no lock of the loader's.
 pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
-    let _unchanged = unchanged();
+    let _unchanged = lock_known();
     let known = known().map_or(&[][..], |known| &known.binaries);
     let described: Vec<(&Binary, Module)> =
         known.iter().filter_map(|binary| Some((binary, binary.as_recorded()?))).collect();
@@ -124,7 +125,8 @@ pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
         let is_known = |(binary, known): &(&Binary, Module)| {
             (binary.code.start < module.end && module.start < binary.code.end).then_some(known == module)
         };
-        // Where another one's code lies now, it does not; what has no unwind tables is nobody else's.
+        // If another binary's code is there now, it is not loaded; addresses without unwind tables belong to no other
+        // known binary.
         match described.iter().find_map(is_known) {
             Some(is_it) => is_it,
             None => {
@@ -142,37 +144,38 @@ pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
 }
 
 impl Binary {
-    /// What recordings say of it.
+    /// Returns its module in recordings.
     fn as_recorded(&self) -> Option<Module> {
-        self.module.as_ref().map(|module| apart::moved(module, self.shift))
+        self.module.as_ref().map(|module| relocation::shifted_module(module, self.shift))
     }
 }
 
-/// Held while the known binaries are replaced, and by who looks at them outside a hook: only hooks are waited for before
-/// replaced ones are given back.
+/// Locked while the known binaries are replaced, and by code that uses them outside a hook: only hooks are waited for
+/// before replaced ones are freed.
 static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// While this is held the known binaries are not replaced, so that they can be looked at outside a hook. Waits: never inside
-/// one.
-pub(super) fn unchanged() -> MutexGuard<'static, ()> {
+/// Keeps the known binaries from being replaced while the result is held, so that they can be used outside a hook.
+/// Waits: never inside one.
+pub(super) fn lock_known() -> MutexGuard<'static, ()> {
     CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Replaced tables that a hook may still be walking with.
 static RETIRED: ForkCell<Mutex<Vec<Retired>>> = ForkCell::new(Mutex::default);
 
-struct Retired(#[expect(dead_code, reason = "dropped when nobody can use it")] Box<Known>);
+struct Retired(#[expect(dead_code, reason = "dropped when no hook can use it")] Box<Known>);
 
-/// Gives back what no hook can be using. Waits for those that are under way.
-fn give_back_retired() {
+/// Frees the tables that no hook can be using. Waits for the hooks under way.
+fn free_retired() {
     let retired = std::mem::take(&mut *RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner));
-    if !retired.is_empty() && !hooks_have_ended() {
-        // One is stopped, perhaps by a debugger.
+    if !retired.is_empty() && !wait_for_hooks() {
+        // A hook is stopped, perhaps by a debugger.
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(retired);
     }
 }
 
-/// Learns the binaries that hold those `addresses` no known one covers; whether there were any. Called inside hooks.
+/// Learns the binaries that contain those `addresses` not in a known one; returns whether there were any. Called
+/// inside hooks.
 pub(super) fn learn(addresses: &[u64]) -> bool {
     let Some(before) = known() else { return false };
     let unknown = |address: u64| !before.binaries.iter().any(|binary| binary.code.contains(&address));
@@ -194,7 +197,7 @@ pub(super) fn learn(addresses: &[u64]) -> bool {
     true
 }
 
-/// Must be called with [`CHANGING`] locked.
+/// Publishes a table of these binaries. Must be called with [`CHANGING`] locked.
 fn publish(binaries: Vec<Binary>) {
     let mut table = Table::new();
     for binary in &binaries {
@@ -212,7 +215,7 @@ fn publish(binaries: Vec<Binary>) {
     let replaced = KNOWN.swap(Box::into_raw(Box::new(Known { table, binaries })), Ordering::AcqRel);
     GENERATION.fetch_add(1, Ordering::Release);
     if !replaced.is_null() {
-        // SAFETY: it came from a box, and this is its only owner now; whoever still reads it is waited for.
+        // SAFETY: it came from a box, and this is its only owner now; hooks that still read it are waited for.
         let replaced = Retired(unsafe { Box::from_raw(replaced) });
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).push(replaced);
     }
@@ -226,37 +229,37 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// As a program's threads do that unload libraries while the keeper lists what is loaded.
+    /// As threads of a program do that unload libraries while the stream thread lists the loaded ones.
     #[test]
-    fn known_binaries_are_not_given_back_while_they_are_looked_at() {
+    fn known_binaries_are_not_freed_while_they_are_read() {
         refresh();
         let libc = known().and_then(|known| known.binaries.last()).and_then(|binary| binary.module.clone());
         let module = libc.expect("the program has libraries");
-        let asked = Arc::new(AtomicUsize::new(0));
-        let asks = {
-            let (asked, module) = (Arc::clone(&asked), module.clone());
+        let reads = Arc::new(AtomicUsize::new(0));
+        let read = {
+            let (reads, module) = (Arc::clone(&reads), module.clone());
             move || {
                 for _ in 0..2000 {
                     assert_eq!(
                         as_recorded(module.clone()).map(|found| found.path),
                         Some(module.path.clone())
                     );
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             }
         };
-        // Who looks waits for who replaces them.
-        let changing = unchanged();
-        let looks = thread::spawn(asks);
+        // Reading waits for a replacement in progress.
+        let changing = lock_known();
+        let reader = thread::spawn(read);
         thread::sleep(Duration::from_millis(50));
-        assert_eq!(asked.load(Ordering::Relaxed), 0, "it did not wait");
+        assert_eq!(reads.load(Ordering::Relaxed), 0, "it did not wait");
         drop(changing);
-        while !looks.is_finished() {
-            let changing = unchanged();
+        while !reader.is_finished() {
+            let changing = lock_known();
             publish(known().map_or(Vec::new(), |known| known.binaries.clone()));
             drop(changing);
-            give_back_retired();
+            free_retired();
         }
-        looks.join().expect("it found what is loaded");
+        reader.join().expect("it found what is loaded");
     }
 }

@@ -1,7 +1,7 @@
-//! The sections of a binary that unwinding reads, as copies, and where they begin and end in memory.
+//! The sections of a binary that unwinding reads, as copies, and their bounds in memory.
 #![allow(unsafe_code)]
 
-use crate::own;
+use crate::internal_bytes;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone)]
 pub(in crate::stack::capture) enum Bytes {
     /// The program's own, in place.
-    OfProgram(&'static [u8]),
+    InPlace(&'static [u8]),
     Copied(Arc<Copied>),
 }
 
@@ -18,23 +18,24 @@ pub(in crate::stack::capture) struct Copied(Box<[u8]>);
 
 impl Default for Bytes {
     fn default() -> Self {
-        Self::OfProgram(&[])
+        Self::InPlace(&[])
     }
 }
 
-/// All copies together: a library that no longer finds room ends the stacks that go through it. A forked child goes on
-/// with the tables that there are.
-pub(crate) const MOST_COPIED_BYTES: usize = 24 << 20;
+/// The limit for all copies together: without room for a library's tables, stacks that go through it end there. A
+/// forked child continues with the existing tables.
+pub(crate) const MAX_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What is copied when monitoring starts; larger tables only once a stack goes through their library.
+/// The largest table copied when monitoring starts; larger ones are copied only once a stack goes through their
+/// library.
 pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 
 impl Bytes {
     pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
-        let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MOST_COPIED_BYTES);
+        let room = |copied: usize| Some(copied + bytes.len()).filter(|&all| all <= MAX_COPIED_BYTES);
         COPIED_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        own::keep(bytes.len());
+        internal_bytes::add_inherited(bytes.len());
         Some(Self::Copied(Arc::new(Copied(bytes.into()))))
     }
 }
@@ -42,7 +43,7 @@ impl Bytes {
 impl Drop for Copied {
     fn drop(&mut self) {
         COPIED_BYTES.fetch_sub(self.0.len(), Ordering::Relaxed);
-        own::let_go(self.0.len());
+        internal_bytes::subtract_inherited(self.0.len());
     }
 }
 
@@ -51,13 +52,14 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::OfProgram(bytes) => bytes,
+            Self::InPlace(bytes) => bytes,
             Self::Copied(bytes) => &bytes.0,
         }
     }
 }
 
-/// The address of `.eh_frame`, from the head of `.eh_frame_hdr` at `at`. Linkers write it pc-relative in four bytes.
+/// Returns the address of `.eh_frame`, from the head of `.eh_frame_hdr` at `at`. Linkers write it pc-relative in four
+/// bytes.
 pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
     const PCREL_SDATA4: u8 = 0x1b;
     if header.len() < 8 || header[0] != 1 || header[1] != PCREL_SDATA4 {
@@ -67,7 +69,7 @@ pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
     Some((at + 4).wrapping_add_signed(i64::from(offset)))
 }
 
-/// Length of the `.eh_frame` section at `at`, by following its entries to the closing zero.
+/// Returns the length of the `.eh_frame` section at `at`, by following its entries to the closing zero.
 pub(super) fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
     let mut cursor = at;
     while cursor + 4 <= end {

@@ -1,0 +1,50 @@
+//! How a collector waits for the hooks that other threads are in: the hot path has no fence of its own, so the rare
+//! collector pays for one.
+#![allow(unsafe_code)]
+
+use super::threads;
+use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Waits until every hook that was running when it was called has ended. Hooks last microseconds, or some time slices
+/// on a machine with more threads than processors; a stopped one (a debugger) is waited for at most a second. Returns
+/// whether all have ended.
+pub fn wait_for_hooks() -> bool {
+    heavy_barrier();
+    let start = Instant::now();
+    for state in threads::states() {
+        if state.is_current() {
+            continue;
+        }
+        let seen = state.activity.load(Ordering::Acquire);
+        while seen % 2 == 1 && state.activity.load(Ordering::Acquire) == seen {
+            if start.elapsed() > Duration::from_secs(1) {
+                return false;
+            }
+            thread::yield_now();
+        }
+    }
+    true
+}
+
+/// Makes all threads' earlier writes visible here and this thread's there, so that their hooks need no fence of their
+/// own.
+fn heavy_barrier() {
+    #[cfg(target_os = "linux")]
+    {
+        const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
+        const PRIVATE_EXPEDITED: i32 = 8;
+        // SAFETY: membarrier takes two integers and accesses no memory of the program.
+        let done = unsafe {
+            libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
+                && libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0
+        };
+        if done {
+            return;
+        }
+    }
+    fence(Ordering::SeqCst);
+    // Store buffers drain within microseconds.
+    thread::sleep(Duration::from_millis(1));
+}

@@ -1,0 +1,71 @@
+//! Checks the sum of the bounds of all tables of the recorder: with default options and one device it is below 256
+//! MiB, whatever the program does for however long (ARCHITECTURE.md has the list).
+
+use super::Options;
+use super::{
+    binaries, chunk::Chunk, current_thread, hooks, kits, live, marks, operators, ring, scope_sums, segments,
+    thread_names,
+};
+use crate::stack::{capture, intern, separate_stack};
+use crate::{host, scope};
+use memtrack_model::event::Event;
+
+const MIB: usize = 1 << 20;
+/// The bytes that an operator takes in a tracker's series (checked by the tracker's own test).
+const OPERATOR_BYTES: usize = 48;
+
+#[test]
+fn the_bounds_of_all_tables_stay_below_256_mib() {
+    let options = Options::default();
+    let event_bytes = size_of::<Event>();
+    let bounds = [
+        ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * event_bytes),
+        ("chunks being filled", hooks::MAX_BEING_FILLED as usize * event_bytes),
+        ("live blocks", live::max_bytes(options.most_live_blocks(), 0)),
+        ("live filter", host::LIVE_FILTER_BYTES),
+        ("stacks", intern::MAX_BYTES),
+        ("scopes", scope::MAX_BYTES + scope_sums::TABLE_BYTES),
+        ("tracker", options.tracker_entries as usize * OPERATOR_BYTES + MIB),
+        (
+            "threads",
+            current_thread::MAX_BYTES
+                + thread_names::MAX_BYTES
+                + current_thread::MAX_STATES * hooks::FIRST_CHUNK_EVENTS as usize * event_bytes,
+        ),
+        ("kits", kits::MAX_BYTES),
+        ("binaries", binaries::max_bytes(200)),
+        ("unwind tables", capture::MAX_COPIED_BYTES),
+        ("reserve", host::reserve::RESERVE_BYTES),
+        ("stacks of its own", separate_stack::MAX_BYTES),
+        ("marked moments", marks::MAX_BYTES),
+    ];
+    let sum: usize = bounds.iter().map(|(_, bytes)| bytes).sum();
+    let list: Vec<String> = bounds.iter().map(|(what, bytes)| format!("{what} {}", bytes / MIB)).collect();
+    assert!(sum < 256 * MIB, "{} MiB: {}", sum / MIB, list.join(", "));
+    assert!(size_of::<Chunk<Event>>() < 64, "beside its events");
+}
+
+#[test]
+fn each_further_device_adds_less_than_64_mib() {
+    let options = Options::default();
+    let blocks = options.most_live_blocks();
+    let segments = segments::max_segments(blocks);
+    let bounds = [
+        ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * size_of::<Event>()),
+        ("live blocks", live::max_bytes(blocks, 1) - live::max_bytes(blocks, 0)),
+        ("scopes", scope_sums::TABLE_BYTES),
+        // There is one table for all devices: the first one's share is the largest.
+        ("segments", segments::max_bytes(blocks)),
+        #[cfg(feature = "cuda")]
+        ("driver", super::driver_memory::max_bytes(segments)),
+    ];
+    let sum: usize = bounds.iter().map(|(_, bytes)| bytes).sum();
+    assert!(sum < 64 * MIB, "{} MiB of {segments} segments: {bounds:?}", sum / MIB);
+}
+
+#[test]
+fn the_log_of_operators_is_off_by_default_and_stays_within_65_mib() {
+    assert!(!Options::default().wants_operators());
+    let most = operators::MAX_BYTES;
+    assert!(most <= 65 * MIB, "{most}");
+}

@@ -1,0 +1,44 @@
+//! Stacks and time for callers that keep a history of their own, as the caching allocator does, even while nothing is
+//! monitored.
+
+use super::hooks::Hook;
+use super::{RECORDER, binaries, clock, fork};
+use crate::reentry;
+use crate::stack::capture::Registers;
+use memtrack_model::event::StackId;
+use memtrack_model::snapshot::{Clock, Module, StackTable};
+
+/// Returns the stack of the calling thread, interned in the recorder's table; none inside memtrack's own work.
+/// `stack::capture::prepare` was called before.
+#[inline]
+pub fn stack_here() -> StackId {
+    if reentry::is_inside() {
+        return StackId::NONE;
+    }
+    let hook = Hook::enter_anyway(Registers::here());
+    let inside = *hook;
+    inside.with_room(move || inside.stack(true))
+}
+
+/// Prepares for the first account: initializes stack capture and the fork handler.
+pub(crate) fn begin_accounts() {
+    crate::stack::capture::prepare();
+    binaries::loaded();
+    fork::watch();
+}
+
+/// Returns the binaries loaded now. Outside of hooks.
+pub(crate) fn loaded_binaries() -> Vec<Module> {
+    binaries::loaded()
+}
+
+/// Returns the clock readings that convert ticks up to now to time.
+pub fn clock_so_far() -> Clock {
+    let (first, last) = (clock::first_reading(), clock::reading());
+    Clock { first, last }
+}
+
+/// Returns all stacks taken so far.
+pub fn stacks_so_far() -> StackTable {
+    RECORDER.get().stacks.table()
+}

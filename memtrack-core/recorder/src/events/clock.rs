@@ -1,0 +1,133 @@
+//! The recorder's clock: the processor's time-stamp counter if it runs at one rate on all cores, otherwise the
+//! system's monotonic clock in nanoseconds. Ticks are converted to time only in reports, with two readings of both
+//! clocks.
+//!
+//! It never goes back: on a machine that was suspended, moved or restored the counter may jump back, and the clock
+//! continues from the newest stamp.
+//!
+//! **Why the time-stamp counter?** A reading takes 10 ns instead of the 23 of `CLOCK_MONOTONIC`: the difference is a
+//! tenth of an event.
+#![allow(unsafe_code)]
+
+use super::settings;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How far the counter has gone back so far: added to each reading.
+static OFFSET: AtomicU64 = AtomicU64::new(0);
+
+/// Stamps run ahead of the clock by a few ticks, and the counters of two processors differ by less than this (some
+/// milliseconds). A clock that is further behind has gone back.
+const STEP_BACK: u64 = 1 << 24;
+
+/// Returns the ticks now. 10 ns with the counter, 23 ns with the system's clock (measured on the machine of
+/// `research/`).
+#[inline(always)]
+pub fn ticks() -> u64 {
+    raw().wrapping_add(OFFSET.load(Ordering::Relaxed))
+}
+
+/// Returns the ticks now, for an event of a thread whose newest stamp is `newest`: not before the session began, and
+/// if the clock has gone back, as if it had stood still meanwhile.
+#[inline(always)]
+pub(crate) fn ticks_after(newest: u64) -> u64 {
+    let now = ticks();
+    let start = settings::start_ticks();
+    if now.wrapping_add(STEP_BACK) < newest.max(start) {
+        continue_from(newest.max(start))
+    } else {
+        now.max(start)
+    }
+}
+
+/// Makes the clock continue from `newest`, for all threads.
+#[cold]
+fn continue_from(newest: u64) -> u64 {
+    let offset = OFFSET.load(Ordering::Relaxed);
+    let now = raw().wrapping_add(offset);
+    if now < newest {
+        let more = offset.wrapping_add(newest - now);
+        // If the exchange fails, another thread has corrected the same step.
+        let _ = OFFSET.compare_exchange(offset, more, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    ticks()
+}
+
+/// Reads the counter or the system's clock.
+#[inline(always)]
+fn raw() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if counter_is_steady() {
+        // SAFETY: reading the counter has no effect. It may be read a few instructions early or late, for which the
+        // stamps (`order`) compensate.
+        return unsafe { std::arch::x86_64::_rdtsc() };
+    }
+    monotonic_ns()
+}
+
+/// Returns the ticks and the nanoseconds since the Unix epoch, read together.
+pub(crate) fn reading() -> (u64, u64) {
+    let before = ticks();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let after = ticks();
+    (before + after.saturating_sub(before) / 2, now)
+}
+
+/// Returns how many nanoseconds a tick lasts, measured since the first call; 1 while too little time has passed.
+pub fn ns_per_tick() -> f64 {
+    /// The shortest time to measure over: a reading is some 50 ns off.
+    const LEAST_NS: u64 = 50_000;
+    static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
+    let reading = || (ticks(), monotonic_ns());
+    let (first, now) = (*FIRST.get_or_init(reading), reading());
+    let (ticks, ns) = (now.0.saturating_sub(first.0), now.1.saturating_sub(first.1));
+    if ns < LEAST_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
+}
+
+/// Whether the counter has one constant rate in all power states and the kernel trusts it.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn counter_is_steady() -> bool {
+    use std::sync::atomic::AtomicU8;
+    static STEADY: AtomicU8 = AtomicU8::new(0);
+    match STEADY.load(Ordering::Relaxed) {
+        0 => {
+            let steady = detect_steady();
+            STEADY.store(1 + u8::from(steady), Ordering::Relaxed);
+            steady
+        }
+        known => known == 2,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn detect_steady() -> bool {
+    const INVARIANT_LEAF: u32 = 0x8000_0007;
+    let invariant = std::arch::x86_64::__cpuid(0x8000_0000).eax >= INVARIANT_LEAF
+        && std::arch::x86_64::__cpuid(INVARIANT_LEAF).edx & (1 << 8) != 0;
+    // The kernel compares the counters of all cores and drops `tsc` when they drift apart.
+    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    invariant && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc")
+}
+
+#[cfg(unix)]
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer is a local variable; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(not(unix))]
+fn monotonic_ns() -> u64 {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Returns the reading of the first call in the process; the early one of a recording's two.
+pub(crate) fn first_reading() -> (u64, u64) {
+    static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
+    *FIRST.get_or_init(reading)
+}

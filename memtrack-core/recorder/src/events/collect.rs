@@ -1,0 +1,319 @@
+//! Makes a [`Snapshot`] of the recorder's state, even while threads continue to record. The snapshot is exact at one
+//! moment `T`: hooks stamped up to `T` are waited for before the live table is read and again before the events are,
+//! and blocks freed between `T` and the reading are restored from their free events. Only the sums of bytes and
+//! blocks are, while threads continue, slightly newer.
+
+use super::barrier::wait_for_hooks;
+use super::chunk::Chunk;
+use super::merge::Run;
+use super::thread_names;
+use super::threads::{self, DEVICE_SLOTS, device_of};
+use super::totals::Sums;
+use super::{Options, Recorder, binaries, clock, marks, merge, operators, scope_sums, settings};
+use crate::{host, reentry, scope};
+use memtrack_model::event::{Action, Event, EventFlags};
+use memtrack_model::snapshot::{
+    Clock, DeviceStatistics, DriverReading, EventTable, Folded, LiveBlock, Meta, Sampling, Segment, Snapshot,
+};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The state at the beginning of a session.
+#[derive(Clone, Copy)]
+pub(crate) struct Baseline {
+    pub(crate) clock: (u64, u64),
+    pub(crate) sums: [Sums; DEVICE_SLOTS],
+}
+
+impl Baseline {
+    /// Returns the sums and the clock now.
+    pub(crate) fn now() -> Self {
+        Self { clock: clock::reading(), sums: std::array::from_fn(threads::sums) }
+    }
+}
+
+/// Returns the head of a recording made with `options`.
+pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
+    Meta {
+        program: std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+        pid: std::process::id(),
+        memtrack_version: env!("CARGO_PKG_VERSION").to_owned(),
+        sample_threshold_bytes: options.sample_threshold_bytes,
+        sample_mean_bytes: options.sample_mean_bytes,
+        sample_block_bytes: host::sample_block_bytes(options.budget_share()),
+        budget: options.budget_share(),
+        max_entries: options.ring_entries(),
+        context: options.context.name().to_owned(),
+        complete,
+        earlier_parts: 0,
+    }
+}
+
+/// What happens to the ring's events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Events {
+    /// They are copied to the snapshot, and stay in the ring.
+    Copied,
+    /// They are moved to the snapshot.
+    Taken,
+    /// They are omitted, and stay in the ring.
+    None,
+}
+
+impl Recorder {
+    /// Returns everything recorded since `baseline`, as of now. The `last` snapshot of a session takes the ring's
+    /// events with it: then a chunk and its copy need not exist at the same time.
+    pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
+        self.collect(options, baseline, if last { Events::Taken } else { Events::Copied })
+    }
+
+    /// Returns the memory held now, without the events that led to it: a snapshot that takes little memory and time.
+    pub(crate) fn holdings(&self, options: &Options, baseline: &Baseline) -> Snapshot {
+        self.collect(options, baseline, Events::None)
+    }
+
+    fn collect(&self, options: &Options, baseline: &Baseline, wanted: Events) -> Snapshot {
+        let _inside = reentry::enter();
+        self.store().keeps_all = true;
+        if settings::skips_any() {
+            settings::write_all(true);
+            // From here on every event is written.
+            wait_for_hooks();
+        }
+        // Stamps may run ahead of the clock.
+        let moment = clock::ticks().max(self.live.newest_ticks());
+        wait_for_hooks();
+        let since = settings::start_ticks();
+        let sums: [Sums; DEVICE_SLOTS] =
+            std::array::from_fn(|slot| threads::sums(slot).since(&baseline.sums[slot]));
+        let counted_peak = host::counted_peak::so_far(moment);
+        let scope_sums = scope_sums::all();
+        let mut blocks = self.live.blocks();
+        let mut segments = self.segments.between(since, moment);
+        wait_for_hooks();
+        let operators = if wanted == Events::None { Default::default() } else { operators::all() };
+        let marks = marks::between(since, moment);
+        let mut devices = Vec::new();
+        let mut runs = Vec::new();
+        for (slot, sums) in sums.iter().enumerate() {
+            let (chunks, evicted) = self.chunks_of(slot, wanted == Events::Taken);
+            let (before, after): (Vec<_>, Vec<_>) =
+                chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
+            let mut before: Vec<Run> = before.into_iter().flatten().collect();
+            let after: Vec<Run> = after.into_iter().flatten().collect();
+            put_back_freed_after(&mut blocks, &before, &after);
+            put_back_segments(&mut segments, &after);
+            if settings::skips_any() {
+                before = before.into_iter().filter_map(Run::wanted).collect();
+            }
+            let held: u64 = before.iter().map(Run::len).sum();
+            let kept = if wanted == Events::None { 0 } else { held.min(options.ring_entries()) };
+            devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
+            if kept > 0 {
+                runs.push((before, kept));
+            }
+        }
+        self.store().keeps_all = false;
+        settings::write_all(false);
+        let events = table(runs, options.ring_entries());
+        blocks.retain(|block| block.ticks >= since && block.ticks <= moment);
+        blocks.sort_by_key(|block| block.ticks);
+        segments.sort_by_key(|segment| (segment.device, segment.address));
+        let mut snapshot = Snapshot {
+            meta: meta(options, true),
+            clock: Clock { first: baseline.clock, last: clock::reading() },
+            modules: binaries::loaded(),
+            // These are read last, so that they contain every id in the events.
+            stacks: self.stacks.table(),
+            scopes: scope::table(),
+            threads: thread_names::threads(),
+            events,
+            blocks,
+            segments,
+            devices,
+            scope_sums: Some(scope_sums),
+            driver: self.driver_readings(),
+            sampling: sampling(options, &sums),
+            counted_peak,
+            folded: self.folded(),
+            operators,
+            marks,
+            ..Snapshot::default()
+        };
+        snapshot.leave_out_taken_back();
+        snapshot
+    }
+
+    /// Returns the counts of what did not fit into tables.
+    pub(super) fn folded(&self) -> Folded {
+        #[cfg(feature = "cuda")]
+        let [driver_allocations, driver_bytes] = self.driver.omitted();
+        #[cfg(not(feature = "cuda"))]
+        let [driver_allocations, driver_bytes] = [0; 2];
+        Folded {
+            stacks: self.stacks.omitted(),
+            threads: thread_names::unnamed(),
+            blocks: self.live.untracked(),
+            driver_allocations,
+            driver_bytes,
+        }
+    }
+
+    /// Returns the readings of the CUDA driver.
+    pub(super) fn driver_readings(&self) -> Vec<DriverReading> {
+        #[cfg(feature = "cuda")]
+        return self.readings.all();
+        #[cfg(not(feature = "cuda"))]
+        Vec::new()
+    }
+
+    /// Returns the chunks of a device in the ring (which is emptied if `empties`) and of the threads, and how many
+    /// events the ring has dropped.
+    #[allow(unsafe_code)]
+    fn chunks_of(&self, slot: usize, empties: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
+        let mut chunks = Vec::new();
+        let mut store = loop {
+            let store = self.store();
+            // Threads get chunks only under the lock.
+            let count = store.rings[slot].chunk_count() + threads::states().count();
+            if count <= chunks.capacity() {
+                break store;
+            }
+            // Room is made while it is not locked.
+            drop(store);
+            chunks.reserve(count + count / 8);
+        };
+        let ring = &mut store.rings[slot];
+        let evicted = ring.evicted();
+        match empties {
+            true => chunks.extend(ring.take()),
+            false => chunks.extend(ring.chunks()),
+        }
+        for state in threads::states() {
+            let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only
+                // under the store's lock, which is held here: the count that the slot owns is still there.
+                chunks.push(unsafe {
+                    Arc::increment_strong_count(chunk.cast_const());
+                    Arc::from_raw(chunk.cast_const())
+                });
+            }
+        }
+        (chunks, evicted)
+    }
+}
+
+/// Returns the newest events of each device, merged in order. `runs`: for each device its events, and how many are
+/// kept.
+fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
+    let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
+    let mut table = EventTable::with_capacity(kept);
+    if runs.len() <= 1 {
+        if let Some((runs, _)) = runs.pop() {
+            merge::newest(runs, max_entries, |events| table.extend(events));
+        }
+        return table;
+    }
+    let mut all = Vec::with_capacity(kept);
+    for (runs, _) in runs {
+        merge::newest(runs, max_entries, |events| all.extend_from_slice(events));
+    }
+    all.sort_by_key(|event| (event.ticks, event.thread));
+    table.extend(&all);
+    table
+}
+
+/// Restores the blocks that were live at the snapshot's moment and freed before the live table was read: those whose
+/// first event `after` the moment is a free. Both lists are of one device and unordered.
+fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
+    after.sort_by_key(|event| event.ticks);
+    let mut first: HashMap<u64, Event> = HashMap::new();
+    for event in after {
+        if matches!(
+            event.action,
+            Action::Alloc | Action::Free | Action::FreeCompleted | Action::FreeRequested
+        ) {
+            first.entry(event.address).or_insert(event);
+        }
+    }
+    first
+        .retain(|_, event| event.action != Action::Alloc && !event.flags.contains(EventFlags::UNKNOWN_BLOCK));
+    let Some(device) = first.values().next().map(|event| event.device) else { return };
+    // The newest allocation at each address; if it has left the ring, the free's own fields are used.
+    let mut allocs: HashMap<u64, Event> = HashMap::new();
+    let is_freed = |event: &Event| event.action == Action::Alloc && first.contains_key(&event.address);
+    for alloc in before.iter().flat_map(Run::events).filter(is_freed) {
+        let newest = allocs.entry(alloc.address).or_insert(alloc);
+        if newest.ticks < alloc.ticks {
+            *newest = alloc;
+        }
+    }
+    // Blocks that the table holds at these addresses were allocated after the moment.
+    blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
+    blocks.extend(first.values().map(|event| {
+        let alloc = allocs.get(&event.address);
+        LiveBlock {
+            device,
+            address: event.address,
+            size_bytes: event.size_bytes,
+            stream: event.stream,
+            stack: alloc.unwrap_or(event).stack,
+            scope: alloc.unwrap_or(event).scope,
+            ticks: alloc.map_or(settings::start_ticks(), |alloc| alloc.ticks),
+            flags: event.flags,
+            pending_free: event.action == Action::FreeCompleted,
+        }
+    }));
+}
+
+/// Restores the segments that were held at the snapshot's moment and released before they were read.
+fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
+    let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
+    after.sort_by_key(|event| event.ticks);
+    let mut seen: HashSet<_> = segments.iter().map(|segment| (segment.device, segment.address)).collect();
+    for event in after {
+        let ends = matches!(event.action, Action::SegmentFree | Action::SegmentUnmap);
+        let begins = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
+        let is_first = (ends || begins) && seen.insert((event.device, event.address));
+        if is_first && ends {
+            let Event { address, size_bytes, stream, stack, device, .. } = event;
+            let ticks = settings::start_ticks();
+            let is_expandable = event.action == Action::SegmentUnmap;
+            segments.push(Segment { device, address, size_bytes, stream, stack, ticks, is_expandable });
+        }
+    }
+}
+
+/// Returns how the host's small blocks were sampled; `None` if none could be.
+fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> {
+    let could_be = options.wants_host_heap() && options.sample_threshold_bytes > 0;
+    let host = &sums[0];
+    could_be.then(|| Sampling {
+        unrecorded_blocks: host.allocations.saturating_sub(host.tracked),
+        unrecorded_bytes: host.allocated_bytes.saturating_sub(host.tracked_bytes),
+        ..host::sampling_so_far()
+    })
+}
+
+/// Returns the counts of a device; `None` for one without any events.
+fn statistics(slot: usize, sums: &Sums, kept: u64, dropped: u64) -> Option<DeviceStatistics> {
+    if *sums == Sums::default() && kept == 0 {
+        return None;
+    }
+    let device = device_of(slot);
+    let reserved_bytes =
+        if device.is_host() { host::resident_bytes() } else { sums.reserved().max(0) as u64 };
+    Some(DeviceStatistics {
+        device,
+        recorded: kept + dropped,
+        dropped,
+        allocated_bytes: sums.allocated_bytes,
+        freed_bytes: sums.freed_bytes,
+        allocations: sums.allocations,
+        frees: sums.frees,
+        reserved_bytes,
+        counted: true,
+    })
+}

@@ -1,0 +1,345 @@
+//! The driver's allocations, as seen by its hook: each is a segment and, until a pool reports blocks inside it, also
+//! its one block. This table holds the data that a free lacks (device, size, context); the functions below make the
+//! events of both ends.
+
+use super::hooks::free_event;
+use super::live::Live;
+use super::segments::HeldSegment;
+use super::threads::slot_of;
+use super::{Inside, Recorder, settings};
+use crate::scope;
+use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
+use memtrack_model::snapshot::Segment;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 64;
+
+/// How memory was allocated by the driver, which determines how long it can live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Belongs to the context that was current: plain, managed and pinned memory, arrays.
+    Context,
+    /// From a pool of the device, which outlives contexts.
+    Pool,
+    /// Physical memory mapped into part of a reserved range, which may grow.
+    Mapping,
+    /// Physical memory mapped into all of a reserved range.
+    WholeRange,
+}
+
+impl Origin {
+    fn is_mapping(self) -> bool {
+        matches!(self, Self::Mapping | Self::WholeRange)
+    }
+}
+
+/// An allocation of the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverAllocation {
+    /// Its device; pinned host memory has a device of its own.
+    pub device: DeviceId,
+    /// The ordinal of the device whose context was current; equal to `device` except for pinned memory.
+    pub of_device: u16,
+    /// The context it belongs to; 0 for none.
+    pub context: u64,
+    /// The stream on which it was requested.
+    pub stream: StreamId,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// The kind of call that made it.
+    pub origin: Origin,
+}
+
+/// Determines which allocations end with a context.
+#[derive(Clone, Copy, Debug)]
+pub enum Teardown {
+    /// A context was destroyed: its allocations end.
+    Context(u64),
+    /// A device's primary context was reset or destroyed: all allocations of the device end, except other contexts'
+    /// memory.
+    Primary {
+        /// The device.
+        device: u16,
+        /// Its primary context, where it is known.
+        context: Option<u64>,
+    },
+}
+
+type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;
+
+/// The driver's allocations by address (of an array: its handle). Addresses are unique across devices and the host.
+pub struct DriverTable {
+    shards: [Mutex<Allocations>; SHARDS],
+    /// Sizes of mappings by address: one unmapping may end several.
+    mappings: Mutex<BTreeMap<u64, u64>>,
+    /// Allocations for which there was no room, and their bytes.
+    omitted: [AtomicU64; 2],
+}
+
+/// The bytes that an allocation takes in a shard, of which a part stays empty.
+const ALLOCATION_BYTES: usize = size_of::<(u64, DriverAllocation)>() + 1;
+/// The bytes that a mapping takes: nodes of the map are at least half full.
+const MAPPING_BYTES: usize = 2 * size_of::<(u64, u64)>();
+
+/// Returns the most bytes that so many allocations take.
+#[cfg(test)]
+pub(super) fn max_bytes(allocations: usize) -> usize {
+    // An eighth of a shard stays empty, and it may just have doubled.
+    allocations * (ALLOCATION_BYTES * 16 / 7 + MAPPING_BYTES)
+}
+
+impl Default for DriverTable {
+    fn default() -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, mappings: Mutex::default(), omitted: Default::default() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DriverTable {
+    fn shard(&self, address: u64) -> MutexGuard<'_, Allocations> {
+        // Addresses are multiples of 256 or more, and neighbours mostly belong to one thread.
+        let mixed = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        lock(&self.shards[(mixed >> 58) as usize])
+    }
+
+    fn insert(&self, address: u64, allocation: DriverAllocation) {
+        if allocation.origin.is_mapping() {
+            lock(&self.mappings).insert(address, allocation.size_bytes);
+        }
+        self.shard(address).insert(address, allocation);
+    }
+
+    fn remove(&self, address: u64) -> Option<DriverAllocation> {
+        let removed = self.shard(address).remove(&address);
+        if removed.is_some_and(|allocation| allocation.origin.is_mapping()) {
+            lock(&self.mappings).remove(&address);
+        }
+        removed
+    }
+
+    /// Counts an allocation of so many bytes that is in no table.
+    #[cold]
+    fn count_omitted(&self, size_bytes: u64) {
+        self.omitted[0].fetch_add(1, Ordering::Relaxed);
+        self.omitted[1].fetch_add(size_bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of allocations that are in no table, and their bytes.
+    pub(super) fn omitted(&self) -> [u64; 2] {
+        self.omitted.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes that the tables take, approximately.
+    pub(super) fn bytes(&self) -> usize {
+        let room: usize = self.shards.iter().map(|shard| lock(shard).capacity()).sum();
+        room * ALLOCATION_BYTES + lock(&self.mappings).len() * MAPPING_BYTES
+    }
+
+    /// Returns the addresses of the mappings that begin within `addresses`.
+    pub fn mappings_within(&self, addresses: Range<u64>) -> Vec<u64> {
+        lock(&self.mappings).range(addresses).map(|(&address, _)| address).collect()
+    }
+
+    /// Returns the addresses of the allocations that end with a context.
+    pub fn ended_by(&self, teardown: Teardown) -> Vec<u64> {
+        let ends = |allocation: &DriverAllocation| match teardown {
+            Teardown::Context(context) => {
+                allocation.origin == Origin::Context && allocation.context == context
+            }
+            Teardown::Primary { device, context } => {
+                allocation.of_device == device
+                    && match allocation.origin {
+                        Origin::Context => context.is_none_or(|context| allocation.context == context),
+                        Origin::Pool => true,
+                        Origin::Mapping | Origin::WholeRange => false,
+                    }
+            }
+        };
+        let of_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
+            lock(shard)
+                .iter()
+                .filter(|(_, allocation)| ends(allocation))
+                .map(|(&address, _)| address)
+                .collect()
+        };
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
+    /// Removes all allocations.
+    pub(super) fn clear(&self) {
+        self.shards.iter().for_each(|shard| lock(shard).clear());
+        lock(&self.mappings).clear();
+        self.omitted.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+}
+
+/// A driver's free in progress: its stamps are taken, its tables are cleared, its events not written yet.
+pub struct DriverFreed {
+    address: u64,
+    allocation: DriverAllocation,
+    stamps: [u64; 2],
+    held: Option<HeldSegment>,
+    block: Option<Live>,
+    stack: StackId,
+}
+
+impl Inside {
+    /// Records an allocation of the driver. Returns the stamp; 0 for a device that is not recorded, and if there is
+    /// no room.
+    pub fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
+        self.with_room(move || {
+            let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
+            let Some(slot) = slot_of(device) else {
+                self.recorder.too_many_devices(device);
+                return 0;
+            };
+            let stack = self.stack(settings::blocks_keep_stacks());
+            let scope = scope::current_id();
+            let flags = EventFlags::WHOLE_SEGMENT;
+            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let newest = &self.thread.local().newest_ticks;
+            let place = match self.recorder.segments.is_full() {
+                true => None,
+                false => self.recorder.live.insert_segment(device, address, block, newest),
+            };
+            let Some(([segment_ticks, ticks], replaced)) = place else {
+                // Its free will have neither its size nor its device, so it cannot be recorded.
+                self.recorder.driver.count_omitted(size_bytes);
+                return 0;
+            };
+            self.recorder.driver.insert(address, allocation);
+            let is_expandable = origin == Origin::Mapping;
+            let segment =
+                Segment { device, address, size_bytes, stream, stack, ticks: segment_ticks, is_expandable };
+            let older = replaced.and_then(|_| self.recorder.segments.remove_from_driver(device, address));
+            self.recorder.segments.insert_from_driver(segment);
+            let totals = &self.thread.state.slots[slot].totals;
+            if let Some(old) = replaced {
+                // The memory is gone, or its address could not have been allocated again.
+                self.count_end(
+                    slot,
+                    free_event(device, address, segment_ticks - 1, &old, StackId::NONE),
+                    &old,
+                );
+            }
+            if let Some(older) = older {
+                totals.count_segment_free(older.segment.size_bytes);
+            }
+            totals.count_segment(size_bytes);
+            totals.count_alloc(size_bytes);
+            self.thread.state.mark_device_used(slot);
+            let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
+            let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+            let thread = self.thread.thread();
+            let event = Event {
+                ticks: segment_ticks,
+                address,
+                size_bytes,
+                stream,
+                stack,
+                scope,
+                thread,
+                device,
+                action,
+                flags: EventFlags::default(),
+            };
+            self.event(slot, event);
+            self.event(slot, Event { ticks, action: Action::Alloc, flags, ..event });
+            ticks
+        })
+    }
+
+    /// Records that memory is about to be freed by the driver; `None` if it is unknown. Returns the argument for
+    /// [`Self::driver_freed`] or [`Self::driver_not_freed`].
+    pub fn driver_free(self, address: u64) -> Option<DriverFreed> {
+        self.with_room(move || {
+            let recorder: &Recorder = self.recorder;
+            let allocation = recorder.driver.remove(address)?;
+            let device = allocation.device;
+            let stack = self.stack(settings::frees_keep_own_stacks());
+            let newest = &self.thread.local().newest_ticks;
+            let held = recorder.segments.remove_from_driver(device, address);
+            let is_block = held.is_some_and(|held| held.is_block);
+            let (stamps, block) = recorder.live.remove_segment(device, address, is_block, newest);
+            Some(DriverFreed { address, allocation, stamps, held, block, stack })
+        })
+    }
+
+    /// Completes the record of the free.
+    pub fn driver_freed(self, freed: DriverFreed) {
+        self.with_room(move || {
+            let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
+            let device = allocation.device;
+            let Some(slot) = slot_of(device) else { return };
+            // Not in the table: a pool has reported the segment's end already.
+            let Some(held) = held else { return };
+            let totals = &self.thread.state.slots[slot].totals;
+            totals.count_segment_free(allocation.size_bytes);
+            let mut end = free_event(device, address, stamps[1], &live_of(&held), stack);
+            end.action =
+                if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
+            if let Some(block) = block {
+                self.count_end(slot, free_event(device, address, stamps[0], &block, stack), &block);
+            } else {
+                self.end_blocks_within(&held.segment);
+                end.ticks = self
+                    .recorder
+                    .live
+                    .remove_segment(device, address, false, &self.thread.local().newest_ticks)
+                    .0[1];
+            }
+            self.event(slot, end);
+        })
+    }
+
+    /// Ends the blocks that a pool reported inside a segment and never freed.
+    #[cold]
+    fn end_blocks_within(self, segment: &Segment) {
+        let Segment { device, address, size_bytes, .. } = *segment;
+        for inside in self.recorder.live.within(device, address..address.saturating_add(size_bytes)) {
+            let freed = self.free(device, inside);
+            if freed.is_known() {
+                self.freed(freed, 0, segment.stream, false);
+            }
+        }
+    }
+
+    /// Restores memory whose free failed: it is still allocated.
+    #[cold]
+    pub fn driver_not_freed(self, freed: DriverFreed) {
+        let DriverFreed { address, allocation, held, block, .. } = freed;
+        self.recorder.driver.insert(address, allocation);
+        if let Some(held) = held {
+            self.recorder.segments.put_back(held);
+        }
+        if let Some(block) = block {
+            self.recorder.live.put_back(allocation.device, address, block);
+        }
+    }
+}
+
+impl DriverFreed {
+    /// Whether blocks that a pool has reported inside it end with it.
+    pub fn ends_others(&self) -> bool {
+        self.held.is_some() && self.block.is_none()
+    }
+
+    /// Returns the device, and the stamp.
+    pub fn moment(&self) -> (DeviceId, u64) {
+        (self.allocation.device, self.stamps[1])
+    }
+}
+
+/// Returns a segment in the form that a free's event needs.
+fn live_of(held: &HeldSegment) -> Live {
+    let Segment { size_bytes, stream, stack, ticks, .. } = held.segment;
+    let (scope, flags) = (scope::current_id(), EventFlags::default());
+    Live { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
+}

@@ -1,0 +1,151 @@
+//! Kits for taking stacks, some 430 KB each: buffers for captures and the ids of the newest stacks. As many threads
+//! as a machine keeps busy each own a kit until they end; further threads share a few, one capture at a time. The
+//! memory of all kits is bounded whatever number of threads a program has.
+//!
+//! **Why not a kit for each thread?** 4,000 threads took 1.6 GB that way.
+
+use super::current_thread::lock_any;
+use super::fork::ForkCell;
+use crate::stack::capture::Capture;
+use crate::stack::intern::StackCache;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most threads that own a kit. All kits together take at most 24 MB.
+const MAX_OWN: usize = 40;
+/// The number of kits that the other threads share.
+const SHARED: usize = 8;
+
+/// The buffers for captures, and one thread's newest stacks.
+pub(crate) struct Kit {
+    pub(crate) capture: Box<Capture>,
+    pub(crate) stacks: StackCache,
+    /// The generation of code to which `stacks` belongs.
+    generation: u32,
+}
+
+/// Changes when code is unloaded: then the kits' cached stacks through it are invalid.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Invalidates the cached stacks of all kits.
+pub(super) fn forget_stacks() {
+    GENERATION.fetch_add(1, Ordering::Release);
+}
+
+/// The heap memory of a kit, rounded up.
+const KIT_BYTES: usize = 512 << 10;
+
+impl Kit {
+    fn new() -> Self {
+        crate::internal_bytes::add(KIT_BYTES);
+        let generation = GENERATION.load(Ordering::Acquire);
+        Self { capture: Capture::new(), stacks: StackCache::new(), generation }
+    }
+
+    /// Drops the cached stacks if code was unloaded since.
+    #[inline(always)]
+    pub(super) fn refresh(&mut self) {
+        let now = GENERATION.load(Ordering::Relaxed);
+        if now != self.generation {
+            self.reset(now);
+        }
+    }
+
+    #[cold]
+    fn reset(&mut self, generation: u32) {
+        self.generation = generation;
+        self.stacks.clear();
+        self.capture.forget();
+    }
+}
+
+/// The most memory that all kits can take.
+#[cfg(test)]
+pub(super) const MAX_BYTES: usize = (MAX_OWN + SHARED) * KIT_BYTES;
+
+/// The kits that are owned by single threads.
+struct Pool {
+    made: usize,
+    /// Those of threads that have ended. Has room for all, so that it never grows under the lock.
+    free: Vec<Kit>,
+}
+
+impl Pool {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self { made: 0, free: Vec::with_capacity(MAX_OWN) })
+    }
+}
+
+static POOL: ForkCell<Mutex<Pool>> = ForkCell::new(Pool::new);
+
+type Shared = [Mutex<Option<Kit>>; SHARED];
+static SHARED_KITS: ForkCell<Shared> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
+
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a kit for the calling thread, to be returned when it ends; `None` when the limit is reached.
+#[cold]
+pub(super) fn take() -> Option<Kit> {
+    let mut pool = pool();
+    if let Some(mut kit) = pool.free.pop() {
+        kit.capture.forget();
+        return Some(kit);
+    }
+    if pool.made == MAX_OWN {
+        return None;
+    }
+    pool.made += 1;
+    drop(pool);
+    Some(Kit::new())
+}
+
+/// Returns a thread's kit to the pool, for the next thread.
+pub(super) fn put_back(kit: Kit) {
+    pool().free.push(kit);
+}
+
+/// Does something with one of the shared kits. `number` spreads the threads: mostly, two that run at the same time
+/// use different kits. A thread that meets another one waits for one capture.
+#[cold]
+pub(super) fn with_shared<R>(number: usize, work: impl FnOnce(&mut Kit) -> R) -> R {
+    let mut kit = lock_any(SHARED_KITS.get(), number);
+    let kit = kit.get_or_insert_with(Kit::new);
+    // The previous user was another thread, on another stack.
+    kit.capture.forget();
+    work(kit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kits_are_bounded_and_reused() {
+        let all: Vec<Kit> = std::iter::from_fn(take).collect();
+        // Other tests of this process may hold some.
+        assert!(!all.is_empty() && all.len() <= MAX_OWN);
+        let addresses: Vec<*const Capture> = all.iter().map(|kit| &raw const *kit.capture).collect();
+        all.into_iter().for_each(put_back);
+        let again = take().expect("one was given back");
+        assert!(addresses.contains(&(&raw const *again.capture)));
+        put_back(again);
+    }
+
+    #[test]
+    fn threads_take_turns_when_there_are_more_than_shared_kits() {
+        let sum = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..3 * SHARED {
+                let sum = &sum;
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        with_shared(number, |_| sum.fetch_add(1, Ordering::Relaxed));
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 3 * SHARED * 100);
+    }
+}

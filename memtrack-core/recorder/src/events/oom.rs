@@ -1,0 +1,154 @@
+//! Handles the report of an allocator that memory ran out: prints who holds it and writes a dump if the options say
+//! so, then calls the program's observers. All of it happens after the hook, on the thread that ran out; an error
+//! here is printed and goes no further, because the program may well go on without that memory.
+//!
+//! **How many dumps stay?** Eight per session: the first, and the newest seven, which from the ninth on take a fiftieth
+//! of the time at most (`pace`).
+
+use super::fork::ForkCell;
+use super::{report_hook, session};
+use crate::message::print;
+use crate::reentry;
+pub use memtrack_model::OutOfMemory;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// The most dumps of one session that are kept: a program may run out again and again.
+const MAX_DUMPS: u64 = 8;
+
+type Observe = dyn Fn(&OutOfMemory) + Send + Sync;
+/// With their ids, in the order in which they were attached.
+type Observers = Vec<(u64, Arc<Observe>)>;
+
+static OBSERVERS: ForkCell<RwLock<Observers>> = ForkCell::new(RwLock::default);
+
+/// An attached observer. It stays attached when this is dropped, as PyTorch's do.
+#[derive(Debug)]
+pub struct OutOfMemoryObserver {
+    id: u64,
+}
+
+/// Calls `observer` whenever an allocator reports with [`record_oom`](super::record_oom) that memory ran out: on the
+/// thread that ran out, after the event was recorded and before the allocator returns its error. Counterpart of
+/// `torch._C._cuda_attachOutOfMemoryObserver`.
+///
+/// Observers are called in the order in which they were attached, whether or not anything is monitored. An observer may
+/// allocate, dump a snapshot, and attach and detach observers; while it runs, it is not called again on its thread. If
+/// it panics, this is reported on stderr and the others are still called (unless panics abort). A forked child begins
+/// without observers. When the host's own heap fails, observers are not called, because there would be no memory for
+/// them to use.
+///
+/// ```
+/// use memtrack_core::event::{DeviceId, StreamId};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// static MISSING_BYTES: AtomicU64 = AtomicU64::new(0);
+/// let observer = memtrack_core::attach_out_of_memory_observer(|oom| {
+///     MISSING_BYTES.store(oom.requested_bytes - oom.device_free_bytes, Ordering::Relaxed);
+/// });
+/// memtrack_core::recorder::record_oom(DeviceId(0), StreamId(0), 5 << 30, 1 << 30, 8 << 30);
+/// assert_eq!(MISSING_BYTES.load(Ordering::Relaxed), 4 << 30);
+/// observer.detach();
+/// ```
+pub fn attach_out_of_memory_observer(
+    observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
+) -> OutOfMemoryObserver {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let observer: Arc<Observe> = Arc::new(observer);
+    // Before any fork whose child must not inherit the list.
+    super::fork::watch();
+    let _inside = reentry::enter();
+    OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner).push((id, observer));
+    OutOfMemoryObserver { id }
+}
+
+impl OutOfMemoryObserver {
+    /// Detaches the observer. A call that is in progress on another thread runs to its end.
+    pub fn detach(self) {
+        let detached = {
+            let _inside = reentry::enter();
+            let mut observers = OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner);
+            let place = observers.iter().position(|(id, _)| *id == self.id);
+            place.map(|place| observers.remove(place))
+        };
+        // The closure is the program's and may do anything when it is dropped: not under the lock.
+        drop(detached);
+    }
+}
+
+thread_local! {
+    static REPORTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Exists while the thread is reporting that memory ran out.
+struct Reporting;
+
+impl Reporting {
+    /// Begins, unless the thread is reporting already.
+    fn begin() -> Option<Self> {
+        (!REPORTING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        REPORTING.set(false);
+    }
+}
+
+/// Writes a dump if that is wanted, and calls the observers. Never panics.
+pub(super) fn report(oom: &OutOfMemory) {
+    if reentry::is_inside() {
+        return;
+    }
+    let Some(_reporting) = Reporting::begin() else { return };
+    guarded("saying who holds the memory", || report_hook::at_oom(oom));
+    guarded("the dump at out of memory", || dump(oom));
+    let mut observers: Vec<Arc<Observe>> = {
+        let _inside = reentry::enter();
+        let observers = OBSERVERS.get().read().unwrap_or_else(PoisonError::into_inner);
+        observers.iter().map(|(_, observer)| Arc::clone(observer)).collect()
+    };
+    // The observers are the program's, including their drop; the list is memtrack's.
+    for observer in observers.drain(..) {
+        guarded("an observer of out of memory", move || observer(oom));
+    }
+    let _inside = reentry::enter();
+    drop(observers);
+}
+
+/// Reports that the host's heap refused a request: prints who holds it. Nothing is dumped and no observer called,
+/// because there would be no memory for that. Never panics.
+#[cold]
+pub(crate) fn report_heap_refusal(requested_bytes: u64) {
+    if reentry::is_inside() {
+        return;
+    }
+    let Some(_reporting) = Reporting::begin() else { return };
+    guarded("saying who holds the heap", || report_hook::at_refusal(requested_bytes));
+}
+
+fn dump(oom: &OutOfMemory) {
+    let _inside = reentry::enter();
+    let begin = Instant::now();
+    let Some((snapshot, path)) = session::dump_on_oom(MAX_DUMPS) else { return };
+    let written = session::with_file_name(&path, || (session::dumper().write)(&snapshot, &path));
+    session::dumped_on_oom(begin.elapsed());
+    match written {
+        Ok(()) => print(format_args!("{oom}; wrote {}", path.display())),
+        Err(error) => print(format_args!("{oom}; the dump could not be written: {error}")),
+    }
+}
+
+/// Does something that may panic, and prints a message if it does.
+fn guarded(what: &str, act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        print(format_args!("{what} panicked; the program goes on"));
+        // Its destructor could panic once more.
+        std::mem::forget(payload);
+    }
+}

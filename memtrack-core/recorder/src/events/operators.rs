@@ -1,0 +1,275 @@
+//! The log of operators: which scopes are entered and left, and which tensors the program reports, line by line in
+//! the encoding of the file. Written only while a session requests it ([`switch::OPERATORS`]).
+//!
+//! Lines go into pieces of 64 KiB, behind the lock of one of a few shards, chosen by the thread's number: so the
+//! lines of a thread are in order, and threads rarely meet. A line has a stamp of the same kind as events (greater
+//! than the thread's newest), so that both can be merged. Under a lock bytes are copied and nothing is allocated.
+//! When all pieces together have reached the bound, nothing more is written and further lines are counted: the first
+//! lines (the parameters) are needed to understand the later ones.
+
+use super::clock;
+use super::fork::ForkCell;
+use super::hooks::Hook;
+use super::order::stamp;
+use crate::{internal_bytes, reentry, switch};
+use memtrack_file::operators::{Line, MAX_FRAMED_BYTES, append};
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::{OperatorLines, OperatorLog};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The bytes of a piece.
+const PIECE_BYTES: usize = 64 << 10;
+/// The most pieces.
+const MAX_PIECES: usize = 1 << 10;
+const SHARDS: usize = 16;
+
+/// The most memory that the log can take.
+#[cfg(test)]
+pub(super) const MAX_BYTES: usize = MAX_PIECES * (PIECE_BYTES + SHARDS * size_of::<Arc<Piece>>());
+
+static LOG: ForkCell<Log> = ForkCell::new(|| Log::new(MAX_PIECES));
+
+struct Log {
+    shards: [Mutex<Shard>; SHARDS],
+    /// The number of pieces that exist or are being made, and its bound.
+    pieces: AtomicUsize,
+    max_pieces: usize,
+    left_out: AtomicU64,
+}
+
+struct Shard {
+    filling: Option<Arc<Piece>>,
+    /// Has room for the largest number of pieces, so that it never grows.
+    full: Vec<Arc<Piece>>,
+}
+
+struct Piece {
+    base_ticks: u64,
+    /// Never grows.
+    lines: Vec<u8>,
+}
+
+impl Piece {
+    fn new(base_ticks: u64) -> Self {
+        internal_bytes::add(PIECE_BYTES);
+        Self { base_ticks, lines: Vec::with_capacity(PIECE_BYTES) }
+    }
+
+    fn copy(&self) -> OperatorLines {
+        OperatorLines { base_ticks: self.base_ticks, lines: self.lines.clone() }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        internal_bytes::subtract(PIECE_BYTES);
+    }
+}
+
+impl Log {
+    fn new(max_pieces: usize) -> Self {
+        internal_bytes::add(SHARDS * max_pieces * size_of::<Arc<Piece>>());
+        let shard = || Mutex::new(Shard { filling: None, full: Vec::with_capacity(max_pieces) });
+        Self {
+            shards: std::array::from_fn(|_| shard()),
+            pieces: AtomicUsize::new(0),
+            max_pieces,
+            left_out: AtomicU64::new(0),
+        }
+    }
+
+    /// Calls `write` with a piece that has room for a line. If there can be none, the line is counted.
+    fn append(&self, number: usize, ticks: u64, write: impl FnOnce(&mut Piece)) {
+        let shard = &self.shards[number % SHARDS];
+        let mut fresh = None;
+        loop {
+            let mut shard = locked(shard);
+            if let Some(piece) = shard.with_room() {
+                write(piece);
+                break;
+            }
+            if fresh.is_some() {
+                let full = std::mem::replace(&mut shard.filling, fresh.take());
+                shard.full.extend(full);
+                continue;
+            }
+            // Made under no lock.
+            drop(shard);
+            let more = |pieces| (pieces < self.max_pieces).then_some(pieces + 1);
+            if self.pieces.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            fresh = Some(Arc::new(Piece::new(ticks)));
+        }
+        if fresh.is_some() {
+            // Another thread was faster.
+            self.pieces.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn copy(&self) -> OperatorLog {
+        let mut pieces = Vec::new();
+        for shard in &self.shards {
+            let (full, filling) = {
+                let mut full = Vec::with_capacity(self.max_pieces);
+                let mut lines = Vec::with_capacity(PIECE_BYTES);
+                let shard = locked(shard);
+                full.extend(shard.full.iter().cloned());
+                let filling = shard.filling.as_ref().map(|piece| {
+                    lines.extend_from_slice(&piece.lines);
+                    OperatorLines { base_ticks: piece.base_ticks, lines }
+                });
+                (full, filling)
+            };
+            pieces.extend(full.iter().map(|piece| piece.copy()));
+            pieces.extend(filling);
+        }
+        OperatorLog { pieces, left_out: self.left_out.load(Ordering::Relaxed) }
+    }
+
+    fn clear(&self) {
+        for shard in &self.shards {
+            let room = Vec::with_capacity(self.max_pieces);
+            let (filling, full) = {
+                let mut shard = locked(shard);
+                (shard.filling.take(), std::mem::replace(&mut shard.full, room))
+            };
+            self.pieces.fetch_sub(full.len() + usize::from(filling.is_some()), Ordering::Relaxed);
+        }
+        self.left_out.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// Returns the piece that is being filled, if a line fits.
+    fn with_room(&mut self) -> Option<&mut Piece> {
+        let piece = self.filling.as_mut().and_then(Arc::get_mut)?;
+        (piece.lines.len() + MAX_FRAMED_BYTES <= PIECE_BYTES).then_some(piece)
+    }
+}
+
+fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Logs that the calling thread has entered a scope.
+#[inline]
+pub(crate) fn entered(scope: ScopeId) {
+    if switch::is_on(switch::OPERATORS) {
+        write_now(Line::enter, scope);
+    }
+}
+
+/// Logs that the calling thread has left a scope.
+#[inline]
+pub(crate) fn left(scope: ScopeId) {
+    if switch::is_on(switch::OPERATORS) {
+        write_now(Line::leave, scope);
+    }
+}
+
+#[inline(never)]
+fn write_now(line: fn(ScopeId) -> Line, scope: ScopeId) {
+    write(&line(scope));
+}
+
+/// Logs a line, if operators are recorded and the thread is not inside memtrack.
+pub(crate) fn write(line: &Line) {
+    let Some(hook) = Hook::enter() else { return };
+    // Checked again, now that a collector can see that this thread is active.
+    if !switch::is_on(switch::OPERATORS) {
+        return;
+    }
+    let inside = *hook;
+    inside.with_room(move || {
+        let newest = &inside.thread.local().newest_ticks;
+        let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
+        newest.set(ticks);
+        let thread = inside.thread.thread();
+        LOG.get().append(thread.index(), ticks, |piece| {
+            append(&mut piece.lines, piece.base_ticks, ticks, thread, line.bytes());
+        });
+    });
+}
+
+/// Returns the log so far.
+pub(super) fn all() -> OperatorLog {
+    if !LOG.is_made() {
+        return OperatorLog::default();
+    }
+    let _inside = reentry::enter();
+    LOG.get().copy()
+}
+
+/// Removes all lines.
+pub(super) fn clear() {
+    if LOG.is_made() {
+        let _inside = reentry::enter();
+        LOG.get().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrack_file::operators::{Entry, lines};
+    use memtrack_model::event::ThreadId;
+
+    fn write_lines(log: &Log, thread: u32, scopes: std::ops::Range<u32>) {
+        for scope in scopes {
+            let (line, ticks) = (Line::enter(ScopeId(scope)), 1_000 + u64::from(scope));
+            log.append(thread as usize, ticks, |piece| {
+                append(&mut piece.lines, piece.base_ticks, ticks, ThreadId(thread), line.bytes());
+            });
+        }
+    }
+
+    fn scopes_of(log: &OperatorLog, thread: u32) -> Vec<u32> {
+        let lines = log.pieces.iter().flat_map(|piece| lines(piece.base_ticks, &piece.lines));
+        lines
+            .filter(|line| line.thread == ThreadId(thread))
+            .map(|line| match line.entry {
+                Entry::Enter(scope) => {
+                    assert_eq!(line.ticks, 1_000 + u64::from(scope.0));
+                    scope.0
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn lines_of_threads_that_share_a_shard_stay_in_order() {
+        let log = Log::new(100);
+        std::thread::scope(|scope| {
+            for thread in [1, 2, 17, 18] {
+                let log = &log;
+                scope.spawn(move || write_lines(log, thread, 0..20_000));
+            }
+        });
+        let copy = log.copy();
+        assert_eq!(copy.left_out, 0);
+        for thread in [1, 2, 17, 18] {
+            assert!(scopes_of(&copy, thread).into_iter().eq(0..20_000));
+        }
+        assert_eq!(log.pieces.load(Ordering::Relaxed), copy.pieces.len());
+    }
+
+    #[test]
+    fn the_first_lines_stay_at_the_bound_and_later_ones_are_counted() {
+        let log = Log::new(3);
+        write_lines(&log, 5, 0..200_000);
+        let copy = log.copy();
+        let bytes: usize = copy.pieces.iter().map(|piece| piece.lines.len()).sum();
+        assert!(copy.pieces.len() == 3 && bytes <= 3 * PIECE_BYTES, "{copy:?}");
+        let kept = scopes_of(&copy, 5);
+        assert!(kept.len() > 10_000 && kept.iter().copied().eq(0..kept.len() as u32));
+        assert_eq!(copy.left_out, 200_000 - kept.len() as u64);
+        log.clear();
+        assert!(log.copy().is_empty());
+        write_lines(&log, 5, 0..10);
+        assert!(scopes_of(&log.copy(), 5).into_iter().eq(0..10));
+    }
+}

@@ -1,0 +1,40 @@
+//! Limits how often the program can trigger an expensive operation: a service whose requests panic must not spend its
+//! time writing its recording.
+
+use std::time::{Duration, Instant};
+
+/// After an operation, it rests for so many times its duration: it may take a fiftieth of the time.
+const REST_FACTOR: u32 = 50;
+
+/// The end of the rest after the last operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    next_allowed: Option<Instant>,
+}
+
+impl Pace {
+    /// Whether the operation may be repeated.
+    pub fn is_due(&self) -> bool {
+        self.next_allowed.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// Notes that the operation was done, and how long it took.
+    pub fn done(&mut self, cost: Duration) {
+        self.next_allowed = Instant::now().checked_add(cost * REST_FACTOR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expensive_operation_rests_long() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due());
+        pace.done(Duration::from_secs(10));
+        assert!(!pace.is_due());
+        pace.done(Duration::ZERO);
+        assert!(pace.is_due());
+    }
+}

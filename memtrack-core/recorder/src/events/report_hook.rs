@@ -1,0 +1,253 @@
+//! Prints who holds the memory to the program's log: when it runs out, before anything else is done, and at a dump.
+//! The report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
+//! often, and within which bounds it is printed.
+//!
+//! First comes a line that needs neither memory nor locks, since the program may be gone in the next moment. Then, if
+//! there is memory for it, the report follows: of a snapshot without events, whose functions are symbolized for
+//! [`SYMBOL_TIME`] at most. It is made after the hook and under no lock; the session's lock is only tried, because a
+//! thread that runs out of memory may hold locks of the loader's or of the program's that others wait for.
+
+use super::exit::lock_session_within;
+use super::pace::Pace;
+use super::session::has_memory;
+use super::{Hook, OutOfMemory, RECORDER, clock};
+use crate::host::reserve;
+use crate::scope::{self, ScopeKind, ScopeNode};
+use crate::stack::separate_stack;
+use crate::{message, reentry};
+use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
+use memtrack_model::snapshot::Snapshot;
+use memtrack_model::units::Bytes;
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The first reports of memory running out are printed without a delay; later ones take a fiftieth of the time.
+const UNTHROTTLED: u64 = 3;
+/// The longest time for symbolizing functions.
+pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
+/// How long the session's lock is waited for when a device is out of memory, while another thread may take a
+/// snapshot.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same in the middle of a program's request for memory.
+const HEAP_PATIENCE: Duration = Duration::from_millis(50);
+/// How long the stream is waited for.
+const STREAM_PATIENCE: Duration = Duration::from_secs(1);
+/// The stack that symbolizing functions needs, in bytes, with room to spare.
+const STACK_BYTES: u64 = 768 << 10;
+/// The number of scopes that are added up when there is no memory for more.
+const SCOPES: usize = 256;
+
+/// The context of a report.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ReportContext<'a> {
+    /// The request that failed, if memory ran out.
+    pub refused: Option<&'a OutOfMemory>,
+    /// The moment, in ticks, from which growth is counted, and its name; `None`: the formatter chooses.
+    pub since: Option<(u64, &'static str)>,
+}
+
+/// Formats a report: whole lines, each with `memtrack: ` before it. Empty if there is nothing to report.
+pub type FormatReport = fn(&Snapshot, ReportContext<'_>) -> String;
+
+static FORMATTER: OnceLock<FormatReport> = OnceLock::new();
+
+/// Registers the function that formats the report; the first one registered stays. Without one nothing is printed.
+pub fn set_formatter(formatter: FormatReport) {
+    // It does not matter which one was first: their output is the same.
+    let _ = FORMATTER.set(formatter);
+}
+
+/// The reports that a session has printed.
+#[derive(Debug, Default)]
+pub(super) struct PrintedReports {
+    /// How often memory ran out and that was reported.
+    times: u64,
+    /// How often it was not, since the last time.
+    skipped: u64,
+    pace: Pace,
+    /// The last time, in ticks, and its name.
+    last: Option<(u64, &'static str)>,
+}
+
+/// Reports that a device ran out of memory.
+pub(super) fn at_oom(oom: &OutOfMemory) {
+    let _inside = reentry::enter();
+    report(oom, PATIENCE, || has_memory().is_ok());
+}
+
+/// Reports that the host's heap refused a request.
+pub(super) fn at_refusal(requested_bytes: u64) {
+    let has_stack = Hook::enter().is_some_and(|hook| hook.has_stack(STACK_BYTES));
+    let _inside = reentry::enter();
+    let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
+    // As much as a snapshot and some symbolized functions take, whatever happened before.
+    let has_memory = || {
+        let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);
+        !reserve::ran_out() && reserve::is_available(wanted_bytes)
+    };
+    match has_stack {
+        true => report(&oom, HEAP_PATIENCE, has_memory),
+        false => separate_stack::run(|| report(&oom, HEAP_PATIENCE, || false)),
+    }
+}
+
+fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool) {
+    let begun = Instant::now();
+    let Some(skipped) = claim(patience) else { return };
+    let now = clock::ticks();
+    let more = SkippedBefore(skipped);
+    message::print_without_allocating(format_args!("{oom}{}{more}", Inside(scope::current_node())));
+    let held = if has_room() { held(patience) } else { None };
+    match (held, FORMATTER.get()) {
+        (Some((snapshot, since)), Some(formatter)) => {
+            message::print_lines(&formatter(&snapshot, ReportContext { refused: Some(oom), since }));
+        }
+        (None, _) => print_largest_scopes(oom.device),
+        _ => {}
+    }
+    // The events that led here are in the file, whatever happens to the program now.
+    if oom.device.is_accelerator() {
+        RECORDER.get().stream_parts_within(STREAM_PATIENCE);
+    }
+    if let Some(mut session) = lock_session_within(patience)
+        && let Some(running) = session.as_mut()
+    {
+        running.reports.pace.done(begun.elapsed());
+        running.reports.last = Some((now, "memory last ran out"));
+    }
+}
+
+/// Whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
+fn claim(patience: Duration) -> Option<u64> {
+    let mut session = lock_session_within(patience)?;
+    let running = session.as_mut().filter(|running| running.options.tells_who_holds())?;
+    let reports = &mut running.reports;
+    if reports.times >= UNTHROTTLED && !reports.pace.is_due() {
+        reports.skipped += 1;
+        return None;
+    }
+    reports.times += 1;
+    Some(std::mem::take(&mut reports.skipped))
+}
+
+/// Returns a snapshot of the memory held, and when it was last reported.
+fn held(patience: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
+    FORMATTER.get()?;
+    let session = lock_session_within(patience)?;
+    let running = session.as_ref()?;
+    Some((RECORDER.get().holdings(&running.options, &running.baseline), running.reports.last))
+}
+
+/// Prints who holds the memory of a snapshot that is about to be dumped, if the session's options say so. The caller
+/// holds no lock.
+pub fn at_dump(snapshot: &Snapshot) {
+    let _inside = reentry::enter();
+    let since = {
+        let Some(mut session) = lock_session_within(PATIENCE) else { return };
+        let Some(running) = session.as_mut().filter(|running| running.options.tells_who_holds()) else {
+            return;
+        };
+        let now = clock::ticks();
+        running.reports.last.replace((now, "the last dump"))
+    };
+    if let Some(formatter) = FORMATTER.get() {
+        message::print_lines(&formatter(snapshot, ReportContext { refused: None, since }));
+    }
+}
+
+impl PrintedReports {
+    /// Prints how often memory ran out without a report, once. The caller holds no lock.
+    pub(super) fn print_skipped(self) {
+        if self.skipped > 0 {
+            let times = self.skipped;
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            message::print(format_args!("requests were refused {times} more; these were not reported"));
+        }
+    }
+}
+
+/// The number of skipped reports.
+struct SkippedBefore(u64);
+
+impl fmt::Display for SkippedBefore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => f.write_str("; and once before, which was not reported"),
+            times => write!(f, "; and {times} times before, which were not reported"),
+        }
+    }
+}
+
+/// The thread's current scope: the names on its path, outermost first, formatted without memory.
+struct Inside(Option<&'static ScopeNode>);
+
+impl fmt::Display for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(_) => write!(f, ", in {}", Path(self.0)),
+        }
+    }
+}
+
+/// The most scopes shown in a path, the innermost ones.
+const DEEPEST: usize = 16;
+
+/// A scope's path, as `encoder.attn.matmul`.
+struct Path(Option<&'static ScopeNode>);
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = [""; DEEPEST];
+        let mut count = 0;
+        for node in scope::outwards(self.0).filter(|node| node.kind != ScopeKind::Root).take(DEEPEST) {
+            names[count] = node.name();
+            count += 1;
+        }
+        for (place, name) in names[..count].iter().rev().enumerate() {
+            if place > 0 {
+                f.write_str(".")?;
+            }
+            // Names come from the program, and may contain anything.
+            name.chars()
+                .try_for_each(|c| fmt::Write::write_char(f, if c.is_control() { '\u{fffd}' } else { c }))?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints which scopes hold the most of a device: the only report possible without memory. Sampled blocks are
+/// omitted, so it covers the blocks that are tracked one by one.
+fn print_largest_scopes(device: DeviceId) {
+    let mut sums = [(ScopeId::NONE, 0_u64); SCOPES];
+    let mut all = 0_u64;
+    let recorder = RECORDER.get();
+    recorder.live.each(|of, live| {
+        if of != device || live.pending_free || live.flags.contains(EventFlags::SAMPLED) {
+            return;
+        }
+        all = all.saturating_add(live.size_bytes);
+        let start = live.scope.index() % SCOPES;
+        let mut places = (0..SCOPES).map(|step| (start + step) % SCOPES);
+        // SkippedBefore scopes than fit are rare, and omitted: the numbers of the others stay correct.
+        if let Some(place) = places.find(|&place| sums[place].1 == 0 || sums[place].0 == live.scope) {
+            sums[place] = (live.scope, sums[place].1.saturating_add(live.size_bytes));
+        }
+    });
+    sums.sort_unstable_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    message::print_without_allocating(format_args!(
+        "there is too little room to say by which lines; {} in blocks that are followed one by one:",
+        Bytes(all)
+    ));
+    for &(scope, bytes) in sums.iter().take(3).filter(|(_, bytes)| *bytes > 0) {
+        match scope::node_of(scope) {
+            Some(node) => {
+                message::print_without_allocating(format_args!("  {} in {}", Bytes(bytes), Path(Some(node))))
+            }
+            None => message::print_without_allocating(format_args!("  {} outside of scopes", Bytes(bytes))),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The exact sums allocated by each scope, at no cost per allocation: a thread's running sums
+//! ([`Totals`](super::totals::Totals)) are read when it changes its scope, and their growth is added to the scope
+//! that was current.
+//!
+//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions, but
+//! only those that have allocated since their last change do. A collector adds what the scopes that are still open
+//! have allocated: exactly for its own thread and for all that change no scope meanwhile; for one that does, the
+//! blocks since its last change may be missing.
+//!
+//! **What does it cost?** Two locked additions when a thread that has allocated changes its scope, and 1 MiB of address
+//! space per device, of which only the pages in use take memory. A change marks the thread as active, as a hook does, so
+//! that a session begins and ends between changes.
+
+#![allow(unsafe_code)]
+
+use super::fork::ForkCell;
+use super::threads::{self, DEVICE_SLOTS, device_of};
+use super::{Recorder, clock};
+use crate::internal_bytes;
+use crate::scope::{self, SCOPE_IDS};
+use crate::zeroed::Zeroed;
+use memtrack_model::event::ScopeId;
+use memtrack_model::snapshot::{ScopeSum, ScopeSums};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes and blocks.
+#[derive(Default)]
+struct Row([AtomicU64; 2]);
+
+/// The rows of a device, by [`row_of`]. 1 MiB of addresses; the system provides the pages that are used.
+struct Table(Zeroed<Row>);
+
+/// The memory of a device's table.
+#[cfg(test)]
+pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<Row>();
+
+/// Abandoned in the child of a fork, whose scopes start at zero.
+static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
+
+impl Table {
+    fn new() -> Self {
+        internal_bytes::add(SCOPE_IDS * size_of::<Row>());
+        // SAFETY: rows are numbers, and all zeros is one.
+        Self(unsafe { Zeroed::new(SCOPE_IDS) })
+    }
+}
+
+/// Returns the index of a scope's row. Scopes that were made one after another are on different cache lines: so
+/// threads in neighbouring scopes do not contend.
+#[inline]
+fn row_of(scope: ScopeId) -> usize {
+    let id = scope.index() % SCOPE_IDS;
+    (id << 2 | id >> 14) % SCOPE_IDS
+}
+
+/// Adds to the sums of a scope; modulo 2^64, so that retracted amounts can be added too.
+#[inline]
+pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
+    let Row([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
+    bytes_sum.fetch_add(bytes, Relaxed);
+    blocks_sum.fetch_add(blocks, Relaxed);
+}
+
+/// Resets the sums for a session that begins: nothing is recorded, and no hook runs.
+pub(super) fn begin() {
+    scope::reset_folded();
+    for table in TABLES.iter().filter(|table| table.is_made()) {
+        for scope in scope::ids() {
+            table.get().0[row_of(scope)].0.iter().for_each(|sum| sum.store(0, Relaxed));
+        }
+    }
+    for state in threads::states() {
+        state.slots.iter().for_each(|slot| slot.totals.report_growth(slot.totals.growth()));
+    }
+}
+
+/// Returns the sums of all scopes now, including those that are open.
+pub(super) fn all() -> ScopeSums {
+    let ticks = clock::ticks();
+    let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
+    for (slot, table) in TABLES.iter().enumerate().filter(|(_, table)| table.is_made()) {
+        for scope in scope::ids() {
+            let [bytes, blocks] = table.get().0[row_of(scope)].0.each_ref().map(|sum| sum.load(Relaxed));
+            if bytes | blocks != 0 {
+                sums.insert((slot, scope), [bytes, blocks]);
+            }
+        }
+    }
+    for state in threads::states() {
+        for (slot, scope, growth) in state.growth_in_open_scope() {
+            let sum = sums.entry((slot, scope)).or_default();
+            sum[0] = sum[0].wrapping_add(growth[0]);
+            sum[1] = sum[1].wrapping_add(growth[1]);
+        }
+    }
+    let row = |((slot, scope), [bytes, blocks]): ((usize, ScopeId), [u64; 2])| {
+        // Below zero for a moment, while another thread retracts an amount before it adds it.
+        let [allocated_bytes, allocations] = [bytes, blocks].map(|sum| (sum as i64).max(0) as u64);
+        ScopeSum { device: device_of(slot), scope, allocated_bytes, allocations }
+    };
+    let mut rows: Vec<ScopeSum> = sums.into_iter().map(row).collect();
+    rows.retain(|row| row.allocations > 0 || row.allocated_bytes > 0);
+    rows.sort_unstable();
+    ScopeSums { ticks, folded: scope::folded(), rows }
+}
+
+/// Updates of the stream thread between two writes of the sums: five seconds, …
+const UPDATES_BETWEEN_SUMS: usize = 10;
+/// … and one update more for so many rows, so that the sums of many scopes do not fill the disk.
+const ROWS_PER_UPDATE: usize = 1000;
+
+/// When to write the sums to the stream, so that those of a killed program are recent.
+#[derive(Default)]
+pub(super) struct Due {
+    updates_left: usize,
+    written: Vec<ScopeSum>,
+}
+
+impl Due {
+    /// Called at each update: writes the sums if it is time and they have changed.
+    pub(super) fn update(&mut self, recorder: &Recorder) {
+        if self.updates_left > 0 {
+            self.updates_left -= 1;
+            return;
+        }
+        let sums = all();
+        self.updates_left = UPDATES_BETWEEN_SUMS - 1 + sums.rows.len() / ROWS_PER_UPDATE;
+        if sums.rows == self.written {
+            return;
+        }
+        let peak = crate::host::counted_peak::so_far(clock::ticks());
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.sums(&sums, peak.as_ref())));
+        self.written = sums.rows;
+    }
+}

@@ -1,0 +1,366 @@
+//! The running session: from the first `start` to the matching `stop`, on any threads. Monitors that overlap share
+//! one session, with the first one's options.
+
+use super::collect::Baseline;
+use super::fork::ForkCell;
+use super::inherit::{count_children, inherited_options, may_write_file, omitted_children, publish};
+use super::pace::Pace;
+use super::report_hook::PrintedReports;
+use super::stream_file::Stream;
+use super::threads::DEVICE_SLOTS;
+use super::totals::Sums;
+use super::{
+    Enabled, Options, RECORDER, Recorder, barrier, binaries, clock, exit, fork, ring, scope_sums, settings,
+    threads,
+};
+use crate::host::reserve;
+use crate::{message, reentry, scope, signals, stack, switch};
+use memtrack_file::{ReplacingFile, tagged};
+use memtrack_model::snapshot::Snapshot;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// A running session.
+pub(super) struct Session {
+    monitors: u32,
+    pub(super) options: Options,
+    pub(super) baseline: Baseline,
+    /// How often memory ran out and the recorder dumped itself.
+    dumps: u64,
+    /// When the next dump is allowed, once the maximum number has been written.
+    pub(super) dump_pace: Pace,
+    /// The reports printed about who holds the memory.
+    pub(super) reports: PrintedReports,
+    /// When a caught panic may write the recording again.
+    pub(super) panic_pace: Pace,
+}
+
+impl Session {
+    fn new(options: Options, baseline: Baseline) -> Self {
+        let (dump_pace, panic_pace) = (Pace::default(), Pace::default());
+        Self {
+            monitors: 1,
+            options,
+            baseline,
+            dumps: 0,
+            dump_pace,
+            reports: PrintedReports::default(),
+            panic_pace,
+        }
+    }
+}
+
+pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
+
+fn session() -> MutexGuard<'static, Option<Session>> {
+    SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts recording, or joins the running session. Returns whether the caller is now a monitor of it, to be ended by
+/// [`stop`]; it is not if it requested nothing and no session runs.
+///
+/// # Errors
+/// When the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
+pub fn start(options: &Options) -> io::Result<bool> {
+    let _no_cancellation = signals::CancellationBlocked::now();
+    let _inside = reentry::enter();
+    // The program may change its working directory later, as daemons do.
+    let options = &options.clone().with_absolute_paths()?;
+    let mut session = session();
+    if let Some(running) = session.as_mut() {
+        running.monitors += 1;
+        let lost = options.lost_beside(&running.options, crate::host::is_installed());
+        drop(session);
+        if let Some(lost) = lost {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| message::print(lost));
+        }
+        return Ok(true);
+    }
+    if options.enabled == Enabled::None {
+        return Ok(false);
+    }
+    if let Some(path) = &options.dump_on_oom {
+        let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        with_file_name(path, || (dumper().accepts)(path).map_err(refused))?;
+    }
+    reserve::prepare();
+    stack::capture::prepare();
+    binaries::loaded();
+    fork::watch();
+    let recorder = RECORDER.get();
+    recorder.clear();
+    message::remember_destination();
+    let (mut unwritten, mut no_thread) = (None, None);
+    if let Some(path) = &options.output {
+        exit::install_handlers();
+        if options.stream {
+            match with_file_name(path, || Stream::create(path, options)) {
+                Ok(stream) => {
+                    recorder.open_stream(stream)?;
+                    no_thread = recorder.start_stream_thread().err();
+                }
+                // Earlier runs must not keep the program from its work.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    scope_sums::begin();
+    clock::first_reading();
+    settings::apply(options, clock::ticks().max(recorder.live.newest_ticks() + 1));
+    threads::forget_copied_settings();
+    publish(Some(options));
+    if options.output.is_some() || options.dump_on_oom.is_some() {
+        count_children();
+    }
+    let baseline = Baseline::now();
+    crate::host::counted_peak::set_base(&baseline.sums[0]);
+    #[cfg(feature = "cuda")]
+    recorder.readings.begin(&baseline.sums);
+    *session = Some(Session::new(options.clone(), baseline));
+    let host = if options.wants_host_heap() { switch::HOST } else { 0 };
+    let operators = if options.wants_operators() { switch::OPERATORS } else { 0 };
+    switch::set(switch::EVENTS | switch::SCOPES | host | operators, true);
+    drop(session);
+    if let Some(error) = unwritten {
+        message::print(format_args!("this run is recorded in memory only: {error}"));
+    }
+    if let Some(error) = no_thread {
+        message::print(format_args!(
+            "no thread for the stream, so chunks are written only when full: {error}"
+        ));
+    }
+    recorder.print_messages();
+    Ok(true)
+}
+
+/// Ends one monitor. The last one ends the session and writes its recording.
+///
+/// Returns the recording so far; an empty one if no session ran.
+pub fn stop() -> (Snapshot, io::Result<()>) {
+    let _no_cancellation = signals::CancellationBlocked::now();
+    read_driver();
+    let _inside = reentry::enter();
+    let mut session = session();
+    let Some(running) = session.as_mut() else { return (Snapshot::default(), Ok(())) };
+    running.monitors -= 1;
+    if running.monitors > 0 {
+        return (RECORDER.get().snapshot(&running.options, &running.baseline, false), Ok(()));
+    }
+    end_recording();
+    publish(None);
+    let Session { options, baseline, reports, .. } = session.take().expect("checked above");
+    let recorder = RECORDER.get();
+    let (snapshot, written) = match has_memory() {
+        Ok(()) => {
+            let snapshot = recorder.snapshot(&options, &baseline, true);
+            let written = write(recorder, &options, &snapshot);
+            (snapshot, written)
+        }
+        Err(error) => (Snapshot::default(), Err(error)),
+    };
+    recorder.clear();
+    drop(session);
+    report_omissions();
+    reports.print_skipped();
+    (snapshot, written)
+}
+
+/// Checks whether there is memory for a snapshot, as far as that can be known. Checked only if memory has run out
+/// before: then the program goes on without the recording.
+pub(super) fn has_memory() -> io::Result<()> {
+    // Its tables, the buffers for writing them, and a margin.
+    let wanted_bytes = || 3 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (32 << 20);
+    if !reserve::ran_out() || reserve::is_available(wanted_bytes()) {
+        return Ok(());
+    }
+    let why = "memory ran out while it was made, and there is not enough to write it";
+    Err(io::Error::new(io::ErrorKind::OutOfMemory, why))
+}
+
+/// Prints which forked processes wrote no file, which devices are in no recording, and whether the recording ended
+/// before the program. The caller holds no lock.
+pub(super) fn report_omissions() {
+    if reserve::ran_out() {
+        message::print("memory ran out while recording: what happened after that is not in the recording");
+    }
+    [RECORDER.get().omitted_devices(), omitted_children()].into_iter().flatten().for_each(message::print);
+}
+
+/// Switches everything off and waits for the hooks under way, so that everything collected next is of one moment: a
+/// stream must not hold an event that is younger than its list of live blocks.
+pub(super) fn end_recording() {
+    switch::set(switch::EVENTS | scope::switch_to_end() | switch::HOST | switch::OPERATORS, false);
+    barrier::wait_for_hooks();
+}
+
+/// Reads the CUDA driver's memory figures for the next snapshot, if this thread has a context. Called before any
+/// lock.
+fn read_driver() {
+    #[cfg(feature = "cuda")]
+    super::driver_readings::read();
+}
+
+/// Returns the recording so far; `None` if no session runs.
+pub fn snapshot() -> Option<Snapshot> {
+    let _no_cancellation = signals::CancellationBlocked::now();
+    read_driver();
+    let _inside = reentry::enter();
+    let session = session();
+    let running = session.as_ref().filter(|_| has_memory().is_ok())?;
+    Some(RECORDER.get().snapshot(&running.options, &running.baseline, false))
+}
+
+/// Returns the recording so far, and the file for a dump because memory ran out; `None` if no session runs, no dump
+/// is wanted, or there are as `many` and the last one is too recent. The first dump is kept, and the newest of the
+/// later ones.
+pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
+    let _no_cancellation = signals::CancellationBlocked::now();
+    let mut session = session();
+    let running = session.as_mut()?;
+    let may_dump = running.dumps < many || running.dump_pace.is_due();
+    let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_write_file())?;
+    let path = dump_path(path, running.dumps, many);
+    running.dumps += 1;
+    Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
+}
+
+/// Returns the path of a dump after `earlier` ones, when `many` are kept.
+fn dump_path(path: &Path, earlier: u64, many: u64) -> PathBuf {
+    match earlier {
+        0 => path.to_owned(),
+        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
+    }
+}
+
+/// Notes that a dump was made, and how long it took.
+pub(super) fn dumped_on_oom(cost: Duration) {
+    if let Some(running) = session().as_mut() {
+        running.dump_pace.done(cost);
+    }
+}
+
+/// Returns the sums of each device slot when the session began; the current sums if none runs.
+pub fn sums_at_start() -> Vec<Sums> {
+    session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
+}
+
+/// Writes the recording to the path in the options, and finishes its stream if it has one. An error names the file.
+pub(super) fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
+    let Some(path) = &options.output else { return Ok(()) };
+    with_file_name(path, || write_to(path, recorder, options, snapshot))
+}
+
+/// Does something with a file; an error starts with the file's name.
+pub fn with_file_name<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    signals::without_write_signals(act)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
+    if !options.stream {
+        // A forked child without events leaves no file.
+        let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
+        let leaves_none = nothing && fork::generation() > 0 || !may_write_file();
+        return if leaves_none { Ok(()) } else { save(snapshot, path) };
+    }
+    match recorder.close_stream()? {
+        Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
+            stream.discard()
+        }
+        Some(stream) => stream.finish(recorder, snapshot),
+        None => Ok(()),
+    }
+}
+
+/// Writes a snapshot of the recorder as a `.memtrack` file, whole or not at all.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn save(snapshot: &Snapshot, path: &Path) -> io::Result<()> {
+    let mut file = ReplacingFile::create(path)?;
+    memtrack_file::write(snapshot, &mut file)?;
+    file.commit()
+}
+
+/// The functions that write dumps, which may know more formats than the recorder does.
+#[derive(Clone, Copy, Debug)]
+pub struct Dumper {
+    /// Returns why a file with that name cannot be written.
+    pub accepts: fn(&Path) -> Result<(), String>,
+    /// Writes a snapshot to a file, whole or not at all.
+    pub write: fn(&Snapshot, &Path) -> io::Result<()>,
+}
+
+static DUMPER: OnceLock<Dumper> = OnceLock::new();
+
+/// Registers the functions that write dumps; the first ones registered stay. Without them, files are `.memtrack`
+/// files.
+pub fn set_dumper(dumper: Dumper) {
+    // It does not matter which ones were first: they know the same formats.
+    let _ = DUMPER.set(dumper);
+}
+
+/// Returns the functions that write dumps.
+pub fn dumper() -> Dumper {
+    let accepts = |path: &Path| match path.extension() {
+        Some(suffix) if suffix.eq_ignore_ascii_case("memtrack") => Ok(()),
+        _ => Err("the name must end in .memtrack (the feature `formats` knows others)".to_owned()),
+    };
+    DUMPER.get().copied().unwrap_or(Dumper { accepts, write: save })
+}
+
+impl Recorder {
+    /// Removes events, blocks and segments. Stacks and scopes keep their ids.
+    fn clear(&self) {
+        self.live.clear();
+        self.segments.clear();
+        #[cfg(feature = "cuda")]
+        self.driver.clear();
+        self.drop_stream();
+        let rings = {
+            let mut store = self.store();
+            std::mem::replace(&mut store.rings, std::array::from_fn(|_| ring::Ring::default()))
+        };
+        drop(rings);
+        super::operators::clear();
+        super::marks::clear();
+        crate::host::forget_samples();
+    }
+}
+
+fn inherited() -> Option<Session> {
+    let options = inherited_options()?;
+    let sums = [Sums::default(); DEVICE_SLOTS];
+    Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
+}
+
+/// Whether this is the child of a fork that continues its parent's session with a stream of its own.
+pub(super) fn is_streaming_child() -> bool {
+    inherited_options().is_some_and(|options| options.stream && options.output.is_some())
+}
+
+/// Returns the stream for a forked child's new recorder, or why there is none.
+pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
+    let options = inherited_options().filter(|options| options.stream)?;
+    let path = options.output.as_ref().filter(|_| may_write_file())?;
+    Some(with_file_name(path, || Stream::create(path, &options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_newest_dumps_stay() {
+        let names: Vec<String> = (0..12)
+            .map(|earlier| dump_path(Path::new("a.pickle.gz"), earlier, 4).to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names[0], "a.pickle.gz");
+        let numbers = [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2].map(|number| format!("a.{number}.pickle.gz"));
+        assert_eq!(names[1..], numbers);
+    }
+}

@@ -1,0 +1,384 @@
+//! A recording that is written to a file while the program runs: events are appended after the stacks, scopes and
+//! threads whose ids they contain. `streaming` decides which thread does it and when.
+
+use super::chunk::Chunk;
+use super::parts::{Destination, PartFile, free_number, remove_new_part};
+use super::{Options, Recorder, binaries, clock, collect, fork, marks, settings, thread_names};
+use crate::scope;
+use crate::stack::capture::binaries_generation;
+use memtrack_file::part::Part;
+use memtrack_file::{RecordingWriter, replay};
+use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
+use memtrack_model::snapshot::{
+    CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread,
+};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An open recording.
+pub(crate) struct Stream {
+    path: PathBuf,
+    pub(super) writer: RecordingWriter<PartFile>,
+    options: Options,
+    written: Tables,
+    /// The part being written, if there are parts.
+    part: Option<Part>,
+    /// The part before that one, until it is replaced.
+    before: Option<RecordingWriter<PartFile>>,
+    /// How many bytes of the part are its head.
+    head_bytes: u64,
+    /// The sums over the events of this part and of those before, if there are parts.
+    counts: HashMap<DeviceId, DeviceStatistics>,
+    /// The newest stamp that was written.
+    newest_ticks: u64,
+    /// For chunks that were not full yet: how many of their events were written.
+    partly_written: HashMap<*const Chunk<Event>, usize>,
+    /// The generation of the list of binaries in the file.
+    binaries_seen: u32,
+    /// The number of marked moments when the file last received some.
+    marks_seen: u64,
+    /// The events that are being written; kept to reuse its memory.
+    events: Vec<Event>,
+    broken: bool,
+    /// A message for the user that was not printed yet.
+    note: Option<String>,
+    /// An error that was not reported yet.
+    error: Option<String>,
+    /// Distinguishes this stream from an earlier one.
+    pub(super) number: u32,
+}
+
+/// The rows of the tables that a file already has.
+struct Tables {
+    next_stack: StackId,
+    /// All scopes up to that id were written.
+    scopes_up_to: usize,
+    /// The later ones that were written.
+    later_scopes: HashSet<ScopeId>,
+    threads: usize,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self { next_stack: StackId(1), scopes_up_to: 0, later_scopes: HashSet::new(), threads: 1 }
+    }
+}
+
+// SAFETY: the pointers are compared, never followed.
+#[allow(unsafe_code)]
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// Creates the file, or replaces it, and writes the head.
+    ///
+    /// # Errors
+    /// When the file cannot be created or written.
+    pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let Destination { file, path, note } = Destination::choose(path)?;
+        let part = options.max_bytes.map(|_| {
+            let (recording, number) = (RandomState::new().hash_one(&path), free_number(&path));
+            Part { recording, number, first: number, ..Part::default() }
+        });
+        let file = PartFile::first(file, options.max_bytes)?;
+        let binaries_seen = binaries_generation();
+        let writer = create_writer(file, options, part.as_ref())?;
+        Ok(Self {
+            path,
+            writer,
+            options: options.clone(),
+            written: Tables::default(),
+            part,
+            before: None,
+            head_bytes: 0,
+            counts: HashMap::new(),
+            newest_ticks: 0,
+            partly_written: HashMap::new(),
+            binaries_seen,
+            marks_seen: 0,
+            events: Vec::new(),
+            broken: false,
+            note,
+            error: None,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// Returns the most bytes that it may take in all.
+    pub(super) fn max_bytes(&self) -> Option<u64> {
+        self.options.max_bytes
+    }
+
+    /// Appends a full chunk.
+    pub(super) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let written = self.partly_written.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
+        self.rows(recorder, chunk, written, chunk.len());
+    }
+
+    /// Appends the events of a chunk that is still being filled.
+    pub(super) fn part_of_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+        let len = chunk.len();
+        let written = self.partly_written.insert(Arc::as_ptr(chunk), len).unwrap_or(0);
+        self.rows(recorder, chunk, written, len);
+    }
+
+    fn rows(&mut self, recorder: &Recorder, chunk: &Chunk<Event>, from: usize, to: usize) {
+        let since = settings::start_ticks();
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let is_wanted = |event: &Event| event.ticks >= since && settings::is_wanted(event.action);
+        events.extend(chunk.iter_rows(from..to).filter(is_wanted));
+        if !events.is_empty() {
+            self.attempt(|stream| stream.try_write(recorder, &events));
+        }
+        self.events = events;
+    }
+
+    /// Finishes the recording.
+    pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
+        if self.broken {
+            return self
+                .error
+                .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
+        }
+        let Self { mut writer, mut written, marks_seen, .. } = self;
+        // Ids that are in no event may be in live blocks and in sums.
+        written.write_all(recorder, &mut writer)?;
+        writer.modules(&snapshot.modules)?;
+        writer.clock(snapshot.clock.last)?;
+        writer.driver(&snapshot.driver)?;
+        writer.sampling(snapshot.sampling.as_ref())?;
+        writer.counted_peak(snapshot.counted_peak.as_ref())?;
+        writer.folded(&snapshot.folded)?;
+        if let Some(sums) = &snapshot.scope_sums {
+            writer.scope_sums(sums)?;
+        }
+        writer.operators(&snapshot.operators)?;
+        writer.marks(&marks::since(marks_seen).0)?;
+        // Events that the ring dropped are in the file.
+        let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
+        let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
+        writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
+    }
+
+    /// Appends what each scope has allocated so far, and the counted peak of the heap.
+    pub(super) fn sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
+        self.writer.scopes(&self.written.new_scopes())?;
+        self.writer.scope_sums(sums)?;
+        self.writer.counted_peak(peak)
+    }
+
+    /// Appends the moments that were marked meanwhile.
+    pub(super) fn marks(&mut self) {
+        let (new, seen) = marks::since(self.marks_seen);
+        self.marks_seen = seen;
+        if !new.is_empty() {
+            self.attempt(|stream| {
+                stream.writer.threads(&stream.written.new_threads())?;
+                stream.writer.marks(&new)
+            });
+        }
+    }
+
+    /// Removes the file, since there was nothing to record.
+    pub(crate) fn discard(mut self) -> io::Result<()> {
+        // A file that was put in its place must not be removed.
+        if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
+    }
+
+    /// Whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
+    pub(super) fn is_part_due(&mut self, times: u64) -> bool {
+        let file = self.writer.output_mut();
+        !self.broken
+            && file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times)
+    }
+
+    /// Continues in a new file, which begins with all tables and with the live blocks. It has a temporary name until
+    /// it [takes its place](Self::take_place).
+    ///
+    /// No hook is waited for: a block's stamp is taken while its shard is locked, so a table that is read after the
+    /// moment contains all blocks stamped up to it, except those freed since; and all events after the moment go to
+    /// the new file. They must be written before it takes its place, so that no file lacks both a block and its end.
+    pub(super) fn begin_part(&mut self, recorder: &Recorder) {
+        self.take_place();
+        self.attempt(|stream| {
+            let begun = stream.try_begin_part(recorder);
+            begun.inspect_err(|_| remove_new_part(&stream.path))
+        });
+    }
+
+    fn try_begin_part(&mut self, recorder: &Recorder) -> io::Result<()> {
+        let Some(part) = &self.part else { return Ok(()) };
+        let moment = clock::ticks().max(self.newest_ticks);
+        let mut devices: Vec<_> = self.counts.values().copied().collect();
+        devices.sort_by_key(|counts| counts.device);
+        let next = Part { number: part.number + 1, since_ticks: moment, devices, ..part.clone() };
+        let file = self.writer.output_mut().next(&self.path)?;
+        let mut writer = create_writer(file, &self.options, Some(&next))?;
+        let mut written = Tables::default();
+        let since = settings::start_ticks();
+        // If these events are skipped, the end of a block could not be known.
+        let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
+        let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
+        blocks.retain(|block| block.ticks >= since);
+        let segments = recorder.segments.between(since, moment);
+        written.write_all(recorder, &mut writer)?;
+        writer.opening(&blocks, &segments)?;
+        writer.driver(&recorder.driver_readings())?;
+        writer.clock(clock::reading())?;
+        self.head_bytes = writer.output_mut().written();
+        self.before = Some(std::mem::replace(&mut self.writer, writer));
+        (self.written, self.part) = (written, Some(next));
+        Ok(())
+    }
+
+    /// Puts a new part in the place of the one before, if there is one.
+    pub(super) fn take_place(&mut self) {
+        let Some(mut before) = self.before.take() else { return };
+        let Some(number) = self.part.as_ref().map(|part| part.number) else { return };
+        if self.broken {
+            return remove_new_part(&self.path);
+        }
+        self.attempt(|stream| {
+            before.next_part(number)?;
+            let placed = stream.writer.output_mut().take_place(before.output_mut(), number - 1, &stream.path);
+            placed.inspect_err(|_| remove_new_part(&stream.path))
+        });
+    }
+
+    /// Writes unless writing has failed before. A failure ends the stream, because a file with a gap would mislead;
+    /// it is reported later, without a lock held.
+    pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if self.broken {
+            return;
+        }
+        if let Err(error) = write(self) {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the stream for this reason.
+    pub(super) fn fail(&mut self, why: impl Display) {
+        self.broken = true;
+        self.error = Some(why.to_string());
+    }
+
+    /// Returns the messages for the user, once: the recording's path if it is another one, and the error.
+    pub(super) fn take_messages(&mut self) -> Vec<String> {
+        let failed = |why| format!("streaming to {} failed and ends here: {why}", self.path.display());
+        let error = self.error.take().map(failed);
+        self.note.take().into_iter().chain(error).collect()
+    }
+
+    fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
+        let modules = binaries_generation();
+        if fork::generation() > 0 && modules != self.binaries_seen {
+            // A forked child has no stream thread that would do it; its list takes no lock of the loader's.
+            self.binaries_seen = modules;
+            self.writer.modules(&binaries::known_or_loaded())?;
+        }
+        self.written.write_new(recorder, events, &mut self.writer)?;
+        self.writer.together(|writer| {
+            writer.events(events)?;
+            writer.clock(clock::reading())
+        })?;
+        if self.part.is_some() {
+            for event in events {
+                replay::count(&mut self.counts, event);
+                self.newest_ticks = self.newest_ticks.max(event.ticks);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a writer for a file, and writes the head.
+fn create_writer(
+    file: PartFile,
+    options: &Options,
+    part: Option<&Part>,
+) -> io::Result<RecordingWriter<PartFile>> {
+    let mut writer = RecordingWriter::new(file, &collect::meta(options, false), clock::first_reading())?;
+    if let Some(part) = part {
+        writer.part(part)?;
+    }
+    writer.modules(&binaries::known_or_loaded())?;
+    Ok(writer)
+}
+
+/// Stacks that are copied at once: so that other threads wait only briefly for the table.
+const STACKS_AT_ONCE: usize = 4096;
+
+impl Tables {
+    /// Writes the rows whose ids are in the events and not in the file. If there are none, this takes no lock and
+    /// reads no table.
+    fn write_new(
+        &mut self,
+        recorder: &Recorder,
+        events: &[Event],
+        writer: &mut RecordingWriter<PartFile>,
+    ) -> io::Result<()> {
+        if events.iter().any(|event| event.stack >= self.next_stack) {
+            self.write_stacks(recorder, writer)?;
+        }
+        let is_new = |id: ScopeId| id.index() > self.scopes_up_to && !self.later_scopes.contains(&id);
+        if events.iter().any(|event| is_new(event.scope)) {
+            writer.scopes(&self.new_scopes())?;
+        }
+        if events.iter().any(|event| event.thread.index() >= self.threads) {
+            writer.threads(&self.new_threads())?;
+        }
+        Ok(())
+    }
+
+    /// Writes all rows.
+    fn write_all(&mut self, recorder: &Recorder, writer: &mut RecordingWriter<PartFile>) -> io::Result<()> {
+        self.write_stacks(recorder, writer)?;
+        writer.scopes(&self.new_scopes())?;
+        writer.threads(&self.new_threads())
+    }
+
+    fn write_stacks(
+        &mut self,
+        recorder: &Recorder,
+        writer: &mut RecordingWriter<PartFile>,
+    ) -> io::Result<()> {
+        let mut stacks = StackTable::default();
+        loop {
+            recorder.stacks.copy(self.next_stack, STACKS_AT_ONCE, &mut stacks);
+            let count = stacks.len() - 1;
+            if count == 0 {
+                return Ok(());
+            }
+            writer.stacks(self.next_stack, (1..=count).map(|row| stacks.get(StackId(row as u32))))?;
+            self.next_stack = StackId(self.next_stack.0 + count as u32);
+        }
+    }
+
+    fn new_threads(&mut self) -> Vec<(ThreadId, Thread)> {
+        let first = self.threads;
+        let new = thread_names::threads_since(first);
+        self.threads += new.len();
+        let id = |row: usize| ThreadId((first + row) as u32);
+        new.into_iter().enumerate().map(|(row, thread)| (id(row), thread)).collect()
+    }
+
+    fn new_scopes(&mut self) -> Vec<(ScopeId, Scope)> {
+        let mut new = Vec::new();
+        for node in scope::nodes_after(self.scopes_up_to) {
+            if self.later_scopes.insert(node.id) {
+                new.push((node.id, node.row()));
+            }
+        }
+        // An id may be taken before its scope is visible.
+        while self.later_scopes.remove(&ScopeId(self.scopes_up_to as u32 + 1)) {
+            self.scopes_up_to += 1;
+        }
+        new
+    }
+}

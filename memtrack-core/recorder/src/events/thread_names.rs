@@ -1,0 +1,112 @@
+//! The names of threads, by id: for reports. A thread gets its id, and its name is read, when it first records.
+#![allow(unsafe_code)]
+
+use super::fork::ForkCell;
+use memtrack_model::event::ThreadId;
+use memtrack_model::snapshot::Thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locked when a thread first records, and by collectors.
+static NAMES: ForkCell<Mutex<Names>> = ForkCell::new(|| Mutex::new(Names::new()));
+
+/// Threads beyond this number are recorded as the unknown thread.
+const MAX_THREADS: usize = 1 << 16;
+
+/// The system's data of a thread.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    /// Up to the first zero. The system's names have at most 15 bytes.
+    name: [u8; 16],
+    os_id: u64,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..len]).into_owned()
+    }
+}
+
+struct Names {
+    /// By id: the unknown thread comes first. Has room for the largest number of threads, so that it never grows
+    /// under the lock.
+    threads: Vec<Row>,
+    /// How many threads had no room here.
+    unnamed: u64,
+}
+
+impl Names {
+    fn new() -> Self {
+        let mut threads = Vec::with_capacity(MAX_THREADS + 1);
+        threads.push(Row::default());
+        Self { threads, unnamed: 0 }
+    }
+}
+
+fn names() -> MutexGuard<'static, Names> {
+    NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns how many threads are recorded as the unknown one because there were too many.
+pub(super) fn unnamed() -> u64 {
+    names().unnamed
+}
+
+/// The memory of the names.
+const BYTES: usize = (MAX_THREADS + 1) * size_of::<Row>();
+#[cfg(test)]
+pub(super) const MAX_BYTES: usize = BYTES;
+
+/// Returns all threads that have recorded, by id.
+pub(crate) fn threads() -> Vec<Thread> {
+    threads_since(0)
+}
+
+/// Returns the name of a thread; `None` for the unknown thread.
+pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
+    let row = names().threads.get(thread.index()).copied();
+    row.filter(|_| thread != ThreadId::NONE).map(|row| row.name())
+}
+
+/// Returns the bytes that the names take.
+pub(super) fn names_bytes() -> usize {
+    if NAMES.is_made() { BYTES } else { 0 }
+}
+
+/// Returns the threads with ids from `first` on, as many as there are now.
+pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
+    // Room is made before the names are locked.
+    let count = names().threads.len().saturating_sub(first);
+    let mut rows = Vec::with_capacity(count);
+    rows.extend(names().threads.iter().skip(first).take(count).copied());
+    rows.iter().map(|row| Thread { name: row.name(), os_id: row.os_id }).collect()
+}
+
+/// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be called in a
+/// thread that is ending.
+pub(super) fn name_this_thread() -> ThreadId {
+    let row = this_thread();
+    let mut names = names();
+    if names.threads.len() > MAX_THREADS {
+        names.unnamed += 1;
+        return ThreadId::NONE;
+    }
+    names.threads.push(row);
+    ThreadId((names.threads.len() - 1) as u32)
+}
+
+#[cfg(target_os = "linux")]
+fn this_thread() -> Row {
+    let mut row = Row::default();
+    // SAFETY: the buffer is a local variable and has the 16 bytes that a name takes, and gettid has no arguments.
+    unsafe {
+        libc::pthread_getname_np(libc::pthread_self(), row.name.as_mut_ptr().cast(), row.name.len());
+        row.os_id = libc::syscall(libc::SYS_gettid) as u64;
+    }
+    row
+}
+
+#[cfg(not(target_os = "linux"))]
+fn this_thread() -> Row {
+    Row::default()
+}

@@ -1,0 +1,264 @@
+//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit with which it takes stacks. The states
+//! are in a list that only grows and needs no lock; a thread that ends leaves its state, including its events, to the
+//! next new thread (`current_thread`).
+#![allow(unsafe_code)]
+
+use super::chunk::Chunk;
+use super::current_thread;
+use super::kits::Kit;
+use super::scope_sums;
+use super::thread_sums;
+use super::totals::{Sums, Totals};
+use crate::host::{Counting, Sampler, counted_peak};
+use crate::stack::capture::StackBounds;
+use crate::switch;
+use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// The number of devices that a recorder distinguishes: the host heap, ordinals 0 to 30, and pinned host memory.
+pub const DEVICE_SLOTS: usize = 33;
+const PINNED_SLOT: usize = DEVICE_SLOTS - 1;
+
+/// Returns the slot of a device, `None` for an ordinal above 30.
+#[inline(always)]
+pub fn slot_of(device: DeviceId) -> Option<usize> {
+    if device.is_host() {
+        return Some(0);
+    }
+    if device.is_pinned() {
+        return Some(PINNED_SLOT);
+    }
+    let slot = usize::from(device.0) + 1;
+    (slot < PINNED_SLOT).then_some(slot)
+}
+
+/// Returns the device of a slot.
+pub fn device_of(slot: usize) -> DeviceId {
+    match slot {
+        0 => DeviceId::HOST,
+        PINNED_SLOT => DeviceId::PINNED,
+        _ => DeviceId(slot as u16 - 1),
+    }
+}
+
+/// A thread's data for one device.
+#[repr(C)]
+pub(crate) struct Slot {
+    pub(crate) totals: Totals,
+    /// The chunk being filled; null before the first event. Replaced only by the owner, under the ring's lock.
+    pub(crate) chunk: AtomicPtr<Chunk<Event>>,
+}
+
+/// The part of a state that only the owning thread uses.
+pub(crate) struct ThreadLocal {
+    /// The bounds of its stack.
+    pub(crate) bounds: StackBounds,
+    /// Set since the thread first kept a stack, unless too many threads have one.
+    pub(crate) kit: Option<Kit>,
+    pub(crate) sampler: Sampler,
+    pub(crate) newest_ticks: Cell<u64>,
+}
+
+/// Everything the recorder keeps for one thread. The fields used to count a small block come first: half a cache
+/// line, and the sums of the host, the first slot, are the other half.
+#[repr(C, align(64))]
+pub(crate) struct ThreadState {
+    pub(crate) counting: Counting,
+    pub(crate) slots: [Slot; DEVICE_SLOTS],
+    next: AtomicPtr<ThreadState>,
+    pub(super) id: AtomicU32,
+    /// Odd while the thread is inside a hook: a collector waits for it to change.
+    pub(super) activity: AtomicU64,
+    /// The current scope of the thread: for collectors, which add what it has allocated there.
+    scope: AtomicU32,
+    /// A bit for each slot but the host's that the thread has allocated from.
+    devices: AtomicU64,
+    /// The bytes and blocks that the thread allocated outside all accounts while accounts were kept. Never reset.
+    pub(crate) unattributed: [AtomicU64; 2],
+    /// Its index in [`thread_sums`].
+    pub(super) active_index: AtomicUsize,
+    pub(super) local: UnsafeCell<Option<ThreadLocal>>,
+}
+
+impl ThreadState {
+    /// Whether it belongs to the calling thread.
+    pub(super) fn is_current(&self) -> bool {
+        current_thread::is_current(self)
+    }
+
+    /// Returns the id of the thread that owns it, or owned it last.
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the thread allocates from that slot's device.
+    #[inline(always)]
+    pub(crate) fn mark_device_used(&self, slot: usize) {
+        let bit = 1 << slot;
+        if slot != 0 && self.devices.load(Ordering::Relaxed) & bit == 0 {
+            self.devices.store(self.devices.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the slots that the thread has allocated from.
+    #[inline(always)]
+    fn used_slots(&self) -> impl Iterator<Item = usize> {
+        let mut others = self.devices.load(Ordering::Relaxed);
+        std::iter::once(0).chain(std::iter::from_fn(move || {
+            let slot = others.trailing_zeros() as usize;
+            others &= others.wrapping_sub(1);
+            (slot < DEVICE_SLOTS).then_some(slot)
+        }))
+    }
+
+    /// Moves the owner into another scope: its allocations so far belong to the previous one.
+    #[inline]
+    pub(super) fn change_scope(&self, scope: ScopeId) {
+        // As in a hook: a thread that starts or ends a session, or collects, waits for it. Inside a hook it is marked
+        // already.
+        let activity = self.activity.load(Ordering::Relaxed);
+        let mark = activity.is_multiple_of(2);
+        if mark {
+            self.activity.store(activity + 1, Ordering::Relaxed);
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
+        if switch::is_on(switch::SCOPES) {
+            // Makes visible what was written before the switch was turned on: the beginning of the sums.
+            std::sync::atomic::fence(Ordering::Acquire);
+            let before = ScopeId(self.scope.load(Ordering::Relaxed));
+            for slot in self.used_slots() {
+                let growth = self.slots[slot].totals.growth();
+                if growth != [0, 0] {
+                    self.slots[slot].totals.report_growth(growth);
+                    scope_sums::add(slot, before, growth[0], growth[1]);
+                }
+            }
+        }
+        self.scope.store(scope.0, Ordering::Relaxed);
+        if mark {
+            self.activity.store(activity + 2, Ordering::Release);
+        }
+    }
+
+    /// Returns what the thread has allocated in its current scope, in bytes and blocks, and that scope. Of another
+    /// thread that changes its scope all the time, the result may be slightly off.
+    pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
+        const TRIES: usize = 100;
+        let mut growths = Vec::new();
+        for _ in 0..TRIES {
+            let seen = self.activity.load(Ordering::Acquire);
+            let scope = ScopeId(self.scope.load(Ordering::Relaxed));
+            growths.clear();
+            growths.extend(self.used_slots().map(|slot| (slot, scope, self.slots[slot].totals.growth())));
+            std::sync::atomic::fence(Ordering::Acquire);
+            if self.activity.load(Ordering::Relaxed) == seen {
+                break;
+            }
+        }
+        growths.retain(|(_, _, growth)| *growth != [0, 0]);
+        growths
+    }
+
+    /// Returns the part that only the owning thread uses.
+    ///
+    /// # Safety
+    /// The calling thread must own the state, and must not hold another result of this.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn local(&self) -> &mut ThreadLocal {
+        // SAFETY: no other thread or reference uses it (the caller's promise), and `claim` filled it when the state
+        // got its owner.
+        unsafe { (*self.local.get()).as_mut().unwrap_unchecked() }
+    }
+}
+
+// SAFETY: `local` is used only by the thread that the state belongs to (it took it from the free ones, or holds the
+// lock of a shared one); all else is atomic.
+unsafe impl Sync for ThreadState {}
+
+static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes a new state and adds it to the list.
+pub(super) fn make() -> &'static ThreadState {
+    crate::internal_bytes::add(size_of::<ThreadState>());
+    let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
+        counting: Counting::default(),
+        slots: std::array::from_fn(|_| Slot {
+            totals: Totals::default(),
+            chunk: AtomicPtr::new(std::ptr::null_mut()),
+        }),
+        next: AtomicPtr::new(std::ptr::null_mut()),
+        id: AtomicU32::new(0),
+        activity: AtomicU64::new(0),
+        scope: AtomicU32::new(0),
+        devices: AtomicU64::new(0),
+        unattributed: Default::default(),
+        active_index: AtomicUsize::new(0),
+        local: UnsafeCell::new(None),
+    }));
+    let mut head = STATES.load(Ordering::Relaxed);
+    loop {
+        state.next.store(head, Ordering::Relaxed);
+        let new = std::ptr::from_ref(state).cast_mut();
+        match STATES.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return state,
+            Err(other) => head = other,
+        }
+    }
+}
+
+/// Returns all states, of living and of ended threads.
+pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
+    let mut next = &STATES;
+    std::iter::from_fn(move || {
+        // SAFETY: the list holds leaked states only.
+        let state: &'static ThreadState = unsafe { next.load(Ordering::Acquire).as_ref()? };
+        next = &state.next;
+        Some(state)
+    })
+}
+
+/// Makes all threads read the settings again: a session begins, whose number can be read already.
+pub(crate) fn forget_copied_settings() {
+    std::sync::atomic::fence(Ordering::SeqCst);
+    states().for_each(|state| state.counting.forget());
+}
+
+/// Returns the sums of all threads for a device slot.
+pub fn sums(slot: usize) -> Sums {
+    thread_sums::sums(slot).unwrap_or_else(|| {
+        let mut sums = Sums::default();
+        states().for_each(|state| state.slots[slot].totals.add_to(&mut sums));
+        sums
+    })
+}
+
+/// Returns the same sums for a caller that reads them repeatedly, as a tracker does: of a heap whose blocks are only
+/// counted, the peak is updated.
+pub fn observed_sums(slot: usize) -> Sums {
+    if slot_of(DeviceId::HOST) == Some(slot) {
+        counted_peak::observe_now();
+    }
+    sums(slot)
+}
+
+/// Resets the list in the child of a fork: the states belong to the parent's threads.
+pub(super) fn reset_after_fork() {
+    STATES.store(std::ptr::null_mut(), Ordering::Release);
+    thread_sums::forget_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn counting_a_small_block_touches_one_cache_line() {
+        assert_eq!(align_of::<ThreadState>(), 64);
+        assert_eq!(offset_of!(ThreadState, counting), 0);
+        let sums = offset_of!(ThreadState, slots) + offset_of!(Slot, totals);
+        assert!(sums + Totals::TOUCHED_BY_EACH_BLOCK <= 64, "{sums}");
+    }
+}

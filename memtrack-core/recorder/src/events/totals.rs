@@ -1,0 +1,249 @@
+//! Exact sums per thread and device. Only the owning thread writes them (a plain load and store, no locked
+//! instruction); any thread may add them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One thread's sums for one device since the thread's state was made; they only grow.
+#[derive(Default)]
+#[repr(C)]
+pub struct Totals {
+    // The four that every block changes, next to each other.
+    allocated_bytes: AtomicU64,
+    allocations: AtomicU64,
+    freed_bytes: AtomicU64,
+    frees: AtomicU64,
+    tracked: AtomicU64,
+    tracked_bytes: AtomicU64,
+    segment_bytes: AtomicU64,
+    freed_segment_bytes: AtomicU64,
+    pending_bytes: AtomicU64,
+    completed_bytes: AtomicU64,
+    recorded: AtomicU64,
+    /// The part of the allocated bytes and allocations that was already added to scopes.
+    reported: [AtomicU64; 2],
+}
+
+/// Sums over threads, or differences of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub(crate) allocated_bytes: u64,
+    pub(crate) freed_bytes: u64,
+    pub(crate) allocations: u64,
+    /// The blocks and bytes allocated that are in the live table.
+    pub(crate) tracked: u64,
+    pub(crate) tracked_bytes: u64,
+    pub(crate) frees: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) freed_segment_bytes: u64,
+    /// Bytes whose free was requested.
+    pub(crate) pending_bytes: u64,
+    /// Bytes whose requested free completed.
+    pub(crate) completed_bytes: u64,
+    /// Events recorded.
+    pub recorded: u64,
+}
+
+/// Adds without a locked instruction: correct because only the owner writes.
+#[inline(always)]
+fn add(sum: &AtomicU64, value: u64) {
+    sum.store(sum.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+}
+
+impl Totals {
+    /// The end of the sums that every block changes.
+    #[cfg(test)]
+    pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
+        std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
+
+    /// All sums at 0.
+    pub(super) const fn new() -> Self {
+        const fn zero() -> AtomicU64 {
+            AtomicU64::new(0)
+        }
+        Self {
+            allocated_bytes: zero(),
+            freed_bytes: zero(),
+            allocations: zero(),
+            tracked: zero(),
+            tracked_bytes: zero(),
+            frees: zero(),
+            segment_bytes: zero(),
+            freed_segment_bytes: zero(),
+            pending_bytes: zero(),
+            completed_bytes: zero(),
+            recorded: zero(),
+            reported: [zero(), zero()],
+        }
+    }
+
+    /// Returns all sums, except the part added to scopes.
+    fn all(&self) -> [&AtomicU64; 11] {
+        [
+            &self.allocated_bytes,
+            &self.freed_bytes,
+            &self.allocations,
+            &self.tracked,
+            &self.tracked_bytes,
+            &self.frees,
+            &self.segment_bytes,
+            &self.freed_segment_bytes,
+            &self.pending_bytes,
+            &self.completed_bytes,
+            &self.recorded,
+        ]
+    }
+
+    /// Adds the sums of another state. Only for the single writer of these.
+    pub(super) fn absorb(&self, others: &Self) {
+        let pairs = self.all().into_iter().zip(others.all());
+        pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed)));
+    }
+
+    /// Subtracts the sums of another state. Only for the single writer of these.
+    pub(super) fn subtract(&self, others: &Self) {
+        let pairs = self.all().into_iter().zip(others.all());
+        pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed).wrapping_neg()));
+    }
+
+    /// Sets all sums to 0.
+    pub(super) fn reset(&self) {
+        self.all().into_iter().for_each(|sum| sum.store(0, Ordering::Relaxed));
+    }
+
+    /// Counts an allocation.
+    #[inline(always)]
+    pub(crate) fn count_alloc(&self, size_bytes: u64) {
+        add(&self.allocated_bytes, size_bytes);
+        add(&self.allocations, 1);
+    }
+
+    /// Counts a block that entered the live table.
+    #[inline(always)]
+    pub(crate) fn count_tracked(&self, size_bytes: u64) {
+        add(&self.tracked, 1);
+        add(&self.tracked_bytes, size_bytes);
+    }
+
+    /// Returns the number of allocations so far.
+    #[inline(always)]
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes allocated so far.
+    #[inline(always)]
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes freed so far.
+    #[inline(always)]
+    pub(super) fn freed_bytes(&self) -> u64 {
+        self.freed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a free.
+    #[inline(always)]
+    pub(crate) fn count_free(&self, size_bytes: u64) {
+        add(&self.freed_bytes, size_bytes);
+        add(&self.frees, 1);
+    }
+
+    /// Returns what was allocated, in bytes and blocks, since the last addition to scopes.
+    #[inline(always)]
+    pub(crate) fn growth(&self) -> [u64; 2] {
+        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let [bytes, blocks] = [&self.allocated_bytes, &self.allocations].map(get);
+        [bytes.wrapping_sub(get(&self.reported[0])), blocks.wrapping_sub(get(&self.reported[1]))]
+    }
+
+    /// Notes that so much more, or less, was added to scopes. For the owner; for other threads while nothing is
+    /// recorded.
+    #[inline(always)]
+    pub(crate) fn report_growth(&self, [bytes, blocks]: [u64; 2]) {
+        add(&self.reported[0], bytes);
+        add(&self.reported[1], blocks);
+    }
+
+    /// Takes back a counted allocation that turned out to be none.
+    pub(crate) fn uncount_alloc(&self, size_bytes: u64) {
+        add(&self.allocated_bytes, size_bytes.wrapping_neg());
+        add(&self.allocations, 1_u64.wrapping_neg());
+    }
+
+    /// Counts a segment that was allocated or pages that were mapped.
+    pub(crate) fn count_segment(&self, size_bytes: u64) {
+        add(&self.segment_bytes, size_bytes);
+    }
+
+    /// Counts a segment that was freed or pages that were unmapped.
+    pub(crate) fn count_segment_free(&self, size_bytes: u64) {
+        add(&self.freed_segment_bytes, size_bytes);
+    }
+
+    /// Counts a free that was requested and is not complete.
+    pub(crate) fn count_pending(&self, size_bytes: u64) {
+        add(&self.pending_bytes, size_bytes);
+    }
+
+    /// Counts a requested free that completed.
+    pub(crate) fn count_completed(&self, size_bytes: u64) {
+        add(&self.completed_bytes, size_bytes);
+    }
+
+    /// Counts an event written to the thread's chunk.
+    #[inline(always)]
+    pub(crate) fn count_recorded(&self) {
+        add(&self.recorded, 1);
+    }
+
+    /// Adds this thread's sums to `sums`.
+    pub(crate) fn add_to(&self, sums: &mut Sums) {
+        let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        sums.allocated_bytes = sums.allocated_bytes.wrapping_add(get(&self.allocated_bytes));
+        sums.freed_bytes = sums.freed_bytes.wrapping_add(get(&self.freed_bytes));
+        sums.allocations = sums.allocations.wrapping_add(get(&self.allocations));
+        sums.tracked = sums.tracked.wrapping_add(get(&self.tracked));
+        sums.tracked_bytes = sums.tracked_bytes.wrapping_add(get(&self.tracked_bytes));
+        sums.frees = sums.frees.wrapping_add(get(&self.frees));
+        sums.segment_bytes = sums.segment_bytes.wrapping_add(get(&self.segment_bytes));
+        sums.freed_segment_bytes = sums.freed_segment_bytes.wrapping_add(get(&self.freed_segment_bytes));
+        sums.pending_bytes = sums.pending_bytes.wrapping_add(get(&self.pending_bytes));
+        sums.completed_bytes = sums.completed_bytes.wrapping_add(get(&self.completed_bytes));
+        sums.recorded = sums.recorded.wrapping_add(get(&self.recorded));
+    }
+}
+
+impl Sums {
+    /// Returns the growth since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            allocated_bytes: self.allocated_bytes.wrapping_sub(before.allocated_bytes),
+            freed_bytes: self.freed_bytes.wrapping_sub(before.freed_bytes),
+            allocations: self.allocations.wrapping_sub(before.allocations),
+            tracked: self.tracked.wrapping_sub(before.tracked),
+            tracked_bytes: self.tracked_bytes.wrapping_sub(before.tracked_bytes),
+            frees: self.frees.wrapping_sub(before.frees),
+            segment_bytes: self.segment_bytes.wrapping_sub(before.segment_bytes),
+            freed_segment_bytes: self.freed_segment_bytes.wrapping_sub(before.freed_segment_bytes),
+            pending_bytes: self.pending_bytes.wrapping_sub(before.pending_bytes),
+            completed_bytes: self.completed_bytes.wrapping_sub(before.completed_bytes),
+            recorded: self.recorded.wrapping_sub(before.recorded),
+        }
+    }
+
+    /// Returns the live bytes: negative when more was freed than allocated since the start.
+    pub fn allocated(&self) -> i64 {
+        self.allocated_bytes.wrapping_sub(self.freed_bytes) as i64
+    }
+
+    /// Returns the bytes that are live or waiting for their free to complete.
+    pub fn active(&self) -> i64 {
+        self.allocated() + self.pending_bytes.wrapping_sub(self.completed_bytes) as i64
+    }
+
+    /// Returns the bytes of allocated segments.
+    pub fn reserved(&self) -> i64 {
+        self.segment_bytes.wrapping_sub(self.freed_segment_bytes) as i64
+    }
+}

@@ -1,0 +1,184 @@
+//! Blocks that were allocated inside memtrack and now belong to the program: the tables of a snapshot. Their
+//! allocations were not recorded, so their frees must not be either, whichever thread frees which part of them, and
+//! whenever. They are recognized by their addresses.
+//!
+//! Other blocks pay nothing for that. A small transferred block is in the live filter as if it were in the live
+//! table, so that its free takes the path of recorded blocks, and only blocks missing from that table are looked up
+//! here. Nothing locks, waits or allocates.
+
+use super::live_filter;
+use crate::events::sample_threshold_bytes;
+use crate::zeroed::Zeroed;
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// A snapshot has a few hundred blocks, and more if scopes and modules have many names. Blocks beyond the bound are
+/// freed like blocks that existed before the session.
+const SLOTS: usize = 1 << 17;
+const BYTES: usize = SLOTS * size_of::<AtomicU64>();
+/// How far from its first slot an address may be.
+const MAX_STEPS: usize = 64;
+
+/// This slot was never used.
+const NEVER: u64 = 0;
+/// The address in this slot was removed.
+const GONE: u64 = u64::MAX;
+
+/// [`SLOTS`] addresses, allocated with the first block and never freed; null before.
+static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// How many addresses there are, so that an empty table is not searched.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether the thread's current allocations inside memtrack will be the program's to free.
+    static IS_TRANSFERRING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a value that the program owns, and whose parts it may drop anywhere: the blocks that this thread allocates
+/// for it inside memtrack, and has not freed when it is returned, are recognized by their addresses until they are
+/// freed.
+pub fn transferring<R>(make: impl FnOnce() -> R) -> R {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            IS_TRANSFERRING.set(self.0);
+        }
+    }
+    let _back = Back(IS_TRANSFERRING.replace(true));
+    make()
+}
+
+/// Notes a block that was allocated inside memtrack.
+#[inline]
+pub(super) fn allocated(address: u64, size_bytes: u64) {
+    if IS_TRANSFERRING.get() {
+        add(address, size_bytes);
+    }
+}
+
+/// Whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
+#[inline]
+pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
+    COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)
+}
+
+/// Adds a block that is the program's to free.
+#[cold]
+pub(super) fn add(address: u64, size_bytes: u64) {
+    let Some(table) = table().or_else(make) else { return };
+    for slot in slots_of(table, address) {
+        let seen = slot.load(Ordering::Relaxed);
+        let is_free = seen == NEVER || seen == GONE;
+        if is_free && slot.compare_exchange(seen, address, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            COUNT.fetch_add(1, Ordering::Relaxed);
+            if size_bytes < sample_threshold_bytes() {
+                live_filter::add(address);
+            }
+            return;
+        }
+    }
+}
+
+#[cold]
+fn remove(address: u64, size_bytes: u64) -> bool {
+    let Some(table) = table() else { return false };
+    for slot in slots_of(table, address) {
+        let seen = slot.load(Ordering::Relaxed);
+        if seen == NEVER {
+            return false;
+        }
+        if seen == address {
+            slot.store(GONE, Ordering::Relaxed);
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            if size_bytes < sample_threshold_bytes() {
+                live_filter::remove(address);
+            }
+            return true;
+        }
+    }
+    false
+}
+
+/// Forgets all blocks when another session begins: there these blocks are as unknown as the program's earlier ones.
+pub(super) fn clear() {
+    if COUNT.swap(0, Ordering::Relaxed) > 0
+        && let Some(table) = table()
+    {
+        table.iter().for_each(|slot| slot.store(NEVER, Ordering::Relaxed));
+    }
+}
+
+/// Resets the table in the child of a fork: it is the parent's, and writing to it would copy it.
+pub(super) fn reset_after_fork() {
+    COUNT.store(0, Ordering::Relaxed);
+    TABLE.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Returns the slots that may hold an address. A block's address ends in zeros and is near others, so it is hashed
+/// first.
+fn slots_of(table: &[AtomicU64], address: u64) -> impl Iterator<Item = &AtomicU64> {
+    let first = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+    (0..MAX_STEPS).map(move |step| &table[(first + step) % SLOTS])
+}
+
+fn table() -> Option<&'static [AtomicU64]> {
+    let slots = TABLE.load(Ordering::Acquire);
+    // SAFETY: if not null, it points to `SLOTS` addresses that are never freed.
+    (!slots.is_null()).then(|| unsafe { std::slice::from_raw_parts(slots, SLOTS) })
+}
+
+#[cold]
+fn make() -> Option<&'static [AtomicU64]> {
+    // SAFETY: an address of 0 is a valid one.
+    let made = unsafe { Zeroed::<AtomicU64>::try_new(SLOTS) }?;
+    let slots = made.as_ptr().cast_mut();
+    // If threads race, the first one's table is used, and the others' are dropped.
+    if TABLE.compare_exchange(ptr::null_mut(), slots, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        std::mem::forget(made);
+        crate::internal_bytes::add(BYTES);
+    }
+    table()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The table is shared by the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn a_transferred_block_is_found_once_and_others_are_not() {
+        let _alone = ALONE.lock();
+        let blocks = (1..=20_000_u64).map(|place| 0x7f00_0000_0000 + 48 * place);
+        for block in blocks.clone() {
+            add(block, 1 << 20);
+        }
+        assert!(!remove_if_known(0x7f00_0000_0010, 1 << 20));
+        assert!(blocks.clone().all(|block| remove_if_known(block, 1 << 20)));
+        assert!(!blocks.clone().any(|block| remove_if_known(block, 1 << 20)));
+        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn slots_of_removed_blocks_are_reused() {
+        let _alone = ALONE.lock();
+        for round in 0..200_u64 {
+            let blocks = (0..2000).map(|place| 0x7e00_0000_0000 + 32 * (2000 * round + place));
+            blocks.clone().for_each(|block| add(block, 1 << 20));
+            assert!(blocks.clone().all(|block| remove_if_known(block, 1 << 20)), "round {round}");
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_the_bound_are_unknown() {
+        let _alone = ALONE.lock();
+        let blocks = (0..2 * SLOTS as u64).map(|place| 0x7d00_0000_0000 + 16 * place);
+        blocks.clone().for_each(|block| add(block, 1 << 20));
+        let known = blocks.filter(|&block| remove_if_known(block, 1 << 20)).count();
+        assert!((SLOTS / 2..=SLOTS).contains(&known), "{known}");
+        clear();
+    }
+}
