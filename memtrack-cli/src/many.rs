@@ -33,7 +33,7 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
     let mut files = Vec::new();
     for path in given {
         if path == Path::new("-") {
-            return Err(CliError::Usage("standard input is one file, and this is about several".into()));
+            return Err(CliError::Usage("standard input is one file, and several are needed".into()));
         }
         // What is there is meant, whatever its name looks like.
         if path.symlink_metadata().is_ok() {
@@ -44,8 +44,9 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
         let Some(pattern) = text else {
             return Err(CliError::input(path, "there is no such file or folder"));
         };
-        let found = glob::glob(pattern)
-            .map_err(|error| CliError::Usage(format!("{pattern} is no pattern of files: {}", error.msg)))?;
+        let found = glob::glob(pattern).map_err(|error| {
+            CliError::Usage(format!("{pattern} is not a valid file pattern: {}", error.msg))
+        })?;
         let mut any = false;
         for found in found {
             let found = found.map_err(|error| CliError::input(error.path(), error.error()))?;

@@ -133,8 +133,9 @@ impl Kind {
             }
             Self::Graph => "this is a graph of references, for memtrack cycles".into(),
             Self::Workload => "this is a workload of allocator requests, for memtrack simulate".into(),
-            Self::ChromeTrace => "this is a profiler's trace for Chrome, which says little of memory; memtrack export-script \
-                                  prints a script that writes an operator trace of the same run"
+            Self::ChromeTrace => "this is a profiler's trace for Chrome, which contains little about \
+                                  memory; memtrack export-script prints a script that writes an operator \
+                                  trace of the same run"
                 .into(),
             Self::Python => format!(
                 "this is Python source, not a snapshot; memtrack run -- python3 {name} records the program, and \
@@ -149,8 +150,8 @@ impl Kind {
             Self::Archive => "this is a zip archive, as torch.save writes for tensors, not a snapshot; \
                               torch.cuda.memory._dump_snapshot writes one"
                 .into(),
-            Self::Database => "this is a database of SQLite, which memtrack does not read; torch.cuda.memory._dump_snapshot \
-                               writes the same snapshot as a pickle"
+            Self::Database => "this is an SQLite database, which memtrack does not read; \
+                               torch.cuda.memory._dump_snapshot writes the same snapshot as a pickle"
                 .into(),
             Self::Profile(profiler) => format!("this is a profile of {profiler}, which memtrack does not read"),
             Self::Text => "this is text, not a snapshot or recording".into(),

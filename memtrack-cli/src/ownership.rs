@@ -73,7 +73,7 @@ fn parse(text: &str) -> Result<Rules, String> {
 /// The text of a file of rules.
 fn read(path: &Path) -> io::Result<String> {
     if std::fs::metadata(path)?.len() > LONGEST_FILE {
-        return Err(io::Error::other("that is too long for a file of rules"));
+        return Err(io::Error::other("that is too long for a rules file"));
     }
     std::fs::read_to_string(path)
 }
@@ -104,7 +104,7 @@ pub(crate) fn print_explained(
     let mut none = true;
     for one in explained(rules, rows) {
         none = false;
-        writeln!(streams.stdout, "\nWhose frames: {}", one.owned)?;
+        writeln!(streams.stdout, "\nOwners of frames: {}", one.owned)?;
         for line in one.lines(layout.width.map(|width| width.saturating_sub(2))) {
             writeln!(streams.stdout, "  {line}")?;
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The verbs that take several files, and what they do with them.
 const OF_SEVERAL: [(&str, &str); 4] = [
-    ("diff", "memtrack diff BEFORE AFTER says what changed between two files"),
+    ("diff", "memtrack diff BEFORE AFTER shows what changed between two files"),
     ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
     ("ranks", "memtrack ranks FILE... compares the ranks of a job"),
     ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
@@ -64,5 +64,5 @@ fn of_file(word: &str) -> Vec<String> {
         ) => return Vec::new(),
         Some(Kind::Recording | Kind::Snapshot) | None => "summary",
     };
-    vec![format!("say what to do with the file, as in memtrack {verb} {word}")]
+    vec![format!("give a command for the file, as in memtrack {verb} {word}")]
 }

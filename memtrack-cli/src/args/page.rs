@@ -48,7 +48,7 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
-    /// Leave out at first what is freed again: only what is live at the end is shown
+    /// Hide blocks that are freed again at first: only those live at the end are shown
     #[arg(short, long, alias = "filter_freed")]
     pub(crate) filter_freed: bool,
 }

@@ -59,7 +59,7 @@ Examples:
   memtrack compare before.pickle after.pickle --json     both as JSON
 
 Segments are identified by address and size: an expandable segment that grew counts as removed and added. The contents of
-segments that both snapshots have are not compared. `memtrack diff` says what grew and which lines made it grow.
+segments that both snapshots have are not compared. `memtrack diff` shows what grew and which lines made it grow.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CompareArgs {
     /// The earlier recording or PyTorch snapshot; `-` reads standard input

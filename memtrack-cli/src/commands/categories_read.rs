@@ -21,7 +21,7 @@ pub(super) fn run(
     let only_traces = [(args.trace.compat, "--compat"), (args.tensors, "--tensors")];
     if let Some((_, option)) = only_traces.into_iter().find(|&(is_asked, _)| is_asked) {
         let path = args.trace.path.display();
-        let why = "is no operator trace; `memtrack export-script` prints what records one";
+        let why = "is not an operator trace; `memtrack export-script` prints the script that records one";
         return Err(CliError::Usage(format!("{option}: {path} {why}")));
     }
     let asked = args.trace.device.as_deref().map(device).transpose()?;

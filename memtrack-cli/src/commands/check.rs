@@ -55,7 +55,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         writeln!(streams.stdout, "within the limits: {}{against}", found.to_text())?;
     } else {
         let exceeded = exceeded.iter().map(|line| ("exceeded", line));
-        for (verdict, line) in exceeded.chain(cannot_tell.iter().map(|line| ("cannot tell", line))) {
+        for (verdict, line) in exceeded.chain(cannot_tell.iter().map(|line| ("uncertain", line))) {
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }

@@ -84,8 +84,9 @@ fn target_asked(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
             "choose the format for standard output with --to, such as --to json".into(),
         ));
     }
-    target_of(&args.output)
-        .map_err(|why| CliError::Usage(format!("cannot tell the format of {}: {why}", args.output.display())))
+    target_of(&args.output).map_err(|why| {
+        CliError::Usage(format!("cannot determine the format of {}: {why}", args.output.display()))
+    })
 }
 
 /// Refuses options that say nothing of what is written.
@@ -98,7 +99,7 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     let of_a_moment = matches!(target, Target::Export(Export { of_a_moment: true, .. }));
     if args.at.is_some() && !of_a_moment {
         return Err(CliError::Usage(format!(
-            "--at: a {} file is about the whole time, not about a moment; leave it out",
+            "--at: a {} file covers the whole time, not one moment; leave it out",
             target.name()
         )));
     }
@@ -106,7 +107,7 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     let more = [("--not-mine", !args.rules.not_mine.is_empty()), ("--rules", args.rules.rules.is_some())];
     match (target, given.into_iter().chain(more).find(|(_, given)| *given)) {
         (Target::Snapshot(_), Some((option, _))) => Err(CliError::Usage(format!(
-            "{option}: a {} file has all of a snapshot; leave it out",
+            "{option}: a {} file holds a whole snapshot; leave it out",
             target.name()
         ))),
         _ => Ok(()),

@@ -117,7 +117,9 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
                 break;
             }
             if bytes.len() as u64 > UNPACKED_ANYWAY + MOST_UNPACKED * stored.get() {
-                return Err(failed(&"it unpacks to too much for its size: it repeats one thing without end"));
+                return Err(failed(
+                    &"it unpacks to too much for its size: it repeats the same data endlessly",
+                ));
             }
         }
     } else if begins_like_graph(&bytes) {

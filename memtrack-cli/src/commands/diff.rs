@@ -155,9 +155,9 @@ impl Reading<'_> {
         if groups.is_empty() {
             let why = match self.at {
                 DiffAt::Total => {
-                    "it holds no allocation, so that there is nothing to compare; --at end compares what is live"
+                    "it holds no allocation, so there is nothing to compare; --at end compares what is live"
                 }
-                _ => "it holds no memory and no events, so that there is nothing to compare",
+                _ => "it holds no memory and no events, so there is nothing to compare",
             };
             return Err(CliError::input(path, why));
         }

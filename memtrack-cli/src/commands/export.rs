@@ -86,7 +86,10 @@ fn check(args: &ExportArgs) -> Result<(), CliError> {
         return Err(CliError::Usage("--job needs a name".into()));
     }
     if args.parquet.symlink_metadata().is_ok() && !args.parquet.is_dir() {
-        return Err(CliError::Usage(format!("{} is no folder: choose another name", args.parquet.display())));
+        return Err(CliError::Usage(format!(
+            "{} is not a folder: choose another name",
+            args.parquet.display()
+        )));
     }
     Ok(())
 }
@@ -170,7 +173,8 @@ fn export(file: &Path, work: &Work<'_>) -> One {
 fn place(file: &Path, job: &str, said: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
     let rank = work.args.rank.or(said).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
-            "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",
+            "cannot determine the rank of {}: call it rank3.pickle, put it into a folder rank=3, or export \
+             it alone with --rank",
             file.display()
         ))
     })?;

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         // Whoever asks whether something leaks must not take this for "nothing".
         Some(why) if !leaking => {
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            Err(CliError::Io(format!("cannot tell what leaks in {}: {why}", files.join(", "))))
+            Err(CliError::Io(format!("cannot determine what leaks in {}: {why}", files.join(", "))))
         }
         _ => Ok(if leaking || late { Exit::Finding } else { Exit::Fine }),
     }
@@ -132,7 +132,7 @@ fn read_patterns(path: &Path) -> Result<String, CliError> {
     let read = File::open(path).and_then(|file| file.take(LONGEST_PATTERNS + 1).read_to_string(&mut text));
     read.map_err(|error| CliError::input(path, error))?;
     if text.len() as u64 > LONGEST_PATTERNS {
-        return Err(CliError::input(path, "a file of patterns has at most a megabyte"));
+        return Err(CliError::input(path, "a pattern file has at most a megabyte"));
     }
     Ok(text)
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     match (args.at, args.of_moments()) {
         (Some(at), _) => at_a_moment(args, at, streams),
         (None, Some(option)) => Err(CliError::Usage(format!(
-            "{option} is about what was live at a moment: add --at peak, end, oom or an event's number"
+            "{option} needs a moment: add --at peak, end, oom or an event's number"
         ))),
         (None, None) => {
             let args =

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if let Some(name) =
         args.per.as_deref().filter(|_| ranks.ranks.iter().all(|rank| rank.step_name.is_none()))
     {
-        return Err(CliError::Usage(format!("--per {name}: nothing is called so in any of the files")));
+        return Err(CliError::Usage(format!("--per {name}: no interval has this name in any of the files")));
     }
     let links: Vec<Option<String>> = ranks.ranks.iter().map(|rank| links.remove(&rank.file)).collect();
     let ranks = match hiding(args) {
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         let files = counted(ranks.unread.len() as u64, "file");
         let _ = writeln!(
             streams.stderr,
-            "memtrack: warning: {files} could not be read; the answer is about the rest"
+            "memtrack: warning: {files} could not be read; the report covers the rest"
         );
     }
     if let Some(output) = &args.output {

@@ -44,7 +44,10 @@ impl RankPages {
     pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
         let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
         if folder.symlink_metadata().is_ok() && !folder.is_dir() {
-            return Err(CliError::Usage(format!("{} is no folder: choose another name", folder.display())));
+            return Err(CliError::Usage(format!(
+                "{} is not a folder: choose another name",
+                folder.display()
+            )));
         }
         let from = whole(output.parent().unwrap_or(Path::new("")));
         let mut pages = HashMap::new();

@@ -49,10 +49,9 @@ fn replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
         AllocatorBackend::Native => Ok(settings),
-        _ => {
-            Err("only PyTorch's native allocator can be replayed; how the driver's pools decide is not known"
-                .into())
-        }
+        _ => Err("only PyTorch's native allocator can be replayed; the behaviour of the driver's pools is \
+                 not known"
+            .into()),
     }
 }
 

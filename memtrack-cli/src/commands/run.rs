@@ -236,12 +236,12 @@ fn tell(
     }
     match later[..] {
         [] => {}
-        [ref one] => writeln!(stderr, "memtrack: the program that it became recorded {}", one.display())?,
+        [ref one] => writeln!(stderr, "memtrack: after exec: recorded {}", one.display())?,
         [ref first, ..] => {
             let (count, first) = (later.len(), first.display());
             writeln!(
                 stderr,
-                "memtrack: the {count} programs that it became recorded {first} and others next to it"
+                "memtrack: after exec: {count} programs recorded {first} and others next to it"
             )?;
         }
     }
@@ -249,7 +249,7 @@ fn tell(
         [] if own.is_some() || !later.is_empty() => Ok(()),
         [] => {
             let (name, more) = (name.to_string_lossy(), if host { "" } else { "; --host records its heap" });
-            writeln!(stderr, "memtrack: saw {name} take no CUDA memory, so nothing was written{more}")
+            writeln!(stderr, "memtrack: saw no CUDA allocation by {name}, so nothing was written{more}")
         }
         [ref one] => {
             writeln!(stderr, "memtrack: a child process recorded {}", one.display())?;
@@ -276,12 +276,14 @@ fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::
         [] => Ok(()),
         [one] => writeln!(
             stderr,
-            "memtrack: {} was not ended (a signal, _exit or exec ended it): it held at least what is recorded",
+            "memtrack: {} is incomplete (a signal, _exit or exec ended its process): the process held at \
+             least what is recorded",
             one.display()
         ),
         [first, ..] => writeln!(
             stderr,
-            "memtrack: {} of them were not ended (a signal, _exit or exec ended them), as {}: they held at least what is recorded",
+            "memtrack: {} of them are incomplete (a signal, _exit or exec ended their processes), as {}: \
+             the processes held at least what is recorded",
             cut.len(),
             first.display()
         ),

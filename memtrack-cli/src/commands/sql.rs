@@ -75,10 +75,10 @@ mod with {
         };
         let how = "memtrack sql 'SELECT …' DIR, or --query NAME DIR for a ready query (--list)";
         let (sql, folder) = match (given, words) {
-            (None, _) => return Err(CliError::Usage(format!("say what to ask: {how}"))),
+            (None, _) => return Err(CliError::Usage(format!("give a query: {how}"))),
             (Some(_), []) => {
                 return Err(CliError::Usage(format!(
-                    "say which data set to ask, the folder of memtrack export --parquet: {how}"
+                    "give the data set, a folder that memtrack export --parquet wrote: {how}"
                 )));
             }
             (Some(_), [_, ..]) if words.len() > 1 => {

@@ -64,8 +64,8 @@ pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
         // A hint; when nobody can read it, the report is there all the same.
         let _ = writeln!(
             streams.stderr,
-            "memtrack: warning: small blocks were sampled: each one that was picked is shown as large as all those it stands for, \
-             and sums are estimates (`memtrack summary` reports their error)"
+            "memtrack: warning: small blocks were sampled: each sample is shown as large as all the blocks \
+             it represents, and sums are estimates (`memtrack summary` reports their error)"
         );
     }
 }

@@ -50,8 +50,8 @@ impl Census {
         // The driver's library needs glibc, so those into which nothing can be preloaded have taken no memory of a device. The
         // others may have; where something was recorded, they are mostly tools that a library asks about the system.
         if args.host {
-            let why = "into which nothing can be preloaded: statically linked, with another C library than glibc, for \
-                       another kind of processor, or with rights of its own";
+            let why = "into which no library can be preloaded: statically linked, using a C library other \
+                       than glibc, built for another kind of processor, or setuid";
             not_recorded(streams, self.count(REFUSED), why)?;
         }
         if args.host || !was_recorded {

@@ -108,7 +108,7 @@ pub(crate) fn ask(question: Question) -> Result<Answered, CliError> {
     match batches.receiver.as_ref().map(Receiver::recv) {
         Some(Ok(Sent::Columns(schema))) => Ok(Answered { schema, batches }),
         Some(Ok(Sent::Failed(error))) => Err(error),
-        _ => Err(batches.ended().unwrap_or_else(|| CliError::Io("the engine has given no answer".into()))),
+        _ => Err(batches.ended().unwrap_or_else(|| CliError::Io("the engine returned no result".into()))),
     }
 }
 

@@ -55,7 +55,8 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
             inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
         }
         DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
-            "the query needs more than the {} of --memory and cannot spill to disk: allow more, or ask for less",
+            "the query needs more than the {} of --memory and cannot spill to disk: allow more, or query \
+             less",
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
@@ -102,16 +103,14 @@ pub(super) fn words(error: &DataFusionError) -> String {
             };
         }
         DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
-            return "ask one query at a time".into();
+            return "run one query at a time".into();
         }
         DataFusionError::Plan(text) if text.starts_with("No SQL statements") => {
             return "the query is empty".into();
         }
         DataFusionError::Plan(text) if text.contains(" not supported: ") && text.starts_with(['D', 'S']) => {
             let what = text.split_once(" not supported: ").map_or("", |(_, what)| what);
-            return format!(
-                "nothing is changed here ({what}): ask by SELECT, WITH, EXPLAIN, DESCRIBE or SHOW"
-            );
+            return format!("queries are read-only ({what}): use SELECT, WITH, EXPLAIN, DESCRIBE or SHOW");
         }
         root => root.message().into_owned(),
     };

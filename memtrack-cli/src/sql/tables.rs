@@ -182,7 +182,9 @@ pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
             |begin: &str| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin));
         return Err(bad(match is_part("job=") || is_part("rank=") {
             true => "it is a part of a data set; name the folder that the folder job=… is in".into(),
-            false => "it is no data set: it has no folder job=…/rank=…; memtrack export --parquet DIR FILES… writes one".into(),
+            false => "it is not a data set: it has no folder job=…/rank=…; memtrack export --parquet DIR \
+                      FILES… writes one"
+                .into(),
         }));
     }
     Ok(ranks)

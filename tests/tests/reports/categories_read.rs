@@ -240,7 +240,7 @@ fn what_only_operator_traces_have_is_refused_for_a_snapshot() {
     let path = fixture("profiles/conv_bn_sgdm.snapshot.pickle.gz");
     for option in ["--tensors", "--compat"] {
         let (code, _, error) = categories(&path, &[option]);
-        assert!(code == 2 && error.contains(option) && error.contains("no operator trace"), "{error}");
+        assert!(code == 2 && error.contains(option) && error.contains("not an operator trace"), "{error}");
     }
     let (code, _, error) = categories(&path, &["--device", "cuda:7"]);
     assert!(code == 2 && error.contains("it has: 0"), "{error}");

@@ -124,7 +124,7 @@ impl Measured {
         if self.error.counted || self.error.high.is_infinite() {
             return self.error.as_bytes(self.bytes);
         }
-        format!("{} to {} in 95 of 100 cases", human_bytes(low), human_bytes(high))
+        format!("{} to {} with 95 % confidence", human_bytes(low), human_bytes(high))
     }
 }
 
@@ -241,18 +241,19 @@ impl Found {
     /// Why one of the limits cannot be checked at all: nothing in the file could exceed it. A gate must not pass then.
     pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.held) {
-            (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
+            (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
             (0, _) if limits.leak.is_some() => {
-                Some("it holds no events, so that a leak cannot be seen; record the history of memory")
+                Some("it holds no events, so leaks cannot be detected; record the memory history")
             }
             _ if limits.leak.is_some() && self.allocations == 0 && self.older_bytes > 0 => Some(
-                "nothing in it was allocated while it was recorded, so that a leak cannot be seen; record for longer",
+                "nothing in it was allocated while it was recorded, so leaks cannot be detected; record \
+                 for longer",
             ),
             _ if limits.fragmentation.is_some() && self.heap_alone => {
-                Some("it holds nothing but the heap, which has no segments that could be fragmented")
+                Some("it holds only the heap, which has no segments that could be fragmented")
             }
             _ if limits.fragmentation.is_some() && self.segments_missing => {
-                Some("it has no segments, so that nobody knows how fragmented memory is")
+                Some("it has no segments, so fragmentation is unknown")
             }
             _ => None,
         }
@@ -268,13 +269,12 @@ impl Found {
         }
         if self.older_bytes > 0 && limits.leak.is_some() {
             let older = human_bytes(self.older_bytes);
-            caveats
-                .push(format!("{older} are older than what was recorded: whether they leak is not judged"));
+            caveats.push(format!("{older} are older than the recording: whether they leak is not checked"));
         }
         if !self.complete {
             caveats.push(
-                "the recording was not ended (the program was killed or still runs, or the file is cut): what came later is \
-                 missing, so that numbers may be higher"
+                "the recording was not ended (the program was killed or still runs, or the file is \
+                 truncated): later events are missing, so the true numbers may be higher"
                     .to_owned(),
             );
         }
@@ -289,21 +289,21 @@ impl Found {
             }
             if found.error.counted {
                 caveats.push(format!(
-                    "small blocks were sampled, so the {name} is known by the recorder's count: {}; record with Options::exact() \
-                     to judge it to the byte",
+                    "small blocks were sampled, so the {name} is the recorder's count: {}; record with \
+                     Options::exact() to check it to the byte",
                     found.range()
                 ));
                 continue;
             }
             caveats.push(format!(
-                "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() to judge it to \
-                 the byte",
+                "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() \
+                 to check it to the byte",
                 found.range()
             ));
         }
         if self.dropped > 0 {
             caveats.push(format!(
-                "{} did not fit the ring: what they did is not judged",
+                "{} did not fit the ring: their effect is not checked",
                 counted(self.dropped, "older event")
             ));
         }

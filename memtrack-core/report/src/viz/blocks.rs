@@ -112,7 +112,7 @@ impl<'a> Blocks<'a> {
             if blocks.has(block, Key::RequestedSize) {
                 return (size(), stack);
             }
-            odd.note("has frames but no `requested_size`; its size was taken", || self.name(block));
+            odd.note("has frames but no `requested_size`; its size was used", || self.name(block));
             return (self.size(block), stack);
         }
         match self.history(block) {
@@ -121,7 +121,7 @@ impl<'a> Blocks<'a> {
                 (tenant.bytes, tenant.stack.unwrap_or_default())
             }
             Some([]) => {
-                odd.note("has a history without entries; its size was taken", || self.name(block));
+                odd.note("has a history without entries; its size was used", || self.name(block));
                 (self.size(block), StackId::NONE)
             }
             None if blocks.has(block, Key::RequestedSize) => (size(), StackId::NONE),

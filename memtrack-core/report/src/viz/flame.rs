@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// What the colours say.
-const LEGEND: &str = "Blue: device, stream, segment. Green: handed out. Grey: free. Yellow: rounding. Violet: freed, \
-                      still used by others. Warm: who asked.";
+const LEGEND: &str = "Blue: device, stream, segment. Green: allocated. Grey: free. Yellow: rounding. \
+                      Violet: freed, still used by others. Warm: stack frames.";
 
 const fn colour(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }

@@ -56,7 +56,7 @@ impl FinalSegments {
             intervals.add(blocks.address(row), integer(segments, row, key));
         }
         if let Some(row) = missing.filter(|_| !blocks.snapshot.events.is_empty()) {
-            odd.note("has no `allocated_size`; its size was taken", || format!("segment {row}"));
+            odd.note("has no `allocated_size`; its size was used", || format!("segment {row}"));
         }
         Self(intervals)
     }

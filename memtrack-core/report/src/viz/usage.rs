@@ -337,7 +337,7 @@ fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, Sta
     }
     let (requested, stack) = blocks.requested(block, odd);
     if requested > size {
-        odd.note("asks for more than its size; its size was taken", || blocks.name(block));
+        odd.note("requests more than its size; its size was used", || blocks.name(block));
     }
     let requested = requested.clamp(0, size);
     let mut parts = vec![(Part::Requested, stack, requested)];

@@ -25,7 +25,8 @@ use std::io::{self, Write};
 
 /// What the colours say.
 #[cfg(feature = "plot")]
-const LEGEND: &str = "Red: grew. Blue: shrank, or gone. Only what differs, as wide as in the later file; what is gone as wide as it was.";
+const LEGEND: &str = "Red: grew. Blue: shrank or gone. Only differences are drawn, as wide as in the later \
+                      file; gone ones as wide as before.";
 
 /// Characters of the title that fit above a picture.
 #[cfg(feature = "plot")]

@@ -180,8 +180,8 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     if before.is_pytorch != after.is_pytorch {
         notes.push(format!(
-            "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not what allocators add to \
-             them nor what they reserve",
+            "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not \
+             rounding by allocators or reserved memory",
             before.kind(),
             after.kind()
         ));
@@ -202,7 +202,8 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         DiffBy::Operator | DiffBy::Module | DiffBy::Phase => {
             if let Some(side) = lacking([before.has_scopes, after.has_scopes]) {
                 notes.push(format!(
-                    "the {side} file has no scopes: its names are read from stacks, and need not be those of the other"
+                    "the {side} file has no scopes: its names are derived from stacks, and may differ from \
+                     those of the other"
                 ));
             }
         }
@@ -216,8 +217,9 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         let limit = side.devices.iter().map(|device| device.detection_limit_bytes).max().unwrap_or(0);
         if limit > 0 {
             notes.push(format!(
-                "small blocks of the {name} file are sampled: groups with less than {} in such blocks may be missing from \
-                 it, and differences within the error of the numbers are not shown (in 95 of 100 cases)",
+                "small blocks of the {name} file are sampled: groups with less than {} in such blocks may \
+                 be missing from it, and differences within the error of the numbers are not shown (with \
+                 95 % confidence)",
                 human_bytes(limit)
             ));
         }
@@ -227,7 +229,8 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         && earlier.max(later) > earlier.min(later) * LONGER
     {
         notes.push(format!(
-            "the earlier file covers {earlier:.3} s, the later one {later:.3} s: what was allocated in all depends on that"
+            "the earlier file covers {earlier:.3} s, the later one {later:.3} s: total allocations depend \
+             on that"
         ));
     }
     notes

@@ -173,7 +173,7 @@ impl<'a> Groups<'a> {
                 match place.operator_name() {
                     Some(operator) => operator.trim_start_matches('.').to_owned(),
                     None if keys.is_empty() => "blocks without a stack".to_owned(),
-                    None => "stacks that there was no time to name".to_owned(),
+                    None => "stacks not symbolized in time".to_owned(),
                 }
             } else {
                 let owned = owners.owner(&keys, symbols);
@@ -247,6 +247,7 @@ impl<'a> Groups<'a> {
             snapshot.clock.seconds_since_start(ticks) - snapshot.clock.seconds_since_start(marker.ticks);
         Some(Grown {
             since: marker.name.clone(),
+            since_midpoint: marker.is_midpoint,
             seconds,
             allocated_bytes: self.whole.rounded(&all.byte_sum, all.bytes),
             count: all.blocks.round() as u64,

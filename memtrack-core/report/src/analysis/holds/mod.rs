@@ -63,12 +63,14 @@ pub struct Marker {
     pub ticks: u64,
     /// What it was, as the end of a sentence: `the last dump`.
     pub name: String,
+    /// Whether this is the middle of the whole recording, chosen because the program marked nothing.
+    pub(crate) is_midpoint: bool,
 }
 
 impl Marker {
-    /// That moment, called so.
+    /// Returns a marker of that moment with that name.
     pub fn new(ticks: u64, name: impl Into<String>) -> Self {
-        Self { ticks, name: name.into() }
+        Self { ticks, name: name.into(), is_midpoint: false }
     }
 }
 
@@ -195,7 +197,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Grown {
-    /// What the moment was: `the last dump`, `the last mark "step"`, `the middle of the recording`.
+    /// What the moment was: `the last dump`, `the last mark "step"`, `the halfway point`.
     pub since: String,
     /// How long before the moment that this is about it was, in seconds.
     pub seconds: f64,
@@ -205,6 +207,8 @@ pub struct Grown {
     pub count: u64,
     /// The line that most of it is from, and its bytes of it.
     pub most: Option<(String, u64)>,
+    /// Whether the moment is the middle of the whole recording, chosen because the program marked nothing.
+    pub(crate) since_midpoint: bool,
     pub(crate) error: Estimate,
     pub(crate) most_error: Estimate,
 }
@@ -444,8 +448,10 @@ fn marker(snapshot: &Snapshot, asked: &Asked, all: &[Lifetime], place: &Place) -
     };
     let newest = all.iter().filter_map(|one| groups::ticks_of(snapshot, one)).max()?;
     let has_times = newest > first && place.ticks > first;
-    let name = if place.is_end { "the middle of the recording" } else { "half of the time until then" };
-    has_times.then(|| Marker::new(first + (place.ticks - first) / 2, name))
+    has_times.then(|| Marker {
+        is_midpoint: place.is_end,
+        ..Marker::new(first + (place.ticks - first) / 2, "the halfway point")
+    })
 }
 
 fn refused_of(

@@ -74,7 +74,7 @@ fn the_paragraph_names_lines_cache_growth_and_what_to_do() {
          2. 40.0 MiB (40.0 %) by train.py:3 load\n  \
          3. 10.0 MiB (10.0 %) by elsewhere.py:99 cache\n  \
          cache 100.0 MiB, 30.0 MiB of it in whole segments, the largest piece 40.0 MiB\n  \
-         since the middle of the recording, 5.0 s earlier: 20.0 MiB more were allocated and are still held, all by \
+         since the halfway point, 5.0 s earlier: 20.0 MiB more were allocated and are still held, all by \
          train.py:53 step\n  \
          first: look at train.py:53 step, the largest part (50.0 %)\n"
     );
@@ -107,11 +107,11 @@ fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
     );
     // More than is cached, and less than a piece of it.
     for requested in [50, 9] {
-        assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of all is from there");
+        assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
     assert_eq!(
         advice(101),
-        "look at where 101.0 MiB are asked for: a device of 100.0 MiB can never have so much"
+        "look at what requests 101.0 MiB: a device of 100.0 MiB can never hold that much"
     );
 }
 
@@ -137,7 +137,8 @@ fn what_the_driver_says_is_told_and_decides_who_is_looked_at() {
     );
     assert_eq!(
         told.advice,
-        "see who else uses the device (memtrack gpus): 40.0 MiB of it are not recorded here, and 10.0 MiB are held"
+        "see what else uses the device (memtrack gpus): 40.0 MiB of its memory are not recorded here, and \
+         10.0 MiB are held"
     );
     let pools = of(&snapshot, &mut symbols, &asked(15)).advice;
     assert_eq!(pools, "trim the driver's pools (cuMemPoolTrimTo): they keep 20.0 MiB unused");
@@ -163,7 +164,7 @@ fn growth_is_counted_from_the_marker() {
         "  since the last dump, 9.0 s earlier: 50.0 MiB more were allocated and are still held, all by train.py:53 step"
     );
     let none = since(9).lines();
-    assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing that is still held was allocated");
+    assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing was allocated that is still held");
     // What holds less grew, and is to be looked at before what holds most.
     let (snapshot, mut symbols) = held(DEVICE, &[(0, 60, 1, 1), (100, 40, 2, 8)], &[]);
     let asked = Asked::default().since(Some(Marker::new(5 * SECOND, "the last dump")));
@@ -213,10 +214,10 @@ fn where_there_is_no_time_the_largest_are_named_and_the_rest_is_told_apart() {
     }
     let told = of(&snapshot, &mut symbols, &Asked::default().within(Duration::ZERO));
     let lines: Vec<&str> = told.holders.iter().map(|holder| holder.line.as_str()).collect();
-    assert_eq!(lines, ["stacks that there was no time to name", "train.py:7 step"]);
+    assert_eq!(lines, ["stacks not symbolized in time", "train.py:7 step"]);
     assert_eq!(told.holders.iter().map(|holder| holder.allocated_bytes).sum::<u64>(), told.allocated_bytes);
     assert_eq!(told.holders[1].count, 8);
-    assert!(told.advice.starts_with("name the stacks later"), "{}", told.advice);
+    assert!(told.advice.starts_with("symbolize the stacks later"), "{}", told.advice);
 }
 
 #[test]
@@ -229,7 +230,7 @@ fn the_accelerator_comes_first_and_the_others_beside_it() {
     let told = of(&snapshot, &mut symbols, &Asked::default());
     assert_eq!(
         told.lines()[0],
-        "who holds device 1 now: 30.0 MiB in 1 block; beside it host heap 500.0 MiB, device 0 10.0 MiB"
+        "who holds device 1 now: 30.0 MiB in 1 block; also host heap 500.0 MiB, device 0 10.0 MiB"
     );
     assert_eq!(WhoHolds::of(&snapshot, &mut symbols, DeviceId(5), &Asked::default()), None);
 }

@@ -79,14 +79,14 @@ impl WhoHolds {
                         .map_or(String::new(), |total| format!(" of {}", human_bytes(total)));
                     format!(", {}{of} free", human_bytes(free))
                 });
-                format!(" ({} asked for{free})", human_bytes(refused.requested_bytes))
+                format!(" ({} requested{free})", human_bytes(refused.requested_bytes))
             }
         };
         let others = match self.others.is_empty() {
             true => String::new(),
             false => {
                 let other = |(name, bytes): &(String, u64)| format!("{name} {}", human_bytes(*bytes));
-                format!("; beside it {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
+                format!("; also {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
             }
         };
         format!("who holds {device} {when}{refused}: {bytes} in {blocks}{others}")
@@ -136,8 +136,8 @@ impl WhoHolds {
         let grown = self.grown.as_ref()?;
         let since = format!("  since {}, {} earlier", grown.since, seconds(grown.seconds));
         Some(match &grown.most {
-            None if self.at == HeldAt::Now => format!("{since}: nothing that is still held was allocated"),
-            None => format!("{since}: nothing that was held then was allocated"),
+            None if self.at == HeldAt::Now => format!("{since}: nothing was allocated that is still held"),
+            None => format!("{since}: nothing was allocated that was held then"),
             Some((line, bytes)) => {
                 let all = grown.error.as_bytes(grown.allocated_bytes);
                 let most = match *bytes == grown.allocated_bytes {

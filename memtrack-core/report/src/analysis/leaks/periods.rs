@@ -53,8 +53,8 @@ impl std::fmt::Display for NoSuchInterval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, known } = self;
         match known.is_empty() {
-            true => write!(f, "nothing called {name} repeats in it, and nothing else is marked in it"),
-            false => write!(f, "nothing called {name} repeats in it; it has {}", known.join(", ")),
+            true => write!(f, "no interval named {name} repeats in it, and it has no other marks"),
+            false => write!(f, "no interval named {name} repeats in it; it has {}", known.join(", ")),
         }
     }
 }

@@ -120,7 +120,7 @@ fn blind(
     if allocations == 0 {
         let has_blocks = snapshot.blocks.iter().any(|block| block.device == device);
         return Some(match has_blocks {
-            true => "it only says what is live, not what was allocated when: give several snapshots of the \
+            true => "it only shows what is live, not when it was allocated: give several snapshots of the \
                      process, in the order in which they were taken"
                 .into(),
             false if snapshot.events.is_empty() => "it has no events: recording was not on".into(),
@@ -132,7 +132,7 @@ fn blind(
     {
         let times = counted(*count as u64, "time");
         return Some(format!(
-            "{name} is marked only {times}: what grows can be told from {LEAST_PERIODS} on"
+            "{name} is marked only {times}: growth is visible only from {LEAST_PERIODS} periods on"
         ));
     }
     let events = actions().count();
@@ -140,22 +140,24 @@ fn blind(
     if events < least || periods.ends.first() == periods.ends.last() {
         let events = counted(events as u64, "event");
         return Some(format!(
-            "it is too short, with {events}, to be cut into periods: what grows steadily cannot be seen"
+            "it is too short, with {events}, to be cut into periods: steady growth cannot be seen"
         ));
     }
     if !matches!(periods.by, CutBy::Intervals { .. })
         && no_step_has_ended(snapshot, symbols, device, lifetimes)
     {
         return Some(
-            "no step has ended in it: what a first pass keeps for later looks like a leak; record several steps".into(),
+            "no step ended in it: memory that a first pass keeps for later looks like a leak; record \
+             several steps"
+                .into(),
         );
     }
     let count = periods.ends.len();
     if let CutBy::Events { each } = periods.by {
         return (each < LEAST_PERIOD_EVENTS).then(|| {
             format!(
-                "it is too short, with {} and no times, to tell what grows from what a start makes: record {} at least, or \
-                 give several snapshots",
+                "it is too short, with {} and no times, to distinguish growth from a program's start: \
+                 record at least {}, or give several snapshots",
                 counted(events as u64, "event"),
                 counted((LEAST_PERIOD_EVENTS * count) as u64, "event")
             )
@@ -167,8 +169,8 @@ fn blind(
     (periods.by == CutBy::Time && is_short).then(|| {
         let (long, least) = (duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
-            "it is too short, {long}, to tell what grows from what a start makes: record {} at least, mark the \
-             program's steps, or give several snapshots",
+            "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
+             mark the program's steps, or give several snapshots",
             duration(least)
         )
     })

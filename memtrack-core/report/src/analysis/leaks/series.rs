@@ -42,15 +42,16 @@ impl std::fmt::Display for NotASeries {
         match self {
             Self::TooFew(count) => write!(
                 f,
-                "{count} snapshots cannot tell what leaks from what has just been made: give at least {LEAST} of one process; \
-                 memtrack diff says what changed from one to another"
+                "{count} snapshots are too few to distinguish leaks from new memory: give at least {LEAST} \
+                 of one process; memtrack diff shows what changed between two"
             ),
             Self::Kinds(a, b) => {
-                write!(f, "{a} and {b} are a recording and a snapshot from PyTorch: a series is of one kind")
+                write!(f, "{a} and {b} are a recording and a PyTorch snapshot: a series must be of one kind")
             }
             Self::Processes(a, b) => write!(
                 f,
-                "{a} and {b} are not of one process: their blocks cannot be compared; memtrack diff compares two runs"
+                "{a} and {b} are not from one process: their blocks cannot be compared; memtrack diff \
+                 compares two runs"
             ),
             Self::Order(a, b) => {
                 write!(f, "{b} was taken before {a}: give the files in the order in which they were taken")
@@ -309,11 +310,11 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
         let lacking = snaps.iter().filter(|snap| snap.device(name).is_none()).map(|snap| snap.name.as_str());
         let lacking: Vec<&str> = lacking.collect();
         if !lacking.is_empty() {
-            notes.push(format!("{} has nothing of {name}: taken for none", lacking.join(", ")));
+            notes.push(format!("{} has no memory of {name}: counted as empty", lacking.join(", ")));
         }
     }
     if seconds.is_none() {
-        notes.push("the files do not say when they were taken: their order is taken as it was given".into());
+        notes.push("the files have no times: they are used in the order given".into());
     }
     let unused =
         (0..options.suppressions.len()).filter(|&number| !snaps.iter().any(|snap| snap.used[number]));
@@ -391,7 +392,7 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
             never_freed[one.group].add(one.size_bytes, one.weight);
         }
     }
-    let newest = snaps.iter().rev().find_map(|snap| snap.device(name)).expect("the name is of one of them");
+    let newest = snaps.iter().rev().find_map(|snap| snap.device(name)).expect("a snapshot has this device");
     let precision = &newest.precision;
     let groups =
         rows.into_iter().zip(never_freed).zip(left).zip(stays).map(|(((row, never_freed), left), stays)| {

@@ -37,7 +37,7 @@ impl LeakReport {
     /// `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
     fn sentence(&self, device: &DeviceLeaks) -> String {
         if let Some(why) = &device.blind {
-            return format!("cannot tell what leaks: {why}");
+            return format!("cannot determine what leaks: {why}");
         }
         if device.leaks_in_all == 0 && !device.freed_late.is_empty() {
             return self.freed_late_sentence(device);
@@ -93,7 +93,7 @@ impl LeakReport {
     fn group(&self) -> &'static str {
         match self.by {
             By::Python => "Python stack",
-            By::Metadata => "text of the program's",
+            By::Metadata => "metadata text",
             By::Line if self.apart && self.leaks().any(|leak| leak.row.owned.mine.is_none()) => "group",
             by => by.name(),
         }
@@ -205,13 +205,14 @@ impl DeviceLeaks {
         }
         if self.detection_limit_bytes > 0 {
             lines.push(format!(
-                "Small blocks are sampled: a {group} that left less than {} in such blocks may have no sample (in 5 of 100 cases).",
+                "Small blocks are sampled: a {group} that left less than {} in such blocks may have no \
+                 sample (with 5 % probability).",
                 human_bytes(self.detection_limit_bytes)
             ));
         }
         if self.dropped > 0 {
             let events = counted(self.dropped, "older event");
-            lines.push(format!("{events} did not fit the ring: what leaked before is not told."));
+            lines.push(format!("{events} did not fit the ring: earlier leaks are not shown."));
         }
         if !lines.is_empty() {
             text.push('\n');
@@ -246,7 +247,7 @@ impl Leak {
             format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
             match cut {
                 CutBy::Snapshots => {
-                    format!("In one snapshot after the other: {}", held(&self.held_bytes, &self.held_errors))
+                    format!("In successive snapshots: {}", held(&self.held_bytes, &self.held_errors))
                 }
                 _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
             },
@@ -274,7 +275,7 @@ impl Generations {
         let name = printable(&self.name);
         let whole = self.marks.saturating_sub(1) as u64;
         let found = match whole {
-            0 => "marked only once, so that no whole one was seen".to_owned(),
+            0 => "marked only once, so none is complete".to_owned(),
             _ => format!(
                 "{} of {} left something, median {}",
                 human_count(self.leaving as u64),
@@ -382,7 +383,7 @@ fn held(all: &[u64], errors: &[Estimate]) -> String {
 
 fn age_in_words(age: &Age) -> String {
     let usual = format!(
-        "Of {} of it that were freed, 99 in 100 lived less than {}",
+        "Of its {} that were freed, 99 % lived less than {}",
         counted(age.freed, "block"),
         duration(age.usual_seconds)
     );

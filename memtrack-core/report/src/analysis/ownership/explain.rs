@@ -26,12 +26,13 @@ impl Rules {
         let row = |(owner, judged): (Owner, &&Judged)| {
             let rule = match (owner, judged.verdict.owner) {
                 (Owner::Framework, Owner::Mine) => {
-                    "a native function without a source file, beside Python, PyTorch or own code that has them"
+                    "a native function without a source file, in a stack whose Python, PyTorch or own \
+                     frames have them"
                 }
                 (Owner::Noise, Owner::Mine) if in_torch && judged.verdict.guessed => {
-                    "a name of C without a source file, in a stack of PyTorch's"
+                    "a C name without a source file, in a PyTorch stack"
                 }
-                (Owner::Noise, Owner::Mine | Owner::Framework) => "inside of the program's own allocator",
+                (Owner::Noise, Owner::Mine | Owner::Framework) => "inside the program's own allocator",
                 _ => &*judged.verdict.rule,
             };
             (owner, rule.to_owned(), judged.frame.clone())

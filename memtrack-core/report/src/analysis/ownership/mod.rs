@@ -246,7 +246,7 @@ fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
     if is_pythons_on_windows(line.file) {
         return Verdict::known(Owner::Framework, "Python's standard library");
     }
-    Verdict::known(Owner::Mine, "a file of Python's outside of packages")
+    Verdict::known(Owner::Mine, "a Python file outside packages")
 }
 
 /// Whether a file is in the folder `Lib` of a Python on Windows: below a folder that is named after Python, or where a
@@ -279,7 +279,7 @@ fn judge_native(
         return Verdict::known(Noise, "a frame without a name");
     }
     if is_allocator_entry(function) {
-        return Verdict::known(Noise, "where an allocator begins");
+        return Verdict::known(Noise, "the entry point of an allocator");
     }
     if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
         return Verdict::known(Noise, *what);
@@ -299,7 +299,7 @@ fn judge_native(
         return Verdict::known(Noise, *what);
     }
     if !has_source && is_plumbing(function) {
-        return Verdict::known(Noise, "what carries an allocation out");
+        return Verdict::known(Noise, "an allocation function");
     }
     if let Some(own) = own {
         return own.verdict();
@@ -308,13 +308,13 @@ fn judge_native(
         return verdict;
     }
     if has_source {
-        return Verdict::known(Mine, "a source file outside of packages");
+        return Verdict::known(Mine, "a source file outside packages");
     }
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::known(Framework, *what);
     }
     let rule = match crate_of(path) {
-        Some(name) => Cow::from(format!("no rule knows {name}")),
+        Some(name) => Cow::from(format!("no rule matches {name}")),
         None => "a function without a source file".into(),
     };
     Verdict { owner: Mine, rule, guessed: true }

@@ -103,7 +103,7 @@ fn last_of(path: &str) -> &str {
 /// What stands for a stack in which nothing is the user's.
 pub(super) fn nobodys(owner: Owner) -> &'static str {
     match owner {
-        Owner::Mine | Owner::Framework => "not mine: ",
+        Owner::Mine | Owner::Framework => "not your code: ",
         Owner::Noise => "(no named frame)",
     }
 }

@@ -28,7 +28,7 @@ pub enum NotOneJob {
 
 impl fmt::Display for NotOneJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ADVICE: &str = "give the files of one at a time";
+        const ADVICE: &str = "give the files of one job at a time";
         match self {
             Self::Jobs(jobs) => {
                 let jobs = list(jobs.iter().map(|(job, file)| format!("{job} ({file})")));
@@ -40,8 +40,8 @@ impl fmt::Display for NotOneJob {
             }
             Self::Folders { rank, folders } => write!(
                 f,
-                "rank {rank} is there once in each of {}: these are different jobs, one at different times, or nodes that \
-                 each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
+                "rank {rank} occurs once in each of {}: these are different jobs, one at different times, \
+                 or nodes that each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
                 list(folders.iter().cloned())
             ),
         }
@@ -117,7 +117,7 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
     for (rank, files) in more_than_once(ranks) {
         doubts.push(format!(
-            "rank {rank} is there {} times: {}; each counts as a rank of its own",
+            "rank {rank} occurs {} times: {}; each counts as a separate rank",
             files.len(),
             list(files.iter().map(|&file| file.to_owned()))
         ));
@@ -126,7 +126,7 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
         let beyond = ranks.iter().filter(|rank| rank.name.rank.is_some_and(|number| number >= world));
         let beyond: Vec<String> = beyond.map(label).collect();
         if !beyond.is_empty() {
-            doubts.push(format!("the job has {world} ranks, and here is {}", list(beyond.into_iter())));
+            doubts.push(format!("the job has {world} ranks, but there is also {}", list(beyond.into_iter())));
         }
     }
     let kinds: BTreeSet<bool> = ranks.iter().map(|rank| rank.is_pytorch).collect();
@@ -183,9 +183,9 @@ fn strangers(ranks: &[RankDigest]) -> Option<String> {
         return None;
     }
     Some(match strangers.len() * 2 > usual {
-        true => "most ranks have no line in common that allocates: are they of one job?".into(),
+        true => "most ranks have no allocating line in common: are they of one job?".into(),
         false => format!(
-            "no line that allocates in most ranks does so in {}: of another job?",
+            "no line that allocates in most ranks allocates in {}: from another job?",
             list(strangers.into_iter())
         ),
     })

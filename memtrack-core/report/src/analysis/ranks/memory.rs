@@ -217,7 +217,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
 fn cannot_tell(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),
-        ranks if ranks < LEAST_RANKS => Some("of two ranks neither is the odd one".into()),
+        ranks if ranks < LEAST_RANKS => Some("with two ranks, neither is the odd one".into()),
         _ => None,
     }
 }

@@ -187,7 +187,7 @@ impl Ranks {
             false => format!("peaks are {} to {}", human_bytes(middle.least), human_bytes(middle.most)),
         });
         if let Some(why) = &memory.cannot_tell {
-            return vec![format!("Cannot tell who is the odd one: {why}; {spread}.")];
+            return vec![format!("Cannot determine the odd rank: {why}; {spread}.")];
         }
         if memory.outliers.is_empty() {
             return vec![format!("No rank is odd: {spread}.")];
@@ -409,7 +409,7 @@ impl Ranks {
         let dropped = named(&|rank| rank.devices.iter().any(|device| device.dropped > 0));
         let mut gaps = Vec::new();
         if !cut.is_empty() {
-            gaps.push(format!("Recordings without their end: {}.", list(cut.into_iter())));
+            gaps.push(format!("Recordings that were not ended: {}.", list(cut.into_iter())));
         }
         if !dropped.is_empty() {
             let ranks = list(dropped.into_iter());

@@ -41,7 +41,7 @@ pub fn parts(reading: &DriverReading) -> String {
         cached => format!("{} cached by the driver's pools, ", bytes(cached)),
     };
     format!(
-        "{} recorded here, {cached}{} not ours (contexts, libraries, other processes)",
+        "{} recorded here, {cached}{} not recorded (contexts, libraries, other processes)",
         bytes(reading.tracked_bytes),
         bytes(reading.untracked_bytes())
     )
@@ -51,12 +51,13 @@ pub fn parts(reading: &DriverReading) -> String {
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
-        (_, 0) => "all of it is in use: what stays there is held by the program, it is no cache".to_owned(),
+        (_, 0) => "all of it is in use: what stays there is held by the program, not cached".to_owned(),
         (0, _) => {
-            format!("nothing is in use: all {cached} are cache, not a leak; cuMemPoolTrimTo gives them back")
+            format!("nothing is in use: all {cached} are cache, not a leak; cuMemPoolTrimTo releases them")
         }
         (used, _) => format!(
-            "{cached} of it are cache, not a leak (cuMemPoolTrimTo gives them back); {} are held by the program",
+            "{cached} of it are cache, not a leak (cuMemPoolTrimTo releases them); {} are held by the \
+             program",
             human_bytes(used)
         ),
     }
@@ -75,12 +76,12 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     };
     let mut lines = Vec::new();
     let Some(last) = of(ReadingMoment::Last) else { return lines };
-    lines.push(("Driver says", format!("{}, {} (the last reading)", in_use(last), last.when())));
+    lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.when())));
     lines.push(("", parts(&last.reading)));
     if last.reading.opened > 0 {
         let opened = counted(last.reading.opened.into(), "allocation");
         let size = bytes(last.reading.opened_bytes);
-        lines.push(("", format!("{opened} of other processes opened, {size}: theirs, and counted there")));
+        lines.push(("", format!("{opened} of other processes opened, {size}: counted there, not here")));
     }
     let at_oom = of(ReadingMoment::OutOfMemory).filter(|other| other.reading.ticks != last.reading.ticks);
     let fullest =
@@ -140,19 +141,17 @@ mod tests {
         let page = text(&[moment(ReadingMoment::Last, 5, (3, 1)), moment(ReadingMoment::Fullest, 5, (3, 1))]);
         assert_eq!(
             page,
-            "Driver says: 6.00 GiB of 8.00 GiB in use on the device, 5.000 s after the first event (the last \
-             reading)\n: 3.00 GiB recorded here, 2.00 GiB cached by the driver's pools, 1.00 GiB not ours (contexts, \
-             libraries, other processes)\nDriver's pools: 3.00 GiB reserved, 1.00 GiB of them in use; at most 4.00 GiB \
-             and 3.00 GiB\n: 2.00 GiB of it are cache, not a leak (cuMemPoolTrimTo gives them back); 1.00 GiB are held \
-             by the program\n"
+            "Driver reports: 6.00 GiB of 8.00 GiB in use on the device, 5.000 s after the first event (the \
+             last reading)\n: 3.00 GiB recorded here, 2.00 GiB cached by the driver's pools, 1.00 GiB not \
+             recorded (contexts, libraries, other processes)\nDriver's pools: 3.00 GiB reserved, 1.00 GiB \
+             of them in use; at most 4.00 GiB and 3.00 GiB\n: 2.00 GiB of it are cache, not a leak \
+             (cuMemPoolTrimTo releases them); 1.00 GiB are held by the program\n"
         );
     }
 
     #[test]
     fn a_pool_in_use_is_no_cache_and_an_idle_one_no_leak() {
-        assert!(
-            text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, it is no cache")
-        );
+        assert!(text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, not cached"));
         let idle = text(&[moment(ReadingMoment::Last, 5, (3, 0))]);
         assert!(idle.contains("all 3.00 GiB are cache, not a leak"), "{idle}");
         assert_eq!(lines(&[]), []);

@@ -80,7 +80,8 @@ impl DeviceSummary {
                 f64::INFINITY,
                 LookAt::OutOfMemory(oom.event),
                 format!(
-                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
+                    "memory ran out at event {}: {} requested, {} live; to list it: memtrack top FILE --at \
+                     oom",
                     oom.event,
                     human_bytes(oom.requested_bytes),
                     oom.live.bytes_error.as_bytes(oom.live.bytes)
@@ -105,7 +106,7 @@ impl DeviceSummary {
         if held.free_segment_bytes > 0 && self.tells_reserved {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
-            let text = format!("{bytes} in {segments} are cached and could be given back");
+            let text = format!("{bytes} in {segments} are cached and could be released");
             things.push((held.free_segment_bytes as f64 / whole, LookAt::Cached, text));
         }
         if let Some(largest) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
@@ -190,7 +191,7 @@ impl DeviceSummary {
             line(
                 "Out of memory",
                 format!(
-                    "event {}: {} asked for, {free}{} live in {}",
+                    "event {}: {} requested, {free}{} live in {}",
                     oom.event,
                     bytes(oom.requested_bytes),
                     oom.live.bytes_error.as_bytes(oom.live.bytes),
@@ -243,13 +244,13 @@ impl DeviceSummary {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
-            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases";
+            let text = "small blocks were sampled: ± and < hold with 95 % confidence";
             line("", text.to_owned())?;
         }
         if !self.complete {
             line(
                 "Not ended",
-                "the program was killed or still runs, or the file is cut; what came later is missing"
+                "the program was killed or still runs, or the file is truncated; later events are missing"
                     .to_owned(),
             )?;
         }
@@ -268,24 +269,24 @@ impl DeviceSummary {
             Some(AtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
-                let how = "all handed out less all given back, counted";
+                let how = "all allocations less all frees, counted";
                 line("Allocated", format!("{at_least}{bytes} in {blocks}: {how}"))?;
             }
             None => self.held(line)?,
         }
         if let (None, Some(net)) = (self.counted, self.net) {
             let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
-            let count = format!("{sign}{bytes} by all handed out less all given back");
-            line("", format!("{count}: some of that was from before recording began"))?;
+            let count = format!("{sign}{bytes} as all allocations less all frees");
+            line("", format!("{count}: some of what was freed was allocated before recording began"))?;
         }
         if self.held.pending_blocks > 0 {
             let (bytes, blocks) =
                 (human_bytes(self.held.pending), counted(self.held.pending_blocks, "block"));
-            line("", format!("{bytes} in {blocks} pending their free"))?;
+            line("", format!("{bytes} in {blocks} pending free"))?;
         }
         if let Some(resident) = self.resident_bytes {
             let bytes = human_bytes(resident);
-            line("Resident", format!("{bytes} at the end: the whole process, its code and stacks too"))?;
+            line("Resident", format!("{bytes} at the end: the whole process, including code and stacks"))?;
             let untouched = self.least_allocated_bytes().saturating_sub(resident);
             if untouched >= LEAST_UNTOUCHED_BYTES {
                 let bytes = human_bytes(untouched);
@@ -389,7 +390,7 @@ impl DeviceSummary {
         )?;
         let pending = match held.pending_blocks {
             0 => "no frees pending".to_owned(),
-            number => format!("{} in {} pending their free", bytes(held.pending), blocks(number)),
+            number => format!("{} in {} pending free", bytes(held.pending), blocks(number)),
         };
         line("Active", format!("{}; {pending}", bytes(held.active())))?;
         let expandable = match held.expandable {
@@ -417,13 +418,9 @@ impl DeviceSummary {
             "Free",
             match held.rounding() {
                 Some(rounding) => {
-                    format!(
-                        "{} inside of blocks (rounding), {} outside",
-                        bytes(rounding),
-                        bytes(held.inactive)
-                    )
+                    format!("{} inside blocks (rounding), {} outside", bytes(rounding), bytes(held.inactive))
                 }
-                None => format!("{} outside of blocks", bytes(held.inactive)),
+                None => format!("{} outside blocks", bytes(held.inactive)),
             },
         )?;
         self.private_pools(line)?;

@@ -52,13 +52,13 @@ pub struct RowAge {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowGrowth {
-    /// What was live half-way and is not at the moment, and what is live now and was not then: what stayed does not
+    /// What was live halfway and is not at the moment, and what is live now and was not then: what stayed does not
     /// count, and is no source of errors.
     pub(super) change: Change,
 }
 
 impl RowGrowth {
-    /// Its bytes at the moment less those half-way; negative if it shrank.
+    /// Its bytes at the moment less those halfway; negative if it shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -77,7 +77,7 @@ pub(super) struct Span<'a> {
     /// The first event. None where the oldest parts of a recording are gone: what was live when the next began is among the
     /// events with the time of its allocation, so that a block without one need not be older than those.
     begin: Option<u64>,
-    /// Half-way, and the last row until then; none where parts are gone, because half-way may lie in them.
+    /// Halfway, and the last row until then; none where parts are gone, because halfway may lie in them.
     middle: Option<(u64, usize)>,
 }
 
@@ -113,12 +113,12 @@ impl<'a> Span<'a> {
         Some(Self { snapshot, moment, begin: Some(begin), middle: Some((half_way, middle)) })
     }
 
-    /// Whether a block was live half-way.
+    /// Whether a block was live halfway.
     pub(super) fn was_live(&self, lifetime: &Lifetime) -> bool {
         self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
     }
 
-    /// When half-way is, in seconds as reports count them.
+    /// When halfway is, in seconds as reports count them.
     pub(super) fn middle_seconds(&self) -> Option<f64> {
         self.middle.map(|(half_way, _)| self.snapshot.clock.seconds_since_start(half_way))
     }
@@ -164,12 +164,12 @@ impl Trend {
         }
     }
 
-    /// A block that was live half-way and is not at the moment.
+    /// A block that was live halfway and is not at the moment.
     pub(super) fn gone(&mut self, lifetime: &Lifetime) {
         add(&mut self.freed, lifetime);
     }
 
-    /// None where it is not known what was live half-way.
+    /// None where it is not known what was live halfway.
     pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
         let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
         let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
@@ -215,7 +215,7 @@ pub struct TrendAnswer {
     pub median_age_ns: Option<u64>,
     /// The same, or less where only a bound is known.
     pub median_age_at_least_ns: Option<u64>,
-    /// Its bytes at the moment less those half-way from the device's first event to it.
+    /// Its bytes at the moment less those halfway from the device's first event to it.
     pub growth_bytes: Option<i64>,
     /// How far off the growth may be; null where it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,

@@ -19,18 +19,18 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     });
     let threads = line(folded.threads, &|| {
         let threads = counted(folded.threads, "thread");
-        format!("{threads} beyond what the recorder can distinguish went in as the unknown thread.")
+        format!("{threads} beyond what the recorder can distinguish were recorded as the unknown thread.")
     });
     let blocks = line(folded.blocks, &|| {
         format!(
-            "{} not followed because as many were live as the recorder keeps (Options::live_blocks): small ones were only \
-             counted, of others the events are here.",
+            "{} not tracked because as many were live as the recorder keeps (Options::live_blocks): small \
+             ones were only counted, the events of others are included.",
             were(folded.blocks, "block")
         )
     });
     let driver = line(folded.driver_allocations, &|| {
         format!(
-            "{} of {} of the CUDA driver's are in no sum, for the same reason.",
+            "{} of {} by the CUDA driver are missing from the sums, for the same reason.",
             counted(folded.driver_allocations, "allocation"),
             human_bytes(folded.driver_bytes)
         )

@@ -93,14 +93,14 @@ impl By {
             Self::Module => "Module paths",
             Self::Line => "Lines of your own code, with what each called",
             Self::Stack => "Stacks",
-            Self::Python => "Stacks of Python, without the C++ in them",
+            Self::Python => "Python stacks, without C++ frames",
             Self::Phase => "forward, backward, optimizer",
-            Self::Frame => "Lines that asked for the memory: Python's where there are any",
+            Self::Frame => "Lines that requested the memory: Python's where there are any",
             Self::File => "Files of those lines",
             Self::Category => "What a profile says the memory was for",
             Self::Stream => "Streams",
             Self::Pool => "Memory pools",
-            Self::Metadata => "What the program said of itself (user_metadata)",
+            Self::Metadata => "The program's own metadata (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
     }

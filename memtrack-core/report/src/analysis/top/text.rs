@@ -12,7 +12,9 @@ use memtrack_model::units::{counted, human_bytes, human_count, printable, shorte
 use std::fmt::{self, Write};
 
 /// What a report says of the end that a recording lacks.
-pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: what came after its last event is missing, so that sums, peaks and what is live at the end may be higher.";
+pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
+                                                 sums, peaks and the memory live at the end may be \
+                                                 higher.";
 
 /// A number that is told of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,10 +113,10 @@ impl TopReport {
     fn why_empty(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
-            (0, 0) => "Nothing was allocated in the recorded time.\n".to_owned(),
+            (0, 0) => "Nothing was allocated during the recording.\n".to_owned(),
             (0, _) => format!(
-                "{} in {} were allocated, so small that none was picked as a sample; record with \
-                 Options::exact() to see them.\n",
+                "{} in {} were allocated, too small for any to be sampled; record with Options::exact() to \
+                 see them.\n",
                 human_bytes(bytes),
                 counted(count, "block")
             ),
@@ -128,14 +130,14 @@ impl TopReport {
             By::Module => "modules",
             By::Line => "lines of your own code",
             By::Stack => "stacks",
-            By::Python => "stacks of Python",
+            By::Python => "Python stacks",
             By::Phase => "phases",
             By::Frame => "frames",
             By::File => "files",
             By::Category => "categories",
             By::Stream => "streams",
             By::Pool => "pools",
-            By::Metadata => "texts of the program's",
+            By::Metadata => "metadata texts",
             By::Size => "sizes",
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
@@ -186,7 +188,7 @@ impl TopReport {
             By::Module => "Module",
             By::Line => "Line",
             By::Stack => "Stack",
-            By::Python => "Stack of Python",
+            By::Python => "Python stack",
             By::Phase => "Phase",
             By::Frame => "Frame",
             By::File => "File",
@@ -242,7 +244,7 @@ impl TopReport {
         if self.has_ages() {
             let growth = self.growth_since_seconds.map(|seconds| self.peak.since.moment(seconds));
             let growth =
-                growth.map(|moment| format!("Growth: since half-way, {moment}. ")).unwrap_or_default();
+                growth.map(|moment| format!("Growth: since halfway, {moment}. ")).unwrap_or_default();
             let _ = writeln!(
                 text,
                 "{growth}Oldest: its oldest block. Median age: half of its bytes are at least that old."
@@ -317,7 +319,7 @@ impl TopReport {
         };
         let _ = writeln!(
             text,
-            "± and < hold in 95 of 100 cases: blocks below {}{these} are sampled, {}",
+            "± and < hold with 95 % confidence: blocks below {}{these} are sampled, {}",
             human_bytes(self.sample_threshold_bytes),
             self.how_sampled(),
         );
@@ -325,8 +327,8 @@ impl TopReport {
             let limit = human_bytes(self.detection_limit_bytes);
             let _ = writeln!(
                 text,
-                "Rows with less than {limit} in such blocks may be missing, and any row may lack as much; larger blocks are all \
-                 recorded: a number of them alone is exact beside that"
+                "Rows with less than {limit} in such blocks may be missing, and any row may be low by as \
+                 much; larger blocks are all recorded: a number of them alone is otherwise exact"
             );
         }
     }
@@ -336,18 +338,20 @@ impl TopReport {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
         match (self.sample_mean_bytes, widest) {
-            (0, 0) => format!("where each would take {budget} of the time"),
+            (0, 0) => format!("where recording each would take {budget} of the time"),
             (0, widest) => {
                 let widest = human_bytes(widest);
                 let more = match self.sample_block_bytes {
                     0 => String::new(),
                     bytes => format!(
-                        " (for this a block counts as {} larger than it is, so that tiny ones are picked too)",
+                        " (for this a block counts as {} larger than it is, so that tiny ones are sampled \
+                         too)",
                         human_bytes(bytes)
                     ),
                 };
                 format!(
-                    "at worst one per {widest} on average{more}, where each would take {budget} of the time"
+                    "at worst one per {widest} on average{more}, where recording each would take {budget} \
+                     of the time"
                 )
             }
             (mean, _) => format!("one per {} on average", human_bytes(mean)),
