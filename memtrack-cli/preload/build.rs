@@ -1,5 +1,5 @@
-//! Links the library so that its own names are its own, whatever the program exports, and without symbols that nobody
-//! can look up: it is embedded in the command.
+//! Links the library so that its internal names stay internal, whatever the program exports, and without symbols, which
+//! are useless in a library that the command embeds.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -204,7 +204,7 @@ pub(crate) struct GpusArgs {
 
 /// Examples, and the formats of other tools as their registry has them.
 fn convert_help() -> String {
-    let formats = EXPORTS.iter().filter(|export| export.lacks.is_none()).map(|export| {
+    let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
         format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
     });
@@ -304,7 +304,7 @@ pub(crate) struct RowsArgs {
 }
 
 impl RowsArgs {
-    /// The most rows to show.
+    /// Returns the most rows to show.
     pub(crate) fn limit(self) -> usize {
         if self.rows == 0 { usize::MAX } else { self.rows }
     }
@@ -318,12 +318,12 @@ pub(crate) struct TopArgs {
     pub(crate) top: usize,
 }
 
-/// Reads a count, and says what one is.
+/// Parses a count, with an error that describes one.
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".into())
 }
 
-/// In which form the answer goes to standard output.
+/// The format of the output on standard output.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON instead of text
@@ -367,12 +367,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn pytorchs_names_of_verbs_are_taken() {
+    fn pytorchs_names_of_verbs_are_accepted() {
         let command = Cli::command();
         for verb in ["stats", "trace", "segments", "memory", "compare"] {
             assert!(command.find_subcommand(verb).is_some(), "{verb}");
         }
-        // Its names of several words have underscores; ours have hyphens, and take both.
+        // PyTorch's names of several words have underscores; memtrack's have hyphens, and accept both.
         for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
             let alias = verb.get_name().replace('-', "_");
             assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");

@@ -4,10 +4,10 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::telling::{NAMING, Telling};
 use memtrack_recorder::reentry;
-use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
+use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// What the recorder prints without being asked.
+/// What the recorder prints without being query.
 pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
     for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
 }
@@ -43,10 +43,10 @@ pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::hand_over(|| {
         let symbols = &mut Symbolizer::of(&snapshot);
-        let asked = Asked::default().within(NAMING);
+        let query = HoldsQuery::default().within(NAMING);
         match device {
-            Some(device) => WhoHolds::of(&snapshot, symbols, device, &asked),
-            None => WhoHolds::of_all(&snapshot, symbols, &asked),
+            Some(device) => WhoHolds::of(&snapshot, symbols, device, &query),
+            None => WhoHolds::of_all(&snapshot, symbols, &query),
         }
     })
 }

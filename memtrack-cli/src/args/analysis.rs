@@ -56,7 +56,7 @@ pub(crate) struct PeakArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// What the peak is the maximum of.
+/// The quantity whose maximum is the peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
     /// Requested bytes that were not yet freed

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
 
-/// What `memtrack help trace-plot` and its like end with.
+/// The end of `memtrack help trace-plot` and of similar verbs.
 pub(super) const PLOT_HELP: &str = "\
 Examples:
   memtrack trace-plot snapshot.pickle                    writes output.html: what was allocated over time

@@ -89,7 +89,7 @@ pub(crate) enum AtMoment {
     Peak,
     /// At the end.
     End,
-    /// So many ns after the start of the trace.
+    /// This many ns after the start of the trace.
     After(i64),
 }
 

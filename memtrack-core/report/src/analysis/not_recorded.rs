@@ -65,7 +65,7 @@ pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     ))
 }
 
-/// Whether any frame is of C++: then stacks of C++ were recorded.
+/// Returns whether any frame is of C++: then C++ stacks were recorded.
 fn has_native_frames(snapshot: &Snapshot) -> bool {
     (0..snapshot.frames.len()).any(|frame| {
         let frame = FrameId(frame as u32);

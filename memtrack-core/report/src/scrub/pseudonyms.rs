@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_their_first_digits_are_told_apart() {
+    fn names_that_share_their_first_digits_stay_distinct() {
         let mut names = Pseudonyms::new("");
         let taken = names.of("name", "a");
         let digits = taken.trim_start_matches("name_").to_owned();

@@ -8,7 +8,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What the colours say.
+/// The meaning of the colours.
 const LEGEND: &str = "Blue: device, stream, segment. Green: allocated. Grey: free. Yellow: rounding. \
                       Violet: freed, still used by others. Warm: stack frames.";
 
@@ -16,7 +16,7 @@ const fn colour(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
-/// The colour of a frame that stands before the stacks; none for a frame of a stack.
+/// Returns the colour of a frame before the stacks; none for a frame of a stack.
 fn colour_of(frame: &str) -> Option<Color> {
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| frame.starts_with(beginning));
     match frame {
@@ -31,7 +31,7 @@ fn colour_of(frame: &str) -> Option<Color> {
     }
 }
 
-/// The colours of all frames before the stacks.
+/// Returns the colours of all frames before the stacks.
 fn palette(lines: &[String]) -> PaletteMap {
     let mut palette = PaletteMap::default();
     // The frame around all has no name.

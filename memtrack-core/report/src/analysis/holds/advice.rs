@@ -1,14 +1,14 @@
-//! What to do first, in one sentence: the first of a list of rules that applies.
+//! The advice on what to do first, in one sentence: the first of a list of rules that applies.
 
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// Above this share of what is held, a group is worth looking at before all others.
+/// Above this share of the held memory, a group is worth looking at before all others.
 const LARGE: f64 = 0.2;
-/// Above this share, one group is what it is about.
+/// Above this share, one group dominates.
 const MOST: f64 = 0.5;
 
-/// What to do first about what is held.
+/// Returns what to do first about the held memory.
 pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     if let Some(advice) = refused(held) {
         return advice;
@@ -38,7 +38,7 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
         }
         _ => {}
     }
-    // What grew most is what goes on growing; at the peak of a step all is new.
+    // The memory that grew most will go on growing; at the peak of a step all memory is new.
     if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
         && let Some((line, bytes)) = &grown.most
         && *line != largest.line
@@ -50,7 +50,7 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     look_at(largest)
 }
 
-/// What to do about a request that could not be met, where more can be said than who holds the most.
+/// Returns what to do about a request that could not be met, where the largest holders are not the cause.
 fn refused(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
@@ -84,7 +84,7 @@ fn refused(held: &WhoHolds) -> Option<String> {
     ))
 }
 
-/// The line to look at.
+/// Returns the line to look at.
 fn look_at(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;

@@ -1,22 +1,22 @@
-//! What the CUDA driver reported about a device, in words: what is recorded, what its pools cache, and what is neither.
+//! The CUDA driver's report about a device, as text: what is recorded, what its pools cache, and the rest.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 
-/// What the driver reported at one moment.
+/// The driver's report at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DriverMoment {
     /// Seconds, counted from [`Self::since`].
     pub seconds: f64,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
     /// What it reported.
     pub reading: DriverReading,
 }
 
-/// The readings of a device, the newest first.
+/// Returns the readings of a device, the newest first.
 pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {
@@ -33,7 +33,7 @@ impl DriverMoment {
     }
 }
 
-/// Who the memory in use on the device belongs to, in words.
+/// Formats the parts of the memory in use on the device.
 pub fn parts(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {
@@ -47,7 +47,7 @@ pub fn parts(reading: &DriverReading) -> String {
     )
 }
 
-/// What the pools come to: a leak, or a cache.
+/// Formats what the pools hold: a leak, or a cache.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
@@ -63,7 +63,7 @@ fn verdict(reading: &DriverReading) -> String {
     }
 }
 
-/// The lines of a page, with their titles.
+/// Returns the lines of a page, with their titles.
 pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_and_what_is_cache_stand_apart() {
+    fn unrecorded_memory_and_cache_are_separate() {
         let page = text(&[moment(ReadingMoment::Last, 5, (3, 1)), moment(ReadingMoment::Fullest, 5, (3, 1))]);
         assert_eq!(
             page,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_in_use_is_no_cache_and_an_idle_one_no_leak() {
+    fn a_pool_in_use_is_not_cache_and_an_idle_one_is_not_a_leak() {
         assert!(text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, not cached"));
         let idle = text(&[moment(ReadingMoment::Last, 5, (3, 0))]);
         assert!(idle.contains("all 3.00 GiB are cache, not a leak"), "{idle}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn other_moments_are_told_where_they_differ() {
+    fn other_moments_are_listed_where_they_differ() {
         let mut fullest = moment(ReadingMoment::Fullest, 4, (3, 1));
         let last = moment(ReadingMoment::Last, 5, (3, 1));
         assert!(!text(&[last, fullest]).contains("fullest"), "no more than at last");

@@ -1,9 +1,9 @@
-//! What did not fit the recorder's tables, in words. `top` and `summary` say it, where there is something.
+//! Notes on entries that did not fit the recorder's tables, for `top` and `summary`.
 
 use memtrack_model::snapshot::Folded;
 use memtrack_model::units::{counted, human_bytes};
 
-/// A line for each table that was full; `scopes` is how often one was entered that did not fit.
+/// Returns a line for each table that was full; `scopes` is how often one was entered that did not fit.
 pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
     let scopes = line(scopes, &|| {

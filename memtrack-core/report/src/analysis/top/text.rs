@@ -5,18 +5,18 @@ use super::frames::frame_lines;
 use super::{Age, By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
 use crate::analysis::estimate::Estimate;
-use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
+use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
 use crate::analysis::moment::Moment;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// What a report says of the end that a recording lacks.
+/// The note on the missing end of a recording.
 pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
                                                  sums, peaks and the memory live at the end may be \
                                                  higher.";
 
-/// A number that is told of a row.
+/// A number in a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Bytes,
@@ -29,7 +29,7 @@ enum Column {
     Largest,
 }
 
-/// The columns that can be spared, the first to go first: of all that was allocated, and of what was live at a moment.
+/// The columns that can be left out, the first ones first: for all allocations, and for a moment.
 const FIRST_TO_GO: [&[Column]; 2] = [
     &[Column::Largest, Column::LiveAtPeak, Column::Count],
     &[Column::LiveAtPeak, Column::Largest, Column::MedianAge, Column::Oldest, Column::Growth, Column::Count],
@@ -73,7 +73,7 @@ impl fmt::Display for TopReport {
 }
 
 impl TopReport {
-    /// The report as text. Where the layout has a width, names are shortened until the table fits.
+    /// Formats the report. Where the layout has a width, names are shortened until the table fits.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let Layout { width, frames } = layout.into();
         let mut text = wrapped(&self.title(), width);
@@ -95,7 +95,7 @@ impl TopReport {
                     break;
                 };
                 let room = longest.saturating_sub(widest - width);
-                let goes = if room < TELLING_NAME.min(longest) { least.next() } else { None };
+                let goes = if room < LEGIBLE_NAME.min(longest) { least.next() } else { None };
                 let Some(goes) = goes else {
                     text.push_str(&self.table(&columns, frames, room.max(SHORTEST_NAME)));
                     break;
@@ -109,7 +109,7 @@ impl TopReport {
         text + &wrapped(&footer, width)
     }
 
-    /// What to say in place of a table.
+    /// Returns the text in place of an empty table.
     fn why_empty(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
@@ -149,15 +149,15 @@ impl TopReport {
         )
     }
 
-    /// Whether rows come from stacks.
+    /// Returns whether rows come from stacks.
     fn is_of_stacks(&self) -> bool {
         !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
     }
 
-    /// What is told of a row beside its name.
+    /// Returns the columns of a row beside its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
-        // At the peak, what was live then and what was live at the peak is one.
+        // At the peak, the bytes live then and the bytes live at the peak are the same.
         if self.at != Some(Moment::Peak) {
             columns.push(Column::LiveAtPeak);
         }
@@ -220,14 +220,14 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // Nothing of it was recorded, so there is no share to tell either.
+                // Nothing of it was recorded, so there is no share to show either.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
-            // The recorder counts every block, also those of which only a sample is recorded.
+            // The recorder counts every block, even if only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let error = |number: u64| Estimate::exact(number as f64).until_the_end(self.complete);
             let (of_bytes, of_blocks) = (error(bytes), error(count));
@@ -262,7 +262,7 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
+        // Only operators are attributed; where none is, there is nothing to report beside other rows.
         let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
         let attributed = self.by == By::Operator || named > 0;
         if attributed
@@ -302,14 +302,15 @@ impl TopReport {
                 self.peak.since.moment(seconds)
             );
         }
-        self.say_how_sampled(text);
+        self.write_sampling_note(text);
         if !self.complete {
             let _ = writeln!(text, "{NOT_ENDED}");
         }
     }
 
-    /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
-    fn say_how_sampled(&self, text: &mut String) {
+    /// Writes the meaning of `±` and `<`, and what the rows without them may lack. Nothing where every block was
+    /// recorded.
+    fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
             return;
         }
@@ -333,7 +334,7 @@ impl TopReport {
         }
     }
 
-    /// How far apart samples lie.
+    /// Formats the distance between samples.
     fn how_sampled(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
@@ -359,7 +360,7 @@ impl TopReport {
     }
 }
 
-/// A row's name, and for a stack the frames below it, in about `room` characters.
+/// Formats a row's name, and for a stack the frames below it, in about `room` characters.
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
@@ -380,8 +381,8 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
     lines.into_iter().enumerate().map(indented)
 }
 
-/// A line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: where they do
-/// not suffice, what was called is told in fewer.
+/// Formats a line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: if
+/// they do not suffice, the called function is shortened.
 fn line_name(row: &TopRow, room: usize) -> String {
     const SHORTEST_CALL: usize = 8;
     let more = match row.called_in_all {
