@@ -61,10 +61,10 @@ def folder_of(output):
     if place.scheme == "file" and place.netloc in ("", "localhost"):
         output = unquote(place.path)
     elif "://" in output:
-        raise Usage(f"{output} is no folder: memtrack writes to file systems. Export to a folder that all workers share, then copy the "
+        raise Usage(f"{output} is not a folder: memtrack writes to file systems. Export to a folder that all workers share, then copy the "
             "folders job=… to the object store")
     if os.path.exists(output) and not os.path.isdir(output):
-        raise Usage(f"{output} is no folder: choose another name")
+        raise Usage(f"{output} is not a folder: choose another name")
     return os.path.abspath(output)
 
 

@@ -85,7 +85,7 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Find what would lower the peak, and by how much: memory allocated early, freed late, idle, or worth recomputing
+    /// Find what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth recomputing
     Advise(AdviseArgs),
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, or for pprof, speedscope and other tools
     Convert(ConvertArgs),

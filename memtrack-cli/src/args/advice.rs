@@ -36,7 +36,7 @@ Examples:
   memtrack advise run.optrace.jsonl.gz -n 3                 three findings
   memtrack advise run.optrace.jsonl.gz --json               all numbers, as JSON
 
-Finds memory that is live at the peak and not used around it: allocated early, freed late, idle, or activations that could be
+Finds memory that is live at the peak and not used around it: obtained early, freed late, idle, or activations that could be
 recomputed. Each number is how much lower the device's peak would be, wherever the new peak is: memtrack computes the peak again
 without that memory.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]

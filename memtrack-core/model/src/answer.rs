@@ -107,7 +107,7 @@ fn is_known(name: &str) -> bool {
 pub struct ErrorAnswer {
     /// The standard error, in the number's unit; 0 where there was no sample, and of a peak that was counted.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth in 95 of 100 cases. Of a peak while small blocks were sampled: what was
+    /// The lower end of the interval that holds the truth with 95 % confidence. Of a peak while small blocks were sampled: what was
     /// counted, so that the peak is not below it for certain.
     pub low: i64,
     /// Its upper end. Of a peak that was counted: what it is not above for certain; null where nobody knows.

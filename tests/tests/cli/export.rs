@@ -254,7 +254,7 @@ fn a_rank_from_another_file_or_a_damaged_one_is_replaced_only_with_force() {
         let before = bench.files();
         let output = bench.export(&[&second], &[]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said(&output).contains("it is no whole rank"), "{}", said(&output));
+        assert!(said(&output).contains("it is not a complete rank"), "{}", said(&output));
         assert_eq!(bench.files(), before);
     }
     assert_eq!(bench.export(&[&second], &["--force"]).status.code(), Some(0));
