@@ -22,8 +22,8 @@ const PROFILE: &str =
 /// That saves a third of the libraries' build, 30 s of processor time.
 const OF_REPORTS: [&str; 16] = [
     "addr2line",
-    // Where nothing else can walk a stack, this asks libgcc to, whose code is optimised anyway: of the rest of the crate, which
-    // names what it found, recording uses nothing.
+    // If nothing else can walk a stack, this uses libgcc, whose code is optimised anyway: recording does not use the rest of
+    // the crate, which symbolizes.
     "backtrace",
     "comfy-table",
     "cpp_demangle",

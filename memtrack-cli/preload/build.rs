@@ -6,7 +6,7 @@ fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
         println!("cargo:rustc-cdylib-link-arg=-Wl,--strip-all");
-        // `tls` says why.
+        // `tls` explains why.
         if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
             println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap=__tls_get_addr");
         }

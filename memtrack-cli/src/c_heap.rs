@@ -15,7 +15,7 @@ pub(crate) fn give_back_large_blocks() {
     if ["MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }
-    // SAFETY: it sets a number in the C library under its own lock; blocks that were handed out keep their kind.
+    // SAFETY: it sets a number in the C library under its own lock; allocated blocks keep their kind.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM);
     }

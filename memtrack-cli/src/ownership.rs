@@ -1,4 +1,4 @@
-//! Whose code is whose: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
+//! Which code is the user's own: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
 //! looked for in the current folder only, or where `--rules` says:
 //!
 //! ```toml

@@ -269,7 +269,7 @@ class Test:
         there = sorted(str(path.relative_to(output)) for path in output.glob("*/*"))
         self.checks.equal("what is there", there, ["job=a%20job/rank=2"])
         for wrong, why in [
-            (["--output", "s3://bucket/set", files[2]], "no folder"), (["--output", output, folder], "is a folder"),
+            (["--output", "s3://bucket/set", files[2]], "not a folder"), (["--output", output, folder], "is a folder"),
             (["--output", output, files[2], other], "--job"), (["--output", output, folder / "none*"], "matches no file"),
         ]:
             job = self.cluster.submit("export_ranks.py", *wrong)

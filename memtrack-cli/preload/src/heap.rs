@@ -91,7 +91,7 @@ fn early(size: usize) -> Block {
     if size > EARLY_BYTES || start > EARLY_BYTES - size {
         return null_mut();
     }
-    // SAFETY: inside of the array, and of this call alone.
+    // SAFETY: inside the array, and of this call alone.
     unsafe { (&raw mut EARLY).cast::<u8>().add(start).cast() }
 }
 

@@ -26,7 +26,7 @@ static LOOK: extern "C" fn() = look;
 extern "C" fn look() {
     let mut found = 0;
     for (descriptor, closed) in [(libc::STDIN_FILENO, STDIN_CLOSED), (libc::STDOUT_FILENO, STDOUT_CLOSED)] {
-        // SAFETY: asks for a number's flags, which fails for one that is no descriptor.
+        // SAFETY: reads a number's flags, which fails for one that is no descriptor.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             found |= closed;
         }

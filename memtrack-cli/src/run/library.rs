@@ -89,7 +89,7 @@ fn glibcs_only(library: &Path) -> io::Result<PathBuf> {
 /// Returns whether this command's loader finds the file, which it refuses then, since it is empty.
 fn leads_somewhere(probe: &Path) -> bool {
     let Ok(path) = CString::new(probe.as_os_str().as_bytes()) else { return false };
-    // SAFETY: a C string of a file that cannot be loaded. The loader's text is the thread's until it is asked again.
+    // SAFETY: a C string of a file that cannot be loaded. The loader's text is the thread's until the next request.
     let message = unsafe {
         libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
         let message = libc::dlerror();

@@ -174,7 +174,7 @@ impl TableProvider for RankTable {
 /// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// What the folder is instead, and what to do.
+/// A description of what the folder is instead, and what to do.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;

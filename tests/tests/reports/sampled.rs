@@ -2,7 +2,7 @@
 //! so, and it is the same whatever form the recording has.
 #![cfg(unix)]
 
-use memtrack_core::analysis::holds::{Asked, HeldAt, WhoHolds};
+use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
@@ -314,7 +314,7 @@ fn what_was_counted_is_not_what_is_live_where_older_memory_was_given_back() {
         let totals = &device(&["top", "--at", "end"])["totals"];
         let memory = device(&["memory", "--at", "end"]);
         let held =
-            WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &Asked::about(HeldAt::Killed));
+            WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &HoldsQuery::about(HeldAt::Killed));
         let held = held.unwrap();
         for (bytes, blocks) in [
             (&totals["requested_bytes"], &totals["count"]),
@@ -718,9 +718,9 @@ fn parts_of_a_sampled_heap_come_to_no_more_than_what_is_counted() {
     let groups = json(&["peak", "-n", "0"], &path)["devices"][0]["rows"].clone();
     let sum: u64 = groups.as_array().unwrap().iter().map(|row| number(row, "requested_bytes")).sum();
     assert!(sum <= most, "{sum} of {most}");
-    let mut asked = Asked::default();
-    asked.at = HeldAt::Peak;
-    let held = WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &asked).unwrap();
+    let mut query = HoldsQuery::default();
+    query.at = HeldAt::Peak;
+    let held = WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &query).unwrap();
     assert!(held.holders.iter().map(|holder| holder.allocated_bytes).sum::<u64>() <= most, "{held}");
     assert!(held.holders.iter().all(|holder| holder.share <= 1.0), "{held}");
 }

@@ -13,8 +13,8 @@
 //!
 //! The user's own patterns name the innermost function that matches; the library is its crate.
 //!
-//! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there
-//! the first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is
+//! The layers below, cudarc, cust, cubecl and allocation functions, only show how memory was obtained: there
+//! the first function outside them names the operator, `my_crate.scores`, and the layer itself only where there is
 //! none.
 
 use super::trim::is_plumbing;

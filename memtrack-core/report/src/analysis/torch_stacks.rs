@@ -1,5 +1,5 @@
-//! What a stack of PyTorch's says about an allocation where no scope does: the operator, the part of the training step
-//! and the modules. `attribution` asks it once per distinct stack. What frames say of a block's purpose is read in
+//! The facts about an allocation in a PyTorch stack, for allocations without a scope: the operator, the part of the training step
+//! and the modules. `attribution` reads each distinct stack once. The purpose of a block is read from frames in
 //! memtrack-profile.
 //!
 //! | what | is read from |
@@ -11,7 +11,7 @@
 //! | `forward` | inside a module, and in neither of those |
 //! | modules | in Python stacks, the line (or the class, where the frame names it) that runs within each call of a module; in a profiler's stacks, the modules by name |
 //!
-//! Of backward and optimizer the innermost decides, as with scopes. Stacks of C++ alone do not tell forward from the
+//! The innermost of backward and optimizer decides, as with scopes. Stacks of C++ alone do not distinguish forward from the
 //! rest, nor modules.
 
 use super::top::frames::is_python;

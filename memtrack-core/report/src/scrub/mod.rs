@@ -30,7 +30,7 @@ const DEFAULT_KEY: &str = "memtrack";
 /// When scrubbed snapshots begin, in nanoseconds since the Unix epoch: on 1 January 2000.
 const BEGINS_NS: u64 = 946_684_800_000_000_000;
 
-/// Replaces what a snapshot says of who made it.
+/// Replaces everything in a snapshot that identifies its author.
 ///
 /// ```
 /// # use memtrack_model::Snapshot;

@@ -114,7 +114,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let inner = &file[1..file.len() - 1];
         return format!("<{}>", pseudonyms.of("file", inner));
     }
-    // What separates the parts stays where it is.
+    // The separators of the parts stay.
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = file;
     while !rest.is_empty() {
@@ -163,7 +163,7 @@ fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     });
     let stem = |ending: &str| part.strip_suffix(ending).and_then(|stem| stem.strip_suffix('.'));
     match ending {
-        // What it was called before is whole, endings that are not known with it.
+        // Its earlier name is complete, including unknown suffixes.
         Some(ending) if stem(ending).is_some_and(is_pseudonym) => part.to_owned(),
         Some(ending) => format!("{}.{ending}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
         None => pseudonyms.of(if is_file { "file" } else { "path" }, part),

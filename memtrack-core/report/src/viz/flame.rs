@@ -47,7 +47,7 @@ fn palette(lines: &[String]) -> PaletteMap {
 }
 
 /// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] has them, as an SVG image that needs nothing else. Equal
-/// lines make equal images; no lines make one that says so.
+/// lines make equal images; no lines make one with a note.
 ///
 /// # Errors
 /// When `out` cannot be written, or a line does not end in a number.

@@ -128,7 +128,7 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
 }
 
 /// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Its
-/// title is what `answer` says: the same two files by what a reader was shown_functions of them. Equal diffs make equal images.
+/// title is that of `answer`: the same two files in the reader's grouping. Equal diffs make equal images.
 ///
 /// # Errors
 /// When `out` cannot be written.

@@ -23,7 +23,7 @@ pub struct LeaksAnswer {
     pub blind: Option<String>,
     /// The summary as sentences, a line for each device.
     pub answer: Vec<String>,
-    /// What the periods are: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
+    /// The kind of the periods: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
     /// or `snapshots`.
     pub cut_by: &'static str,
     /// The name of the intervals that the periods consist of; null where they are no intervals.

@@ -46,7 +46,7 @@ pub const LEAST_SECONDS: f64 = 0.5;
 /// The same of one period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
-/// What to look for.
+/// The options of the leak report.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::LeakOptions;
@@ -306,7 +306,7 @@ impl LeakReport {
     }
 }
 
-/// What leaks on `devices` of a recording or of a snapshot with its trace.
+/// Finds the leaks on `devices` of a recording or of a snapshot with its trace.
 ///
 /// # Errors
 /// When [`LeakOptions::per`] names intervals that it does not have.
@@ -319,7 +319,7 @@ pub fn leaks(
     recording::leaks(snapshot, symbols, devices, options)
 }
 
-/// What leaks over several snapshots of one process, in the order in which they were taken.
+/// Finds the leaks over several snapshots of one process, in the order in which they were taken.
 ///
 /// # Errors
 /// When they are too few, or not of one process and in order.

@@ -17,7 +17,7 @@ const PROFILER_STEP: &str = "ProfilerStep";
 /// The general name for steps.
 const STEP: &str = "step";
 
-/// What the periods are.
+/// The kind of the periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutBy {

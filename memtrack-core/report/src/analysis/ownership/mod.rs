@@ -87,7 +87,7 @@ impl Own {
     }
 }
 
-/// What decides whose a frame is.
+/// The rules that decide the owner of a frame.
 ///
 /// A glob is compared with the file, with the function's path, as `my_crate::model::Layer::forward`, and with the path and the
 /// name of the binary that the function is in, as `libsqlite3.so`. `*` stands for any characters, also for slashes; a glob may

@@ -1,5 +1,5 @@
 //! The rows that depend on scopes alone: their allocated bytes and blocks are the recorder's own sums, exact however few
-//! of the blocks were recorded individually. Rows that depend on stacks, inside or outside of scopes, are sums over the
+//! of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes, are sums over the
 //! recorded blocks. `rows` uses this.
 
 use super::By;

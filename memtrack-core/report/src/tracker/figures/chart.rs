@@ -238,7 +238,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
         let (from, to) =
             if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
-        // Above the line, unless that would be outside of the plot.
+        // Above the line, unless that would be outside the plot.
         let middle = if y - 18 < self.top { y + 11 } else { y - 9 };
         self.canvas.filled((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
         self.canvas.text(&text, (at, middle), side, LABEL)
