@@ -202,7 +202,7 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Examples, and the formats of other tools as their registry has them.
+/// Formats the examples, and the formats of other tools in their registry.
 fn convert_help() -> String {
     let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();

@@ -73,7 +73,7 @@ pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Str
     from
 }
 
-/// Like [`hidden`], for one in PyTorch's form.
+/// Does the same as [`hidden`] for one in PyTorch's form.
 pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) -> PytorchSnapshot {
     if hiding.is_none() {
         return from;

@@ -130,7 +130,7 @@ fn becomes_path_with(&[path, _, environment, ..]: &Words) {
     becomes(Started::Path(path.cast()), Some(environment.cast()));
 }
 
-/// The environment comes after the program's arguments.
+/// Handles a call whose environment comes after the program's arguments.
 fn becomes_path_with_last(&[path, ..]: &Words) {
     becomes(Started::Path(path.cast()), None);
 }

@@ -36,7 +36,7 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// The function that this whole library calls for the address of a variable.
+/// Returns the address of a variable; this whole library calls it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(place: *const Place) -> *mut u8 {
     // SAFETY: the compiler's own, which stays.

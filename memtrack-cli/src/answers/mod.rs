@@ -70,7 +70,7 @@ macro_rules! answers {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
             Answer { verb: $verb, version: $version, body: PhantomData };)+
 
-        /// All answers, in the order of their verbs.
+        /// Returns all answers, in the order of their verbs.
         pub(crate) fn all() -> &'static [&'static dyn Described] {
             &[$($(#[$attribute])* &$row,)+]
         }

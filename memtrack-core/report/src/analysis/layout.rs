@@ -43,7 +43,7 @@ pub(super) const LEGIBLE_NAME: usize = 30;
 pub(super) const SHORTEST_NAME: usize = 16;
 
 impl Default for Layout {
-    /// No limit of width, and [`FRAMES`] frames.
+    /// Returns no limit of width, and [`FRAMES`] frames.
     fn default() -> Self {
         Self { width: None, frames: FRAMES }
     }

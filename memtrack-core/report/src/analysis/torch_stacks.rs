@@ -81,7 +81,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The frame's parts.
+    /// Splits a frame into its parts.
     pub fn of(frame: &'a Frame) -> Self {
         let function = frame.function.as_str();
         if let Some((file, rest)) = function.split_once(".py(")
@@ -170,7 +170,7 @@ pub(super) fn built_in(frame: &Frame) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Frames as `function` or `function @ file:line`.
+    /// Reads frames written as `function` or `function @ file:line`.
     fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
         let frame = |text: &&str| match text.split_once(" @ ") {
             None => Frame { function: (*text).into(), ..Frame::default() },

@@ -62,7 +62,7 @@ impl Scrub {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
     }
 
-    /// Also keeps what matches: functions, files and what is below a folder, as in [`Rules`], and names of scopes, threads
+    /// Also keeps matching names: functions, files and everything below a folder, as in [`Rules`], and names of scopes, threads
     /// and moments.
     ///
     /// [`Rules`]: crate::analysis::ownership::Rules
@@ -80,7 +80,7 @@ impl Scrub {
         self
     }
 
-    /// The snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
+    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
     /// without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing twice is scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of

@@ -95,13 +95,13 @@ pub(super) fn is_public(file: &str) -> bool {
         || parts.last().is_some_and(|file| public::is_binary(file))
 }
 
-/// `<frozen importlib._bootstrap>` of the standard library.
+/// Returns whether this is a frozen module of the standard library: `<frozen importlib._bootstrap>`.
 fn is_frozen(file: &str) -> bool {
     let module = file.strip_prefix("<frozen ").and_then(|rest| rest.strip_suffix('>'));
     module.is_some_and(|module| module.split('.').all(public::is_standard))
 }
 
-/// The path with its private parts replaced.
+/// Returns the path with its private parts replaced.
 pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
     if matches!(file, "" | "??") || PLACES.contains(&file) || is_frozen(file) {
         return file.to_owned();
@@ -143,7 +143,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
     out
 }
 
-/// A folder or a file.
+/// Scrubs a folder or a file.
 fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     let is_python = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =

@@ -35,7 +35,7 @@ impl TrackerStats {
         })
     }
 
-    /// Like [`TrackerStats::load`], from any reader. Because the length is not known in advance, it reads no more than
+    /// Does the same as [`TrackerStats::load`] from any reader. Because the length is not known in advance, it reads no more than
     /// 256 MiB.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub struct Summary {
 }
 
 impl TrackerStats {
-    /// The summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
+    /// Returns the summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
     /// of several records with the same name the last one counts, at the position of the first.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl TrackerStats {
         self.rank(top, 1, first.mib)
     }
 
-    /// The summary of a run for which it is known how much was allocated before its first operator, in MiB: the first
+    /// Returns the summary of a run whose allocated memory before its first operator is known, in MiB: the first
     /// operator is listed like any other. Without records, the list is empty.
     ///
     /// # Errors

@@ -154,7 +154,7 @@ impl Change {
         }
     }
 
-    /// Sums of a foreign file may be larger than JSON's readers take.
+    /// Returns the change, limited to what JSON's readers take: sums of a foreign file may be larger.
     fn by_answer(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }

@@ -10,7 +10,7 @@ impl Amount {
         Self::new(value, Estimate::exact(value as f64))
     }
 
-    /// Nothing was seen; where blocks are sampled there may have been up to `most`.
+    /// Creates the estimate for nothing seen: where blocks are sampled, there may have been up to `most`.
     pub(in crate::analysis) fn unseen(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }

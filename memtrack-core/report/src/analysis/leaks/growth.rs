@@ -73,7 +73,7 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
 mod tests {
     use super::*;
 
-    /// Ten periods, each with the blocks of 100 bytes that stayed and that left.
+    /// Judges ten periods, each with the blocks of 100 bytes that stayed and that left.
     fn judged(stayed: [u32; 10], left: [u32; 10]) -> Option<(usize, usize)> {
         let amounts = |blocks: [u32; 10]| blocks.map(|blocks| [f64::from(blocks) * 100.0, f64::from(blocks)]);
         steady(&amounts(stayed), &amounts(left), 5, false).map(|steady| (steady.grew, steady.periods))

@@ -76,7 +76,7 @@ pub struct LeakOptions {
 }
 
 impl Default for LeakOptions {
-    /// Lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
+    /// Returns lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
     fn default() -> Self {
         Self {
             by: By::Line,

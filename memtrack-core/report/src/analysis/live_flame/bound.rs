@@ -54,7 +54,7 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
 mod tests {
     use super::*;
 
-    /// A tree of functions with random callers and bytes.
+    /// Creates a tree of functions with random callers and bytes.
     fn random(seed: u64, size: usize) -> Tree {
         let mut state = seed;
         let mut random = |below: usize| {

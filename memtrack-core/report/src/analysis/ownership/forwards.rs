@@ -167,7 +167,7 @@ mod tests {
         vec![native(&format!("{IS_NODE}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
     }
 
-    /// The line that made the node, of stacks in this order: an operator with its line, or a node.
+    /// Returns the line that made the node, for stacks in this order: an operator with its line, or a node.
     fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
         let mut search = Search::default();
         for &(name, number) in stacks {

@@ -384,7 +384,7 @@ fn step(step: &StepSkew) -> StepAnswer {
     }
 }
 
-/// Sums of a foreign file may be larger than JSON's readers take.
+/// Limits a sum to what JSON's readers take: those of a foreign file may be larger.
 fn signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

@@ -208,7 +208,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
     summary_with(snapshot, symbols, &Rules::new())
 }
 
-/// [`summary`] with `rules` that define which code is the user's own.
+/// Does the same as [`summary`] with `rules` that define which code is the user's own.
 pub fn summary_with(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,

@@ -68,7 +68,7 @@ impl DeviceSummary {
         lines
     }
 
-    /// Like [`Self::look_first`], with the subject of each.
+    /// Does the same as [`Self::look_first`] and returns the subject of each.
     pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
         let held = &self.held;
         // The heaviest comes first: running out of memory, then bytes as a share of the device's peak.

@@ -152,7 +152,7 @@ pub struct TopOptions {
 }
 
 impl Default for TopOptions {
-    /// 20 rows, the built-in patterns and rules, and stacks folded.
+    /// Returns 20 rows, the built-in patterns and rules, and stacks folded.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
         Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }
@@ -401,7 +401,7 @@ pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) 
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }
 
-/// [`top`] with the names of `symbols`.
+/// Does the same as [`top`] with the names of `symbols`.
 pub fn top_with(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// How many operators the table lists.
 const TOP: usize = 20;
 
-/// A page with the four figures and, where there are records, the 20 operators that made memory grow most.
+/// Returns a page with the four figures and, where there are records, the 20 operators that made memory grow most.
 ///
 /// # Errors
 /// Those of [`render_svg`].

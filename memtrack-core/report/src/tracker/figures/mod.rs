@@ -71,7 +71,7 @@ impl Figure {
     }
 }
 
-/// A figure as an SVG image: text stays text in the reader's own sans-serif font.
+/// Returns a figure as an SVG image: text stays text in the reader's own sans-serif font.
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.

@@ -13,7 +13,7 @@ struct Column {
     last: i32,
 }
 
-/// The lines of a series; they are several where values that are no number leave gaps. `at` places the share of the
+/// Returns the lines of a series; there are several if NaN values leave gaps. `at` places the share of the
 /// way along both axes.
 pub(super) fn lines(
     values: impl Iterator<Item = f64>,

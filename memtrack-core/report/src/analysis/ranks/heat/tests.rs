@@ -91,7 +91,7 @@ fn heat(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
     HeatMap::of(&ranks, &ranks.memories[0], columns, rows)
 }
 
-/// The most in each cell, in MiB.
+/// Returns the most in each cell, in MiB.
 fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
     heat.rows
         .iter()
