@@ -1,4 +1,4 @@
-//! Links the library without symbols, which are useless in a library that the command embeds.
+//! Links the library without symbols that nobody can look up: it is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
 //! The library that `memtrack run --host` preloads before the other one: `malloc` and its siblings, each a jump to the
-//! function of the other library that records it. It is a separate library so that without `--host` nothing stands
+//! function of the other library that records it. It is a library of its own so that without `--host` nothing stands
 //! between a program and its heap. As the first in the list it leaves the others, and the C library, to be found as the
 //! other library's next.
 #![cfg(target_os = "linux")]

@@ -1,13 +1,13 @@
-//! The calls that end a program without its exit handlers: it executes another one, or stops at once. The recorded events
-//! are flushed to the file before; then the code jumps to the C library's function, with everything as the caller left
-//! it, since some of these take any number of arguments. The calls that start another program are here too: programs that
-//! cannot be recorded are counted.
+//! The calls that end a program without its exit handlers: it becomes another one, or stops at once. What was recorded
+//! goes to the file before; then the C library's function is jumped to, with everything as the caller left it, since
+//! some of these take any number of arguments. Those that start a program besides are here too: what cannot be recorded
+//! is counted.
 
 use memtrack_cuda::run::{self, Environment, Started};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Looks up the C library's function, unless it is known.
+/// Looks the C library's function up, unless that was done.
 fn find(real: &AtomicPtr<()>, name: &CStr) {
     if real.load(Ordering::Relaxed).is_null() {
         real.store(run::next_symbol(name).cast(), Ordering::Relaxed);
@@ -26,7 +26,7 @@ macro_rules! ends {
                     find(&REAL, $symbol);
                 }
 
-                /// Runs before the call, with the contents of the argument registers, whether they are arguments or not.
+                /// With what the caller has in the registers of arguments, whether it is one or not.
                 extern "C" fn before(a: Word, b: Word, c: Word, d: Word, e: Word, f: Word) {
                     prepare();
                     super::$act(&[a, b, c, d, e, f]);
@@ -90,14 +90,14 @@ macro_rules! ends {
             }
         )*
 
-        /// Looks up all of them: in the child of a fork, where they are mostly called, that is not allowed.
+        /// Looks all of them up: in the child of a fork, where they are mostly called, that is not allowed.
         pub(super) fn prepare() {
             $($room::prepare();)*
         }
     };
 }
 
-/// The content of an argument register.
+/// What a register of arguments holds.
 type Word = *const ();
 type Words = [Word; 6];
 
@@ -115,7 +115,7 @@ fn ends(_: &Words) {
     run::before_the_end();
 }
 
-/// Handles a process that executes another program.
+/// The process becomes another program.
 fn becomes(program: Started, environment: Environment) {
     // SAFETY: what the caller gives the C library.
     unsafe { run::before_a_start(program, environment) };
@@ -130,7 +130,7 @@ fn becomes_path_with(&[path, _, environment, ..]: &Words) {
     becomes(Started::Path(path.cast()), Some(environment.cast()));
 }
 
-/// Handles a call whose environment comes after the program's arguments.
+/// The environment is somewhere behind the program's arguments.
 fn becomes_path_with_last(&[path, ..]: &Words) {
     becomes(Started::Path(path.cast()), None);
 }

@@ -1,5 +1,5 @@
-//! C's heap, for `memtrack run --host`: the functions to which its second library makes `malloc` and its siblings jump.
-//! Each calls the allocator that the program would have called, and notifies the recorder. Nothing jumps here otherwise.
+//! C's heap, for `memtrack run --host`: the functions that its second library has `malloc` and its siblings jump to. Each
+//! calls the allocator that the program would have called, and tells the recorder. Nothing jumps here otherwise.
 
 use memtrack_cuda::run::{self, heap};
 use std::cell::Cell;
@@ -21,8 +21,8 @@ impl Real {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the function; `None` on a thread that is looking one up, for which the C library may request memory, and
-    /// where the allocator has no such function.
+    /// The function; `None` on a thread that is looking one up, for which the C library may want memory, and where the
+    /// allocator has no such function.
     #[inline(always)]
     fn get(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
@@ -56,7 +56,7 @@ static PVALLOC: Real = Real::new(c"pvalloc");
 static GETATTR: Real = Real::new(c"pthread_getattr_np");
 static USABLE_SIZE: Real = Real::new(c"malloc_usable_size");
 
-/// Looks up everything, while the process has one thread.
+/// Looks everything up, while the process has one thread.
 pub(super) fn prepare() {
     let all = [
         &MALLOC,
@@ -76,7 +76,7 @@ pub(super) fn prepare() {
     }
 }
 
-/// Memory that is allocated while the allocator is being looked up: zeroed, and never reused.
+/// What is handed out while the allocator is being looked up: zeroed, and never taken back.
 #[repr(align(16))]
 struct Early {
     _bytes: [u8; EARLY_BYTES],
@@ -91,17 +91,17 @@ fn early(size: usize) -> Block {
     if size > EARLY_BYTES || start > EARLY_BYTES - size {
         return null_mut();
     }
-    // SAFETY: inside the array, and of this call alone.
+    // SAFETY: inside of the array, and of this call alone.
     unsafe { (&raw mut EARLY).cast::<u8>().add(start).cast() }
 }
 
-/// Returns the bytes from `block` to the end of the early memory; `None` for a block of the allocator's.
+/// Bytes from `block` to the end of what was handed out early; `None` for a block of the allocator's.
 fn early_bytes(block: Block) -> Option<usize> {
     let offset = block.addr().checked_sub((&raw const EARLY).addr())?;
     EARLY_BYTES.checked_sub(offset).filter(|&rest| rest > 0)
 }
 
-/// Returns the usable size of a block.
+/// What a block has room for.
 #[inline(always)]
 fn size_of(block: Block) -> usize {
     let Some(usable) = USABLE_SIZE.get() else { return 0 };
@@ -109,9 +109,9 @@ fn size_of(block: Block) -> usize {
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block) -> usize>(usable)(block) }
 }
 
-/// Records a block that was requested with `size` bytes.
+/// Tells of a block that was asked for with `size` bytes.
 #[inline(always)]
-fn record(block: Block, size: usize) -> Block {
+fn tell(block: Block, size: usize) -> Block {
     if heap::is_on() {
         heap::allocated(block, if block.is_null() { size } else { size_of(block) });
     }
@@ -128,7 +128,7 @@ macro_rules! allocators {
             let block = unsafe {
                 transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
             };
-            record(block, size)
+            tell(block, size)
         })*
     };
     (@usize $argument:ident) => { usize };
@@ -151,7 +151,7 @@ unsafe extern "C" fn memtrack_heap_posix_memalign(out: *mut Block, alignment: us
         let real = transmute::<*mut c_void, unsafe extern "C" fn(*mut Block, usize, usize) -> c_int>(real);
         let result = real(out, alignment, size);
         if result == 0 {
-            record(out.read(), size);
+            tell(out.read(), size);
         }
         result
     }
@@ -200,10 +200,10 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     }
     let old_size = size_of(old);
     if size == 0 {
-        // A free; some allocators return an empty block then.
+        // A free; some allocators hand out an empty block then.
         heap::will_be_freed(old, old_size);
         let new = real();
-        return if new.is_null() { new } else { record(new, 0) };
+        return if new.is_null() { new } else { tell(new, 0) };
     }
     heap::reallocated(old, old_size, || {
         let new = real();
@@ -211,8 +211,8 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     })
 }
 
-/// It allocates memory while it holds a lock of the thread that it needs to find the stack, which the recorder requests
-/// when a thread first allocates memory: this memory is not recorded.
+/// It takes memory while it holds a lock of the thread's that it needs to say where the stack is, which the recorder asks
+/// when a thread takes memory for the first time: what it takes is not recorded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_pthread_getattr_np(thread: libc::pthread_t, out: *mut c_void) -> c_int {
     let Some(real) = GETATTR.get() else { return libc::ENOENT };

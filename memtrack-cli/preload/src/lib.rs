@@ -1,6 +1,7 @@
-//! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else. The hook
-//! starts recording at the first call of the driver that it sees; this file contains only how the library begins, and how
-//! it and the program end. Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
+//! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else.
+//! The hook starts recording at the first call of the driver that it sees; here is only how the library begins, and how
+//! it and the program end.
+//! Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -19,7 +20,7 @@ use memtrack_cuda::run;
 #[cfg(target_os = "linux")]
 use memtrack_recorder::host::TrackingAllocator;
 
-/// Counts the recorder's memory (`host::own_bytes`).
+/// Counts what the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static OWN: TrackingAllocator<&own_memory::OwnMemory> = TrackingAllocator::new(&OWN_MEMORY);

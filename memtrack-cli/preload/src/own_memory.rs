@@ -1,6 +1,6 @@
-//! The recorder's own memory, from separate pages. It must not use the program's heap, which may be in the middle of a
-//! change when the recorder runs (a signal handler that ends the process, an allocator that calls back): a request there
-//! would then wait for ever.
+//! Memory of the recorder's own, from pages of its own. The program's heap is none of its business: it may be in the
+//! middle of a change when the recorder runs (a signal's handler that ends the process, an allocator that calls back),
+//! and then whoever asks it for memory waits for ever.
 
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
@@ -58,13 +58,13 @@ unsafe impl GlobalAlloc for &OwnMemory {
 }
 
 thread_local! {
-    /// Whether this thread has the lock, or is about to take it.
+    /// Whether this thread has the lock, or is about to.
     static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// A thread may be sleeping on the lock.
+/// Somebody may sleep.
 const AWAITED: u32 = 2;
 
 /// A lock that a fork can carry over, and that never allocates.
@@ -97,14 +97,14 @@ impl Lock {
     }
 }
 
-/// Makes forks wait until no thread is in the allocator, so that the child finds it whole.
+/// Has forks wait until nobody is in the allocator, so that the child finds it whole.
 pub(super) fn prepare() {
     // SAFETY: plain functions that stay loaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
 }
 
-/// If a signal handler that interrupted the allocator forks, the lock is this thread's already; both processes continue
-/// the interrupted call, which releases it.
+/// Where a signal's handler that interrupted the allocator forks, the lock is this thread's already; both processes go on
+/// with what was interrupted, and so give it back.
 extern "C" fn before_fork() {
     if !HELD.get() {
         super::OWN_MEMORY.lock.take();

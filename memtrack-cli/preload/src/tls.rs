@@ -1,15 +1,15 @@
-//! The library's thread-local variables without the loader. The loader may request memory from the program's `malloc` to
-//! find them (whenever a library with some was loaded since the thread's last access), which is recorded by means of
-//! them: the thread would wait for itself, or call itself without end. A library that is there from the start has its
-//! variables at the same distance from every thread's pointer, so that one result of the loader covers all of them.
+//! The library's thread-local variables without the loader. It may ask the program's `malloc` for memory to find them
+//! (whenever a library with some was loaded since the thread last asked), which is recorded by means of them: the thread
+//! would wait for itself, or call itself without end. A library that is there from the start has its variables at the same
+//! distance from every thread's pointer, so that one answer of the loader's is all of them.
 //!
-//! On x86-64, where compilers have no other way for libraries, the linker redirects the calls to this function
-//! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the call by the distance.
+//! On x86-64, where compilers have no other way for libraries, the linker is told to have this asked instead
+//! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the question by the distance.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// The compiler's argument: a binary by its number, and an offset in its variables.
+/// What the compiler asks for: a binary by its number, and a place in its variables.
 #[repr(C)]
 pub(super) struct Place {
     binary: usize,
@@ -17,13 +17,13 @@ pub(super) struct Place {
 }
 
 unsafe extern "C" {
-    /// The loader's function.
+    /// The loader's.
     fn __real___tls_get_addr(place: *const Place) -> *mut u8;
 }
 
-/// The distance from a thread's pointer to this library's variables; 0: not known yet.
+/// From a thread's pointer to this library's variables; 0: not known yet.
 static DISTANCE: AtomicIsize = AtomicIsize::new(0);
-/// Whether the next result is kept.
+/// Whether the next answer is kept.
 static PREPARING: AtomicIsize = AtomicIsize::new(0);
 /// No program has more variables in front of a library's.
 const FARTHEST: isize = 64 << 20;
@@ -36,7 +36,7 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Returns the address of a variable; this whole library calls it.
+/// What all of this library calls for the address of a variable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(place: *const Place) -> *mut u8 {
     // SAFETY: the compiler's own, which stays.
@@ -58,7 +58,7 @@ unsafe extern "C" fn __wrap___tls_get_addr(place: *const Place) -> *mut u8 {
     found
 }
 
-/// Calls the loader once. The process has one thread, and the library was loaded with the program.
+/// Asks the loader once. The process has one thread, and the library was loaded with the program.
 pub(super) fn prepare() {
     thread_local! {
         static ANY: std::cell::Cell<u8> = const { std::cell::Cell::new(1) };
