@@ -324,6 +324,11 @@ class _Calls:
         self.name, self.caller, self.stack = name, caller, None
 
 
+def _by_time(events):
+    """Returns an iterator over events by their start: with a GPU, PyTorch lists calls of CUDA before an operator's other children."""
+    return iter(sorted(events, key=lambda event: event.start_time_ns))
+
+
 class _Inside:
     """What the events inside of an event need to know."""
 
@@ -382,7 +387,7 @@ class _Writer:
             if event is not None:
                 push(event.start_time_ns, event, siblings, around)
 
-        push_next(iter(roots), _Inside())
+        push_next(_by_time(roots), _Inside())
         while heap:
             time, _, event, siblings, around = heapq.heappop(heap)
             latest = max(latest, time)
@@ -399,7 +404,8 @@ class _Writer:
                     self._unfinished.append(inside.record)
                 else:
                     push(max(end, latest), inside.record, None, None)
-            push_next(iter(event.children), inside)
+            # PyTorch takes the first in its list for the gradient.
+            push_next(iter(event.children) if inside.first_must_stay else _by_time(event.children), inside)
         return latest
 
     def _begin(self, event, time, around):

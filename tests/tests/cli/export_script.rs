@@ -184,6 +184,7 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
             .collect()
     };
     let alloc = lines.iter().find(|line| line["bytes"] == 64).unwrap();
+    assert_eq!(alloc["ts"], 1050);
     assert_eq!(frames(alloc), ["forward", "nn.Module: Linear_0", "step"]);
     // Without an address, which differs from run to run.
     assert_eq!(frames(of("Optimizer.step#SGD.step")), ["<built-in method enter of object>", "step"]);
