@@ -47,7 +47,8 @@ impl Whole {
         if estimate.is_exact() || self.most.is_infinite() {
             return estimate;
         }
-        // Samples that come to more than the whole are too large by one factor, which lowers the lower limit as it does the value.
+        // Samples that come to more than the whole are too large by one factor, which lowers the lower limit and the
+        // value alike.
         let scaled = |bytes: f64| part.recorded() + (bytes - part.recorded()) * self.scale;
         let (value, low) = match self.scale < 1.0 {
             true => (self.value(part), scaled(estimate.low)),

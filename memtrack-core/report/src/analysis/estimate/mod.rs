@@ -96,7 +96,7 @@ impl Estimate {
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
-        // A value that is too large by some factor has a lower limit that is.
+        // If a value is too large by some factor, so is its lower limit.
         let low = if value > most && low < value { low * (most / value) } else { low };
         Self {
             value: value.min(most),
