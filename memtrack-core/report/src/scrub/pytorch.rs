@@ -467,13 +467,13 @@ impl Tables<'_> {
         for entry in entries.iter() {
             let Value::List(parts) = entry else { continue };
             let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { continue };
-            let (text, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
+            let (old_text, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
             let path = self.text(Key::UserMetadata, *path);
             // After the path, the text repeats the numbers.
-            let numbers = text.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
+            let numbers = old_text.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
             let new_text = match numbers {
                 Some(numbers) => format!("{}{numbers}", self.to.table.get(path)),
-                None => self.scrub.pseudonyms.of("text", &text),
+                None => self.scrub.pseudonyms.of("text", &old_text),
             };
             let new_text = self.to.intern(new_text.as_bytes());
             self.metadata.insert(*text, new_text);
