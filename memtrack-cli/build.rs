@@ -27,16 +27,16 @@ use std::{env, fs};
 const LIBRARIES: [(&str, &str); 2] =
     [("memtrack-preload", "preload.so"), ("memtrack-preload-heap", "preload_heap.so")];
 
-/// Optimised whatever the command is, and without debug information, which nobody could look up in an embedded library.
+/// Optimised whatever the command's profile is, and without debug information, which is useless in an embedded library.
 const PROFILE: &str =
     "[profile.release]\nopt-level = 3\ncodegen-units = 1\ndebug = false\nincremental = false\n";
 
-/// What dumps and reports need, and recording does not: where the command is not optimised either, these are not. That saves
-/// a third of the libraries' build, 30 s of processor time.
+/// Crates that dumps and reports need, and recording does not: if the command is not optimised, these are not either.
+/// That saves a third of the libraries' build, 30 s of processor time.
 const OF_REPORTS: [&str; 16] = [
     "addr2line",
-    // Where nothing else can walk a stack, this asks libgcc to, whose code is optimised anyway: of the rest of the crate, which
-    // names what it found, recording uses nothing.
+    // If nothing else can walk a stack, this uses libgcc, whose code is optimised anyway: recording does not use the rest of
+    // the crate, which symbolizes.
     "backtrace",
     "comfy-table",
     "cpp_demangle",
@@ -87,18 +87,18 @@ fn build(out: &Path) {
     fs::write(project.join("Cargo.toml"), manifest).expect("the target folder can be written");
     fs::write(project.join("lib.rs"), "").expect("the target folder can be written");
 
-    let mut said = String::new();
-    // What the command's own build has fetched is enough as a rule, and then no network is asked.
+    let mut message = String::new();
+    // Usually the command's own build has fetched everything, and no network is needed.
     let built = [Some("--offline"), None].into_iter().any(|network| {
         lock(&here, &project);
         let output = cargo(&project, &target).args(network).output().expect("cargo can be run");
-        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        message = String::from_utf8_lossy(&output.stderr).into_owned();
         output.status.success()
     });
     assert!(
         built,
         "the libraries that `memtrack run` preloads could not be built; `--no-default-features` builds the command \
-         without them:\n{said}"
+         without them:\n{message}"
     );
 
     let made = target.join(variable("TARGET")).join("release");
@@ -111,11 +111,11 @@ fn build(out: &Path) {
     }
 }
 
-/// Where they are built: one folder for all of the command's builds in a target folder that want the same, for whichever set
-/// of packages. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; were it another depth, the folder would be
-/// shared by fewer.
+/// Returns where they are built: one folder for all of the command's builds in a target folder that need the same
+/// libraries, for whichever set of packages. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; were it another depth, the
+/// folder would be shared by fewer.
 ///
-/// A shared library has no hash in its name, so what makes another one has another folder.
+/// A shared library has no hash in its name, so everything that affects its content is in the folder's name.
 fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     manifest.hash(&mut hasher);
@@ -127,7 +127,8 @@ fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     shared.join(format!("memtrack-preload-{:016x}", hasher.finish()))
 }
 
-/// A project that depends on both: on those of this workspace, or of the registry that this package comes from.
+/// Returns the manifest of a project that depends on both: on those of this workspace, or of the registry that this
+/// package comes from.
 fn manifest(here: &Path) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"memtrack-preload-build\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
@@ -164,7 +165,7 @@ fn manifest(here: &Path) -> String {
     text
 }
 
-/// Gives the project the versions of the lock file that lies with this package or with its workspace.
+/// Copies the versions of the lock file of this package or its workspace to the project.
 fn lock(here: &Path, project: &Path) {
     let folders = [here.to_owned(), here.join("..")];
     if let Some(folder) = folders.iter().find(|folder| folder.join("Cargo.lock").is_file()) {
@@ -181,7 +182,7 @@ fn cargo(project: &Path, target: &Path) -> Command {
     cargo.args(["build", "--release", "--lib", "--target", &variable("TARGET")]);
     cargo.arg("--manifest-path").arg(project.join("Cargo.toml")).arg("--target-dir").arg(target);
     cargo.args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]));
-    // What is set for the command's profile is not for the libraries', and clippy looks at no dependency.
+    // Settings for the command's profile are not for the libraries', and clippy checks no dependency.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PROFILE_")
@@ -193,7 +194,7 @@ fn cargo(project: &Path, target: &Path) -> Command {
     cargo
 }
 
-/// Has cargo ask again when one of the sources changes that its list names, or one of their manifests.
+/// Makes cargo rerun the build when a source in its list, or a manifest, changes.
 fn watch(list: &Path) {
     let text = fs::read_to_string(list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
     // `TARGET: SOURCE SOURCE`, in which a blank of a name has a backslash.

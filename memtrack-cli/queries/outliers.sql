@@ -5,7 +5,7 @@ WITH used AS (
   FROM devices d
   WHERE peak_bytes > 0 OR end_bytes > 0 OR coalesce(reserved_bytes, 0) > 0 OR out_of_memory > 0
 ),
--- A process mostly has one device, whatever its number: then these are compared, else those of one name.
+-- A process mostly has one device, whatever its number: then these are compared, else those with the same name.
 per_rank AS (
   SELECT job, rank, count(*) AS accelerators FROM used WHERE sort = 0 GROUP BY job, rank
 ),
@@ -36,7 +36,7 @@ ordered AS (
     count(*) OVER (PARTITION BY job, memory, measure) AS ranks
   FROM measured m
 ),
--- The median: of an even number of them the mean of the two in the middle, rounded down.
+-- The median: for an even number of them the mean of the two in the middle, rounded down.
 medians AS (
   SELECT job, memory, measure, max(ranks) AS ranks, CAST(floor(avg(CAST(bytes AS DOUBLE))) AS BIGINT) AS median_bytes
   FROM ordered WHERE 2 * place BETWEEN ranks AND ranks + 2

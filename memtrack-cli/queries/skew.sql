@@ -4,7 +4,7 @@ WITH used AS (
   FROM devices d
   WHERE peak_bytes > 0 OR end_bytes > 0 OR coalesce(reserved_bytes, 0) > 0 OR out_of_memory > 0
 ),
--- A process mostly has one device, whatever its number: then these are compared, else those of one name.
+-- A process mostly has one device, whatever its number: then these are compared, else those with the same name.
 per_rank AS (
   SELECT job, rank, count(*) AS accelerators FROM used WHERE sort = 0 GROUP BY job, rank
 ),
@@ -23,7 +23,7 @@ named AS (
   WHERE r.step_name IS NOT NULL
   GROUP BY m.job, m.memory, r.step_name
 ),
--- Steps are what most ranks call so.
+-- The steps are those with the name that most ranks use.
 chosen AS (
   SELECT n.*, row_number() OVER (PARTITION BY job, memory ORDER BY ranks DESC, step_name DESC) AS place FROM named n
 ),

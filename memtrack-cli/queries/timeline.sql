@@ -1,5 +1,5 @@
--- What the ranks held over time: in each of the equal times into which every rank's is cut, the most that one of them held,
--- which one, and the mean.
+-- Memory of the ranks over time: for each of the equal intervals into which every rank's time is cut, the most that one of
+-- them held, which one, and the mean.
 WITH ordered AS (
   SELECT job, rank, device, bin, live_bytes, reserved_bytes,
     row_number() OVER (PARTITION BY job, device, bin ORDER BY live_bytes DESC, rank) AS place

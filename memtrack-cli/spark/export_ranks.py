@@ -32,7 +32,7 @@ ROUNDS = 2
 
 
 class Usage(Exception):
-    """What is wrong with the arguments."""
+    """An error in the arguments."""
 
 
 def parse(arguments):
@@ -56,20 +56,20 @@ def parse(arguments):
 
 
 def folder_of(output):
-    """The folder that is meant; other places are refused."""
+    """Returns the output folder; other places are refused."""
     place = urlparse(output)
     if place.scheme == "file" and place.netloc in ("", "localhost"):
         output = unquote(place.path)
     elif "://" in output:
-        raise Usage(f"{output} is no folder: memtrack writes to file systems. Export to a folder that all workers share, then copy the "
+        raise Usage(f"{output} is not a folder: memtrack writes to file systems. Export to a folder that all workers share, then copy the "
             "folders job=… to the object store")
     if os.path.exists(output) and not os.path.isdir(output):
-        raise Usage(f"{output} is no folder: choose another name")
+        raise Usage(f"{output} is not a folder: choose another name")
     return os.path.abspath(output)
 
 
 def expand(given, files_from):
-    """The files that are meant, each once, by the names by which they are called: a link's own name says which rank it is."""
+    """Returns the selected files, each once, by the names by which they were given: a link's own name may contain the rank."""
     given = list(given)
     if files_from is not None:
         try:
@@ -95,11 +95,11 @@ def check_job(files, job):
     """Files of several folders are of several jobs, by the names of these; mostly the folders are machines'."""
     folders = {os.path.dirname(os.path.realpath(file)) for file in files}
     if job is None and len(folders) > 1 and not all("/job=" in file for file in files):
-        raise Usage(f"the files are in {len(folders)} folders: say with --job which job they are of")
+        raise Usage(f"the files are in {len(folders)} folders: give their job with --job")
 
 
 def attempts(context):
-    """How often Spark tries a task before it gives up everything."""
+    """Returns how often Spark tries a task before it gives up the job."""
     local = re.fullmatch(r"local(\[[^,]*(,\s*(\d+))?\])?", context.master)
     if local:
         return int(local.group(3) or 1)
@@ -107,7 +107,7 @@ def attempts(context):
 
 
 def export_one(file, command, shipped, last_attempt):
-    """Exports a file, on a worker; says what came of it. Raises when it is worth another try."""
+    """Exports a file, on a worker; returns the result. Raises when it is worth another try."""
     begun, attempt = time.monotonic(), TaskContext.get().attemptNumber()
     answer = dict(file=file, host=socket.gethostname(), attempt=attempt, error=None)
 
@@ -207,7 +207,7 @@ def main():
         files = expand(arguments.files, arguments.files_from)
         check_job(files, arguments.job)
         if arguments.ship and not os.path.isfile(arguments.memtrack):
-            raise Usage(f"{arguments.memtrack} is no file: --ship needs the command's path")
+            raise Usage(f"{arguments.memtrack} is not a file: --ship needs the command's path")
     except Usage as error:
         tell(error)
         return 2

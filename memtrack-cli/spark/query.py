@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers a question about a data set of ranks in Spark SQL.
+"""Runs a query on a data set of ranks with Spark SQL.
 
 Usage: spark-submit [--master URL …] query.py QUERY DIR [--json]
 
@@ -34,7 +34,7 @@ def make_views(spark, folder):
 
 
 def text_of(query):
-    """The SELECT that is meant."""
+    """Returns the requested SELECT."""
     named = QUERIES / f"{query}.sql"
     for file in (named, Path(query)):
         if " " not in query and file.is_file():
@@ -60,7 +60,7 @@ def main():
     try:
         make_views(spark, arguments.folder)
     except AnalysisException as error:
-        print(f"query.py: {arguments.folder} is no data set of ranks: {error}", file=sys.stderr)
+        print(f"query.py: {arguments.folder} is not a data set of ranks: {error}", file=sys.stderr)
         return 3
     try:
         answer = spark.sql(text)

@@ -85,7 +85,7 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth making again
+    /// Find what would lower the peak, and by how much: memory obtained early, freed late, idle, or worth recomputing
     Advise(AdviseArgs),
     /// Write a snapshot or recording in another format: .pickle, .json or .memtrack, or for pprof, speedscope and other tools
     Convert(ConvertArgs),
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Show which references of Rust or Python keep memory alive: cycles, what each holds, which to make weak
     Cycles(CyclesArgs),
-    /// Say what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
+    /// Show what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
     Diff(DiffArgs),
     /// Write snapshots as a data set of Parquet files, a folder for each rank: for DuckDB, Spark and other engines
     #[cfg(feature = "parquet")]
@@ -110,9 +110,9 @@ pub(crate) enum Command {
     /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs their driver)
     #[cfg(feature = "gpus")]
     Gpus(GpusArgs),
-    /// Say what leaks: which lines grow from period to period and are never freed, or what each step left behind
+    /// Find what leaks: which lines grow from period to period and are never freed, or what each step left behind
     Leaks(LeaksArgs),
-    /// Write the manual: one page for man for each command
+    /// Write the manual: one man page per command
     Man(ManArgs),
     /// Draw what each stream holds, or what was live at a moment, as a flame graph, or print the folded lines
     Memory(MemoryArgs),
@@ -130,7 +130,7 @@ pub(crate) enum Command {
     /// Record any program, unchanged: the CUDA memory it takes, and with --host its heap, which needs no GPU
     #[cfg(unix)]
     Run(RunArgs),
-    /// Print the JSON Schema of what a verb answers with --json, or list the verbs that have one
+    /// Print the JSON Schema of a verb's --json output, or list the verbs that have one
     Schema(SchemaArgs),
     /// Draw what each segment holds, as a flame graph, or print PyTorch's folded lines
     Segments(UsageArgs),
@@ -139,7 +139,7 @@ pub(crate) enum Command {
     SegmentPlot(PageArgs),
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
-    /// Ask the ranks that `export --parquet` wrote in SQL: a query of your own, or a ready one
+    /// Query the ranks that `export --parquet` wrote, in SQL: a query of your own, or a ready-made one
     #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing("This"), help_template = "{about}"))]
     Sql(SqlArgs),
     /// Show how full the segments are, in PyTorch's text
@@ -195,16 +195,16 @@ Examples:
   memtrack gpus                                      each device: used, free, pools, processes
   memtrack gpus --json                               the same as JSON
 
-Asks NVML, which takes no memory of the devices, or without it the CUDA driver, which needs a context on each.
-Exit codes: 0 success, 2 wrong usage, 3 no driver, or one that does not answer.")]
+Queries NVML, which uses no device memory, or without it the CUDA driver, which needs a context on each device.
+Exit codes: 0 success, 2 wrong usage, 3 no driver, or one that does not respond.")]
 pub(crate) struct GpusArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// Examples, and the formats of other tools as their registry has them.
+/// Formats the examples, and the formats of other tools in their registry.
 fn convert_help() -> String {
-    let formats = EXPORTS.iter().filter(|export| export.lacks.is_none()).map(|export| {
+    let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
         format!("  {:<13} {:<19} {}\n", export.name, endings.join(" "), export.about)
     });
@@ -225,9 +225,9 @@ Examples:
 
 For other tools:
 {}
-The output's suffix or --to selects the format; .gz or .zst after it compresses the file. Nothing in a PyTorch snapshot is
-lost, unknown keys included. Of a recording, what PyTorch's format cannot express is lost. memtrack does not read files for
-other tools back; the documentation says what each holds and how to open it.
+The output's suffix or --to selects the format; .gz or .zst after it compresses the file. A PyTorch snapshot loses
+nothing, unknown keys included; a recording loses what PyTorch's format cannot express. memtrack does not read files for
+other tools back; the documentation describes what each contains and how to open it.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
         formats.collect::<String>()
     )
@@ -304,7 +304,7 @@ pub(crate) struct RowsArgs {
 }
 
 impl RowsArgs {
-    /// The most rows to show.
+    /// Returns the most rows to show.
     pub(crate) fn limit(self) -> usize {
         if self.rows == 0 { usize::MAX } else { self.rows }
     }
@@ -318,12 +318,12 @@ pub(crate) struct TopArgs {
     pub(crate) top: usize,
 }
 
-/// Reads a count, and says what one is.
+/// Parses a count, with an error that describes one.
 fn parse_count(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "write a whole number, 0 or more".into())
+    text.parse().map_err(|_| "expected a whole number, 0 or more".into())
 }
 
-/// In which form the answer goes to standard output.
+/// The format of the output on standard output.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON instead of text
@@ -331,7 +331,7 @@ pub(crate) struct FormatArgs {
     pub(crate) json: bool,
 }
 
-/// Whether a verb that writes a file says what it wrote as JSON.
+/// Whether a verb that writes a file prints what it wrote as JSON.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WrittenArgs {
     /// Print what was written as JSON; to standard error where standard output has the data
@@ -345,7 +345,7 @@ pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all
     #[arg(long, value_name = "N", default_value_t = FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
-    /// Do not shorten names; otherwise lines are as wide as COLUMNS says, else as the terminal, else 120 characters
+    /// Do not shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
     #[arg(long)]
     pub(crate) wide: bool,
 }
@@ -367,12 +367,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn pytorchs_names_of_verbs_are_taken() {
+    fn pytorchs_names_of_verbs_are_accepted() {
         let command = Cli::command();
         for verb in ["stats", "trace", "segments", "memory", "compare"] {
             assert!(command.find_subcommand(verb).is_some(), "{verb}");
         }
-        // Its names of several words have underscores; ours have hyphens, and take both.
+        // PyTorch's names of several words have underscores; memtrack's have hyphens, and accept both.
         for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
             let alias = verb.get_name().replace('-', "_");
             assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");

@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes, and errors that say what, where, and what to do next in one line.
+//! How a command ends: the exit codes, and errors that state what, where, and what to do next in one line.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) enum Exit {
     /// All went well.
     Fine,
-    /// The command looked for something and found it (leaks, differences).
+    /// The command found what it looked for (leaks, differences).
     Finding,
     /// The command line cannot be carried out as written.
     Usage,
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The process's exit code.
+    /// Returns the process's exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Fine => 0,
@@ -37,11 +37,11 @@ impl Exit {
 /// Why a command stopped. Displays as one line.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Wrong usage: the line says what to do instead.
+    /// Wrong usage: the line describes what to do instead.
     Usage(String),
     /// Unreadable input or unwritable output.
     Io(String),
-    /// A program cannot be run: the shell's exit code, and why.
+    /// A program cannot be run: the shell's exit code, and the reason.
     #[cfg(unix)]
     Program(u8, String),
     /// The reader of the output closed the pipe; not an error to the user.
@@ -49,17 +49,17 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// The input `path` cannot be read, and why.
+    /// Returns the error that the input `path` cannot be read, with the reason.
     pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot read {}: {why}", display_input(path)))
     }
 
-    /// The output `path` cannot be written, and why.
+    /// Returns the error that the output `path` cannot be written, with the reason.
     pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot write {}: {why}", path.display()))
     }
 
-    /// The exit code that tells scripts what kind of error this is.
+    /// Returns the exit code for this kind of error.
     pub(crate) fn exit_code(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
@@ -74,7 +74,7 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Names from files may hold line breaks; an error stays one line.
+            // Names from files may contain line breaks; an error stays one line.
             Self::Usage(line) | Self::Io(line) => f.write_str(&line.replace(['\n', '\r'], " ")),
             #[cfg(unix)]
             Self::Program(_, line) => f.write_str(&line.replace(['\n', '\r'], " ")),
@@ -94,7 +94,7 @@ impl From<io::Error> for CliError {
     }
 }
 
-/// The name of an input for people.
+/// Returns the name of an input for people.
 fn display_input(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }

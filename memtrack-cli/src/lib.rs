@@ -1,6 +1,6 @@
-//! The `memtrack` command as a library: [`run()`] takes arguments and streams and gives an exit code, so that it can be
-//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run`
-//! starts a program instead.
+//! The `memtrack` command as a library: [`run()`] takes arguments and streams and returns an exit code, so that it can be
+//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run` starts a program
+//! instead.
 //!
 //! The modules:
 //!
@@ -43,7 +43,7 @@ use error::CliError;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-/// What a command may read and write besides the files it was told.
+/// What a command may read and write besides the files it was given.
 struct Streams<'a> {
     /// Standard input, for the input named `-`.
     stdin: &'a mut dyn Read,
@@ -82,7 +82,8 @@ pub fn run(
     }
 }
 
-/// Why [`run`] would refuse a command line (the program's name first), without running it; `None` if it would not.
+/// Returns why [`run`] would refuse a command line (the program's name first), without running it; `None` if it would
+/// not.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);
     refusal.map(|refusal| refusal.to_string())

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Loads that take less time show no progress.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// What this reads.
+/// The kinds of files that this reads.
 const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 
 /// Reads the snapshot at `path`, or for `-` from standard input.
@@ -46,7 +46,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         true => head_of_stdin(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
         false => (head_of(path), None),
     };
-    // Its list of nodes could pass for one of segments.
+    // Its list of nodes looks like one of segments.
     if Kind::of(path, &head) == Some(Kind::Graph) {
         return Err(refused(path, &head, &OWN, ""));
     }
@@ -66,11 +66,11 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = loaded.map_err(|error| refused(path, &head, &OWN, error))?;
     if let Some(warning) = warning(&loaded) {
-        // A warning; when nobody can read it, the report is right all the same.
+        // A warning; if it cannot be printed, the report is right all the same.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
-    // Of a recording that has operators, every verb knows what memory was for.
+    // For a recording that has operators, every verb knows the categories of memory.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
 }
@@ -83,7 +83,7 @@ pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Lo
     load_with(&file.path, file.input, &file.symbols, streams)
 }
 
-/// The same for one of several files.
+/// Does the same for one of several files.
 ///
 /// # Errors
 /// As [`load_file`].
@@ -112,7 +112,7 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
     }
 }
 
-/// One of many files, on a thread of its own: without a bar, and with what would be a warning.
+/// Reads one of many files, on a separate thread: without a bar, and returns the warning.
 ///
 /// # Errors
 /// As [`load`].
@@ -127,14 +127,15 @@ pub(crate) fn load_one(path: &Path, input: InputArgs) -> Result<(Loaded, Option<
     Ok((loaded, warning))
 }
 
-/// What a reader should know of a file that was read.
+/// Returns what a reader should know about a file that was read.
 fn warning(loaded: &Loaded) -> Option<String> {
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
-    let unproved = loaded.unproved.as_ref().map(|why| format!("the snapshot was read, but {why}"));
-    warning.or(unproved)
+    let checksum_error =
+        loaded.checksum_error.as_ref().map(|why| format!("the snapshot was read, but {why}"));
+    warning.or(checksum_error)
 }
 
-/// What [`load_file`] reads, in PyTorch's form, whatever the file is.
+/// Reads what [`load_file`] reads, in PyTorch's form, whatever the file is.
 ///
 /// # Errors
 /// As [`load_file`].
@@ -146,7 +147,7 @@ pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result
     Ok(in_pytorch_form(snapshot))
 }
 
-/// The same for a question to the segments alone: a PyTorch file's events are passed over, which is most of the work.
+/// Does the same for the segments alone: a PyTorch file's events are skipped, which is most of the work.
 ///
 /// # Errors
 /// As [`load_file`].
@@ -162,13 +163,13 @@ pub(crate) fn load_segments(
     Ok(in_pytorch_form(snapshot))
 }
 
-/// A snapshot in PyTorch's form, whatever it was read from.
+/// Returns a snapshot in PyTorch's form, whatever it was read from.
 pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
     let mut symbols = Symbolizer::of(&snapshot);
     snapshot.into_pytorch(&mut symbols)
 }
 
-/// The bar that says how far a load is, once it is worth one.
+/// The bar that shows how far a load is, once it is worth one.
 struct Progress {
     total: Option<u64>,
     start: Instant,
@@ -184,8 +185,8 @@ impl Progress {
     }
 }
 
-/// A bar of the bytes of a file, or a spinner where it is not known how many will come. It draws on standard error, a
-/// few times a second, and only on a terminal.
+/// Creates a bar of the bytes of a file, or a spinner where their number is unknown. It draws on standard error, a few
+/// times a second, and only on a terminal.
 fn bar(total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",

@@ -1,4 +1,4 @@
-//! Many files as one input: which they are (patterns, folders), and how they are read: as many at a time as there are cores,
+//! Many files as one input: their selection (patterns, folders), and their reading: as many at a time as there are cores,
 //! each dropped before its core reads the next.
 //!
 //! **Why the crate `glob`?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and
@@ -18,27 +18,27 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What files in a folder are read by their names. Other JSON lies beside them too often.
+/// The formats of files in a folder that are read, by their names. Other JSON lies beside them too often.
 const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
 /// How deep folders are searched: links may lead in a circle.
 const DEEPEST: usize = 32;
 /// Readings that take less time show no progress.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// What a thread may put on its stack: as much as the main thread.
+/// The stack size of a thread: that of the main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// The files that are meant, each once, in the order in which they were given; those of a pattern or folder by name.
+/// Returns the selected files, each once, in the order in which they were given; those of a pattern or folder by name.
 ///
 /// # Errors
-/// A usage error for a pattern that is none or that matches nothing, and for a folder without such files; an error of input for
-/// a file or folder that is not there.
+/// A usage error for a pattern that is invalid or matches nothing, and for a folder without such files; an input error
+/// for a file or folder that does not exist.
 pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, CliError> {
     let mut files = Vec::new();
     for path in given {
         if path == Path::new("-") {
-            return Err(CliError::Usage("standard input is one file, and this is about several".into()));
+            return Err(CliError::Usage("standard input is one file, and several are needed".into()));
         }
-        // What is there is meant, whatever its name looks like.
+        // An existing file is meant, whatever its name looks like.
         if path.symlink_metadata().is_ok() {
             add(path, recursive, &mut files)?;
             continue;
@@ -47,8 +47,9 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
         let Some(pattern) = text else {
             return Err(CliError::input(path, "there is no such file or folder"));
         };
-        let found = glob::glob(pattern)
-            .map_err(|error| CliError::Usage(format!("{pattern} is no pattern of files: {}", error.msg)))?;
+        let found = glob::glob(pattern).map_err(|error| {
+            CliError::Usage(format!("{pattern} is not a valid file pattern: {}", error.msg))
+        })?;
         let mut any = false;
         for found in found {
             let found = found.map_err(|error| CliError::input(error.path(), error.error()))?;
@@ -64,7 +65,7 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
     Ok(files)
 }
 
-/// A file, or those in a folder.
+/// Adds a file, or those in a folder.
 fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     if !path.is_dir() {
         files.push(path.to_owned());
@@ -111,18 +112,18 @@ fn in_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(),
     Ok(())
 }
 
-/// Whether a file in a folder is a snapshot or recording by its name.
+/// Returns whether a file in a folder is a snapshot or recording by its name.
 fn is_meant(path: &Path) -> bool {
     format_of(path).is_ok_and(|(format, _)| FORMATS.contains(&format))
 }
 
-/// Whether a file is a recording by its name, and not compressed.
+/// Returns whether a file is a recording by its name, and not compressed.
 fn is_recording(path: &Path) -> bool {
     format_of(path) == Ok((Format::Recording, Compression::None))
 }
 
-/// Calls `read` for each file, on as many threads as there are cores or `jobs` says, and gives the answers in the order of the
-/// files. In front of a terminal a bar shows how far it is.
+/// Calls `read` for each file, on as many threads as there are cores or as `jobs` requests, and returns the results in
+/// the order of the files. On a terminal, a bar shows the progress.
 pub(crate) fn read_all<T: Send>(
     files: &[PathBuf],
     jobs: Option<NonZero<usize>>,
@@ -146,7 +147,7 @@ pub(crate) fn read_all<T: Send>(
                     }
                 }
             };
-            // Where no thread can be had, the others do its work; without any, this one does.
+            // If a thread cannot be started, the others do its work; without any, this one does.
             let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         }
         drop(sender);
@@ -164,13 +165,13 @@ pub(crate) fn read_all<T: Send>(
     answers.into_iter().flatten().collect()
 }
 
-/// The next file that nobody has taken.
+/// Returns the next file that no thread has taken.
 fn take<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     files.get(at).map(|file| (at, &**file))
 }
 
-/// The bar that says how many files are read, once it is worth one.
+/// The bar that shows how many files are read, once it is worth one.
 struct Progress {
     files: usize,
     read: usize,
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_folder_has_is_told_by_its_names() {
+    fn files_of_a_folder_are_selected_by_name() {
         for (name, meant) in [
             ("rank0.pickle", true),
             ("rank0.PKL", true),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_the_order_of_the_files() {
+    fn results_come_in_the_order_of_the_files() {
         let files: Vec<PathBuf> = (0..100).map(|number| PathBuf::from(number.to_string())).collect();
         for jobs in [None, NonZero::new(1), NonZero::new(7), NonZero::new(1000)] {
             let names = read_all(&files, jobs, |file| file.to_path_buf());

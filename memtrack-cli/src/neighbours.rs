@@ -1,4 +1,4 @@
-//! What a file is that a verb cannot use, and which verbs can: an error that says so saves a search.
+//! The kind of a file that a verb cannot use, and the verbs that can: an error that names them saves a search.
 
 use crate::error::CliError;
 use memtrack_core::cycles::is_graph;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Bytes of a file that are looked at, packed as it is.
+/// The bytes of a file that are inspected, compressed as it is.
 const HEAD: usize = 64 << 10;
 /// The same once it is unpacked.
 const UNPACKED: usize = 4096;
@@ -27,21 +27,21 @@ pub(crate) enum Kind {
     Statistics,
     /// An operator trace.
     OperatorTrace,
-    /// Who refers to whom.
+    /// A graph of references.
     Graph,
     /// Requests for the allocator.
     Workload,
     /// A profiler's trace for Chrome and Perfetto.
     ChromeTrace,
-    /// Python's source.
+    /// Python source.
     Python,
     /// An executable or a library.
     Program,
     /// A page such as `memtrack view` writes.
     Page,
-    /// What `torch.save` writes, or another zip archive.
+    /// A file of `torch.save`, or another zip archive.
     Archive,
-    /// A database of SQLite, as `torch.cuda.memory._dump_snapshot_sqlite` writes.
+    /// An SQLite database, as `torch.cuda.memory._dump_snapshot_sqlite` writes.
     Database,
     /// The profile of another memory profiler, with its name.
     Profile(&'static str),
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// How the files of other memory profilers begin once they are unpacked, and the profiler's name.
+/// The first bytes of the files of other memory profilers once they are unpacked, and the profiler's name.
 const PROFILERS: [(&[u8], &str); 7] = [
     (b"memray", "memray"),
     (b"desc: ", "Valgrind's massif"),
@@ -61,14 +61,14 @@ const PROFILERS: [(&[u8], &str); 7] = [
 ];
 
 impl Kind {
-    /// What the first bytes are of, packed or not; none where they say nothing.
+    /// Returns the kind of the first bytes, compressed or not; none where they are of no known kind.
     pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
         let unpacked = unpacked_head(head, UNPACKED);
         let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
         let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
         let is_json = matches!(text.first(), Some(b'{' | b'['));
         let is_pickle = unpacked.starts_with(b"\x80") || unpacked.starts_with(b"(");
-        // Letters of any encoding, but no bytes that no text has.
+        // Letters of any encoding, but no bytes that do not occur in text.
         let is_control = |&byte: &u8| byte < b' ' && !byte.is_ascii_whitespace();
         let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
         let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
@@ -96,12 +96,12 @@ impl Kind {
     }
 }
 
-/// The memory profiler that wrote a file which begins like this.
+/// Returns the memory profiler that wrote a file which begins like this.
 fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Whether a text may be a pickle of protocol 0, of which its reader says what is wrong.
+/// Returns whether a text may be a pickle of protocol 0, whose reader reports what is wrong.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")
@@ -110,7 +110,7 @@ fn may_be_pickle(path: &Path) -> bool {
         || matches!(Format::named(&suffix), Some(Format::Pickle | Format::Recording))
 }
 
-/// Whether a text is a program for Python.
+/// Returns whether a text is a Python program.
 fn is_source(path: &Path, text: &[u8]) -> bool {
     let first = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let begins = |word: &str| first.starts_with(word.as_bytes());
@@ -121,7 +121,7 @@ fn is_source(path: &Path, text: &[u8]) -> bool {
 }
 
 impl Kind {
-    /// What the file is, and what takes it.
+    /// Describes the file, and the verbs that take it.
     fn words(self, path: &Path) -> String {
         let name = if path == Path::new("-") { "FILE".into() } else { path.to_string_lossy() };
         match self {
@@ -133,8 +133,9 @@ impl Kind {
             }
             Self::Graph => "this is a graph of references, for memtrack cycles".into(),
             Self::Workload => "this is a workload of allocator requests, for memtrack simulate".into(),
-            Self::ChromeTrace => "this is a profiler's trace for Chrome, which says little of memory; memtrack export-script \
-                                  prints a script that writes an operator trace of the same run"
+            Self::ChromeTrace => "this is a profiler's trace for Chrome, which contains little about \
+                                  memory; memtrack export-script prints a script that writes an operator \
+                                  trace of the same run"
                 .into(),
             Self::Python => format!(
                 "this is Python source, not a snapshot; memtrack run -- python3 {name} records the program, and \
@@ -149,8 +150,8 @@ impl Kind {
             Self::Archive => "this is a zip archive, as torch.save writes for tensors, not a snapshot; \
                               torch.cuda.memory._dump_snapshot writes one"
                 .into(),
-            Self::Database => "this is a database of SQLite, which memtrack does not read; torch.cuda.memory._dump_snapshot \
-                               writes the same snapshot as a pickle"
+            Self::Database => "this is an SQLite database, which memtrack does not read; \
+                               torch.cuda.memory._dump_snapshot writes the same snapshot as a pickle"
                 .into(),
             Self::Profile(profiler) => format!("this is a profile of {profiler}, which memtrack does not read"),
             Self::Text => "this is text, not a snapshot or recording".into(),
@@ -158,8 +159,8 @@ impl Kind {
     }
 }
 
-/// The error of a file that a verb cannot use: what the file is, if it is none of the verb's `own` kinds, or else what the
-/// verb's reader says.
+/// Returns the error of a file that a verb cannot use: the kind of the file, if it is none of the verb's `own` kinds, or
+/// else the message of the verb's reader.
 pub(crate) fn refused(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
     match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
         Some(kind) => CliError::input(path, kind.words(path)),
@@ -167,10 +168,10 @@ pub(crate) fn refused(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Dis
     }
 }
 
-/// The first bytes of a file; none where it cannot be read a second time.
+/// Returns the first bytes of a file; none where it cannot be read a second time.
 pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    // From a pipe, others would miss what was read here.
+    // From a pipe, other readers would miss the bytes read here.
     if path.metadata().is_ok_and(|file| file.is_file())
         && let Ok(file) = File::open(path)
     {
@@ -179,7 +180,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     head
 }
 
-/// The first bytes of standard input, and all of it.
+/// Returns the first bytes of standard input, and all of it.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,4 +1,4 @@
-//! Whose code is whose: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
+//! Which code is the user's own: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
 //! looked for in the current folder only, or where `--rules` says:
 //!
 //! ```toml
@@ -21,16 +21,16 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file that is read without being named.
+/// The rules file that is read without being named.
 const FILE: &str = "memtrack.toml";
 
-/// A file of rules is read only up to this many bytes; nobody writes one by hand that is longer.
+/// A rules file is read only up to this many bytes; nobody writes a longer one by hand.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// How many rows are explained.
 const EXPLAINED: usize = 3;
 
-/// What the file may hold.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct File {
@@ -46,7 +46,7 @@ struct Globs {
     functions: Vec<String>,
 }
 
-/// The rules that were asked for.
+/// Returns the requested rules.
 pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
     let given = with(Rules::new(), &args.mine, &args.not_mine);
@@ -59,7 +59,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
-/// The rules of a file, or what is wrong in which line of it.
+/// Parses the rules of a file, or returns what is wrong in which line of it.
 fn parse(text: &str) -> Result<Rules, String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -70,10 +70,10 @@ fn parse(text: &str) -> Result<Rules, String> {
     Ok(with(Rules::new(), &all(&file.mine), &all(&file.not_mine)))
 }
 
-/// The text of a file of rules.
+/// Reads the text of a rules file.
 fn read(path: &Path) -> io::Result<String> {
     if std::fs::metadata(path)?.len() > LONGEST_FILE {
-        return Err(io::Error::other("that is too long for a file of rules"));
+        return Err(io::Error::other("that is too long for a rules file"));
     }
     std::fs::read_to_string(path)
 }
@@ -83,18 +83,18 @@ fn with(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
     not_mine.iter().fold(rules, |rules, glob| rules.not_mine(glob))
 }
 
-/// The first rows that have a stack, explained.
+/// Returns the first rows that have a stack, explained.
 fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explained> + 'a {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
-/// The same as answers have it.
+/// Returns the same for JSON.
 pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
     explained(rules, rows).map(|one| one.answer()).collect()
 }
 
-/// Prints why the first rows name the lines they name.
+/// Prints why the first rows name their lines.
 pub(crate) fn print_explained(
     rules: &Rules,
     rows: &[TopRow],
@@ -104,7 +104,7 @@ pub(crate) fn print_explained(
     let mut none = true;
     for one in explained(rules, rows) {
         none = false;
-        writeln!(streams.stdout, "\nWhose frames: {}", one.owned)?;
+        writeln!(streams.stdout, "\nOwners of frames: {}", one.owned)?;
         for line in one.lines(layout.width.map(|width| width.saturating_sub(2))) {
             writeln!(streams.stdout, "  {line}")?;
         }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_file_may_not_hold_is_told_with_its_line() {
+    fn invalid_entries_are_reported_with_their_line() {
         for (text, said) in [
             ("[mine]\npaths = []\npath = ['a']\n", "line 3: unknown field `path`"),
             ("\n[not_mine]\n", "line 2: unknown field `not_mine`"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_the_options_say() {
+    fn a_rules_file_equals_the_options() {
         let text =
             "[mine]\npaths = ['site-packages/ourlib']\n[not-mine]\nfunctions = ['app::generated::*']\n";
         let options = Rules::new().mine("site-packages/ourlib").not_mine("app::generated::*");

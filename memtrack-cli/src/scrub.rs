@@ -1,5 +1,5 @@
-//! `--scrub`: what verbs write has pseudonyms instead of names. Snapshots are scrubbed when they were read, before anything
-//! looks at them.
+//! `--scrub`: outputs have pseudonyms instead of names. Snapshots are scrubbed after reading, before anything else uses
+//! them.
 
 use crate::Streams;
 use crate::args::ScrubArgs;
@@ -10,13 +10,13 @@ use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
-/// What `args` ask for; none where they ask for nothing.
+/// Returns what `args` request; none where they request nothing.
 pub(crate) fn asked(args: &ScrubArgs) -> Option<Scrub> {
     let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
-/// What was read, with pseudonyms if they are asked for; `folders` have binaries for its names.
+/// Scrubs the loaded file, if requested; `folders` have binaries for its names.
 pub(crate) fn loaded(
     mut loaded: Loaded,
     args: &ScrubArgs,
@@ -27,7 +27,7 @@ pub(crate) fn loaded(
     loaded
 }
 
-/// The same for a snapshot.
+/// Does the same for a snapshot.
 pub(crate) fn snapshot(
     snapshot: Snapshot,
     args: &ScrubArgs,
@@ -40,7 +40,7 @@ pub(crate) fn snapshot(
     snapshot
 }
 
-/// The same for one of several files, whose pseudonyms are `hiding`'s; as it is where that is none.
+/// Does the same for one of several files, with `hiding`'s pseudonyms; unchanged where that is none.
 pub(crate) fn hidden(snapshot: Snapshot, hiding: Option<&mut Scrub>, folders: &[PathBuf]) -> Snapshot {
     let Some(scrub) = hiding else { return snapshot };
     let symbols = Symbolizer::of(&snapshot);
@@ -48,7 +48,7 @@ pub(crate) fn hidden(snapshot: Snapshot, hiding: Option<&mut Scrub>, folders: &[
     scrub.snapshot(snapshot, &mut symbols)
 }
 
-/// Says what the pseudonyms of all files are worth, once.
+/// Reports once how secure the pseudonyms of all files are.
 pub(crate) fn mention(args: &ScrubArgs, hiding: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
     if let Some(longer) = hiding.map(Scrub::collisions).filter(|&longer| longer > 0) {
@@ -56,16 +56,16 @@ pub(crate) fn mention(args: &ScrubArgs, hiding: Option<&Scrub>, streams: &mut St
     }
 }
 
-/// Says what pseudonyms without a key are worth.
+/// Reports how secure pseudonyms without a key are.
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
-        // A hint; when nobody can read it, the names are hidden all the same.
+        // A hint; if it cannot be printed, the names are hidden all the same.
         let _ =
             writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
     }
 }
 
-/// The same for one in PyTorch's form.
+/// Does the same for one in PyTorch's form.
 pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
     let mut hiding = asked(args);
     let from = hidden_pytorch(from, hiding.as_mut());
@@ -73,7 +73,7 @@ pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Str
     from
 }
 
-/// As [`hidden`], for one in PyTorch's form.
+/// Does the same as [`hidden`] for one in PyTorch's form.
 pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) -> PytorchSnapshot {
     if hiding.is_none() {
         return from;
@@ -81,7 +81,7 @@ pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) 
     in_pytorch_form(hidden(from.into_snapshot(), hiding, &[]))
 }
 
-/// What a page calls the file.
+/// Returns the name of the file on a page.
 pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
     asked(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

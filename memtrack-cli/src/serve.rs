@@ -1,9 +1,9 @@
-//! `memtrack view --serve`: a page on this machine's own address, for files too big for one HTML file. The browser asks for
-//! each table when it shows what is in it.
+//! `memtrack view --serve`: a page on this machine's own address, for files too big for one HTML file. The browser
+//! requests each table when it shows it.
 //!
-//! Other programs of this machine, and pages of others in the same browser, can reach the port. So every address begins with
-//! a random word that only the printed address has, and requests that name another host (as those of a page that let its own
-//! name point here do) are refused.
+//! Other programs of this machine, and pages of others in the same browser, can reach the port. So every address begins
+//! with a random word that only the printed address has, and requests that name another host (as those of a page that let
+//! its own name point here do) are refused.
 
 use crate::error::CliError;
 use memtrack_core::page::Page;
@@ -13,12 +13,12 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of a request that are read; a browser's take one or two thousand.
+/// The bytes of a request that are read; a browser's take one or two thousand.
 const LONGEST_REQUEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 96;
-/// Requests that are answered at a time; a browser makes six.
+/// The requests that are answered at a time; a browser makes six.
 const MOST_AT_A_TIME: usize = 32;
-/// How long a request may take to come, and an answer to be taken.
+/// How long a request may take to arrive, and a response to be received.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page that waits for a browser.
@@ -33,10 +33,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Takes a port of the loopback address: `port`, or for 0 any that is free.
+    /// Opens a port of the loopback address: `port`, or for 0 any that is free.
     ///
     /// # Errors
-    /// When that port cannot be had, or the system has no random numbers.
+    /// When that port cannot be opened, or the system has no random numbers.
     pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
         let refused = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
@@ -52,7 +52,7 @@ impl Server {
         Ok(Self { listener, port, token, page, html, busy: AtomicUsize::new(0) })
     }
 
-    /// The address to open.
+    /// Returns the address to open.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token)
     }
@@ -74,13 +74,13 @@ impl Server {
                     }
                     Err(error) => break Err(CliError::Io(format!("cannot continue serving: {error}"))),
                 };
-                // Who asks more than a browser does waits for nobody.
+                // A client with more requests than a browser makes is refused.
                 if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_A_TIME {
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
                 let answer = move || {
-                    // Nobody can be told but who asked, and it is gone.
+                    // Only the client could be notified, and it is gone.
                     let _ = self.answer(stream);
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                 };
@@ -115,7 +115,7 @@ impl Server {
         answer.write(&mut stream)
     }
 
-    /// The answer to a request; `None` as long as it is not whole.
+    /// Returns the response to a request; `None` as long as it is incomplete.
     fn answer_to(&self, request: &[u8]) -> Option<Answer<'_>> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -157,7 +157,7 @@ struct Answer<'a> {
     status: &'static str,
     kind: &'static str,
     content: &'a [u8],
-    /// Whether the content is sent, and not only said of.
+    /// Whether the content is sent, and not only its headers.
     body: bool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim().to_ascii_lowercase();
-    let wrong = || "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB".to_owned();
+    let wrong = || "expected bytes, or a number with KiB, MiB, GiB or kB, MB, GB".to_owned();
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(*factor).ok_or_else(|| "it is too large".to_owned());
@@ -47,7 +47,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));
     match number.parse::<f64>() {
         Ok(share) if (0.0..=whole).contains(&share) => Ok(share / whole),
-        _ => Err("write a number from 0 to 1, or a percentage from 0% to 100%".to_owned()),
+        _ => Err("expected a number from 0 to 1, or a percentage from 0% to 100%".to_owned()),
     }
 }
 

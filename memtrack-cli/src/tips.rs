@@ -1,4 +1,4 @@
-//! What a refused command line was probably meant to be, where the neighbours of a verb know it.
+//! Tips on what a refused command line was probably meant to be.
 
 use crate::args::Cli;
 use crate::neighbours::{Kind, head_of};
@@ -9,13 +9,13 @@ use std::path::Path;
 
 /// The verbs that take several files, and what they do with them.
 const OF_SEVERAL: [(&str, &str); 4] = [
-    ("diff", "memtrack diff BEFORE AFTER says what changed between two files"),
+    ("diff", "memtrack diff BEFORE AFTER shows what changed between two files"),
     ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
     ("ranks", "memtrack ranks FILE... compares the ranks of a job"),
     ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
 ];
 
-/// Adds tips to clap's complaint: about a second file where a verb takes one, and about a file in place of a verb.
+/// Adds tips to clap's message: about a second file where a verb takes one, and about a file in place of a verb.
 pub(crate) fn add(refusal: &mut clap::Error) {
     let given = |kind| match refusal.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -28,7 +28,7 @@ pub(crate) fn add(refusal: &mut clap::Error) {
     };
     let tips: Vec<StyledStr> = tips.unwrap_or_default().into_iter().map(StyledStr::from).collect();
     if !tips.is_empty() {
-        // What clap itself suggests is a verb or an option of a similar name.
+        // clap itself suggests a verb or an option of a similar name.
         for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
             refusal.remove(kind);
         }
@@ -36,7 +36,7 @@ pub(crate) fn add(refusal: &mut clap::Error) {
     }
 }
 
-/// What takes several files, if the argument that was one too many is a file.
+/// Returns the verbs that take several files, if the extra argument is a file.
 fn of_second(argument: &str) -> Vec<String> {
     if argument.starts_with('-') || !Path::new(argument).exists() {
         return Vec::new();
@@ -46,7 +46,7 @@ fn of_second(argument: &str) -> Vec<String> {
     there.map(|(_, tip)| (*tip).to_owned()).collect()
 }
 
-/// What can be done with a file that was given without a verb.
+/// Returns what can be done with a file that was given without a verb.
 fn of_file(word: &str) -> Vec<String> {
     let path = Path::new(word);
     if !path.is_file() {
@@ -64,5 +64,5 @@ fn of_file(word: &str) -> Vec<String> {
         ) => return Vec::new(),
         Some(Kind::Recording | Kind::Snapshot) | None => "summary",
     };
-    vec![format!("say what to do with the file, as in memtrack {verb} {word}")]
+    vec![format!("give a command for the file, as in memtrack {verb} {word}")]
 }

@@ -1,4 +1,4 @@
-//! Globs of the command line that are about no frame of a file: most likely they are misspelt.
+//! Globs of the command line that match no frame of a file: most likely they are misspelt.
 
 use crate::Streams;
 use crate::args::RulesArgs;
@@ -16,7 +16,7 @@ pub(crate) struct Unmatched {
 }
 
 impl Unmatched {
-    /// All that were given.
+    /// Creates the list of all given globs.
     pub(crate) fn new(args: &RulesArgs) -> Self {
         let mut open: Vec<(String, Rules)> = Vec::new();
         let mine = args.mine.iter().map(|glob| (format!("--mine {glob}"), Rules::new().mine(glob)));
@@ -31,7 +31,7 @@ impl Unmatched {
         Self { open }
     }
 
-    /// Looks at the frames of a file. Costs nothing where no glob is left.
+    /// Visits the frames of a file. Costs nothing where no glob is left.
     pub(crate) fn look(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         if self.open.is_empty() {
             return;
@@ -51,16 +51,16 @@ impl Unmatched {
         }
     }
 
-    /// Says which are left.
+    /// Reports the globs that are left.
     pub(crate) fn mention(&self, streams: &mut Streams<'_>) {
         for (option, _) in &self.open {
-            // A hint; when nobody can read it, nothing is lost.
+            // A hint; if it cannot be printed, nothing is lost.
             let _ = writeln!(streams.stderr, "memtrack: warning: no frame matches {}", printable(option));
         }
     }
 }
 
-/// Refuses globs that say nothing.
+/// Refuses empty globs.
 ///
 /// # Errors
 /// A usage error that names the option.

@@ -197,8 +197,8 @@
 //! Every block is recorded while that takes less than 3 % of a thread's processor time
 //! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host
 //! blocks below 64 KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and reports show
-//! how far off the numbers may be: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the number. Both hold in
-//! 95 of 100 cases. Numbers without an error are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
+//! how far off the numbers may be: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the number. Both hold
+//! with 95 % confidence. Numbers without an error are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
 //! allocated ([`snapshot::ScopeSums`]) are always exact. So in rankings by operator, module and phase, only the bytes live at
 //! the peak are estimates in rows that depend on scopes alone. [`Options::exact`](recorder::Options::exact)
 //! records every block, whatever the cost, and [`Options::sample`](recorder::Options::sample) samples at a fixed rate.

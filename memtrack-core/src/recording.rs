@@ -12,7 +12,7 @@ use crate::tracker::MemoryTracker;
 use memtrack_recorder::{recorder::session, reentry};
 #[cfg(feature = "report")]
 use memtrack_report::analysis::{
-    holds::{Asked, WhoHolds},
+    holds::{HoldsQuery, WhoHolds},
     leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
     moment::Moment,
     patterns::Patterns,
@@ -254,7 +254,7 @@ impl Recording {
     pub fn who_holds(&self) -> Option<WhoHolds> {
         let find = || {
             let symbols = &mut Symbolizer::of(&self.snapshot);
-            WhoHolds::of_all(&self.snapshot, symbols, &Asked::at_the_end(&self.snapshot, false))
+            WhoHolds::of_all(&self.snapshot, symbols, &HoldsQuery::at_the_end(&self.snapshot, false))
         };
         #[cfg(feature = "record")]
         let find = || reentry::clone_for_program(find);

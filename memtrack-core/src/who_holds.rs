@@ -4,7 +4,7 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME};
 use memtrack_recorder::reentry;
-use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
+use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
 /// Formats the report that the recorder prints by itself.
@@ -43,10 +43,10 @@ pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::clone_for_program(|| {
         let symbols = &mut Symbolizer::of(&snapshot);
-        let asked = Asked::default().within(SYMBOL_TIME);
+        let query = HoldsQuery::default().within(SYMBOL_TIME);
         match device {
-            Some(device) => WhoHolds::of(&snapshot, symbols, device, &asked),
-            None => WhoHolds::of_all(&snapshot, symbols, &asked),
+            Some(device) => WhoHolds::of(&snapshot, symbols, device, &query),
+            None => WhoHolds::of_all(&snapshot, symbols, &query),
         }
     })
 }

@@ -262,14 +262,14 @@ class Test:
             self.report, "--job", "a job", "--files-from", names)
         told = self.ended(job, 3)
         answers = {Path(answer["file"]): answer for answer in report(self.report)}
-        for file, why in [(files[1], "rank1.pickle"), (folder / "first.pickle", "cannot tell which rank")]:
+        for file, why in [(files[1], "rank1.pickle"), (folder / "first.pickle", "cannot determine the rank of")]:
             self.checks.check(f"{file.name} is named", why in (answers[file]["error"] or "") and str(file) in told, told)
         errors = [answers[file]["error"] for file in (files[2], other)]
         self.checks.check("of two files of one rank one is refused", errors.count(None) == 1 and "is from" in str(errors), errors)
         there = sorted(str(path.relative_to(output)) for path in output.glob("*/*"))
         self.checks.equal("what is there", there, ["job=a%20job/rank=2"])
         for wrong, why in [
-            (["--output", "s3://bucket/set", files[2]], "no folder"), (["--output", output, folder], "is a folder"),
+            (["--output", "s3://bucket/set", files[2]], "not a folder"), (["--output", output, folder], "is a folder"),
             (["--output", output, files[2], other], "--job"), (["--output", output, folder / "none*"], "matches no file"),
         ]:
             job = self.cluster.submit("export_ranks.py", *wrong)

@@ -153,15 +153,15 @@ def refusals(folder):
         ("-- nothing\n", "the query is empty"),
         ("SELECT 1; SELECT 2", "one query at a time"),
         ("SELECT 'open", "line 1, column 8 of the query: "),
-        ("CREATE TABLE a AS SELECT 1", "nothing is changed here"),
-        ("CREATE EXTERNAL TABLE a STORED AS CSV LOCATION '/etc/passwd'", "nothing is changed here"),
+        ("CREATE TABLE a AS SELECT 1", "queries are read-only"),
+        ("CREATE EXTERNAL TABLE a STORED AS CSV LOCATION '/etc/passwd'", "queries are read-only"),
         ("INSERT INTO runs SELECT * FROM runs", ""),
-        ("COPY runs TO '/tmp/memtrack-copied.parquet'", "nothing is changed here"),
+        ("COPY runs TO '/tmp/memtrack-copied.parquet'", "queries are read-only"),
         ("EXPLAIN ANALYZE COPY runs TO '/tmp/memtrack-copied.parquet'", ""),
-        ("DROP TABLE runs", "nothing is changed here"),
+        ("DROP TABLE runs", "queries are read-only"),
         ("DELETE FROM runs", ""),
         ("UPDATE runs SET pid = 1", ""),
-        ("SET datafusion.execution.batch_size = 1", "nothing is changed here"),
+        ("SET datafusion.execution.batch_size = 1", "queries are read-only"),
         ("SELECT * FROM '/etc/passwd'", "not found"),
         ("SELECT " + "(" * 300 + "1" + ")" * 300, ""),
         ("SELECT " + "1+" * 500 + "1", None),
@@ -175,9 +175,9 @@ def refusals(folder):
         complaint = sql(query, folder, code=2)
         check(f"{query[:60]!r} is explained", said in complaint and complaint.startswith("memtrack: "), complaint)
     for arguments, said in [
-        ((), "say what to ask"),
-        (("SELECT 1",), "say which data set to ask"),
-        (("--query", "why"), "say which data set to ask"),
+        ((), "give a query"),
+        (("SELECT 1",), "give the data set"),
+        (("--query", "why"), "give the data set"),
         (("--query", "who", folder), "--query who: there is no such query; the ready ones are ranks, usual, "),
         (("--query", "why", "SELECT 1", folder), "two queries"),
         (("--jsn", folder), "there is no option --jsn"),
@@ -195,7 +195,7 @@ def damage(folder):
     check("no such folder", "nowhere: No such file" in sql(count, WORK / "nowhere", code=3))
     check("a file", "cannot read" in sql(count, WORK / "rank0.pickle", code=3))
     (WORK / "empty").mkdir()
-    check("an empty folder", "it is no data set" in sql(count, WORK / "empty", code=3))
+    check("an empty folder", "it is not a data set" in sql(count, WORK / "empty", code=3))
     job = next(Path(folder).glob("job=*"))
     check("a part of a data set", "a part of a data set" in sql(count, job, code=3))
     check("no such file of a query", "mine.sql" in sql("--file", WORK / "mine.sql", folder, code=3))
@@ -212,7 +212,7 @@ def damage(folder):
 
     half, file = broken("half", "devices", lambda file: file.write_bytes(file.read_bytes()[:-100]))
     said = sql(count, half, code=3)
-    check("a file that is cut off", str(file) in said and "no whole Parquet file" in said and "--force" in said, said)
+    check("a file that is cut off", str(file) in said and "not a complete Parquet file" in said and "--force" in said, said)
     equal("other tables still answer", rows("SELECT count(*) AS n FROM runs", half), [dict(n=RANKS)])
     empty, file = broken("no bytes", "devices", lambda file: file.write_bytes(b""))
     check("a file without bytes", str(file) in sql(count, empty, code=3))

@@ -1,9 +1,9 @@
-//! What the verbs answer with `--json`, a row for each. An answer is printed as one object that begins with the name and
-//! version of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md is the
+//! The JSON output of the verbs, a row for each. An answer is printed as one object that begins with the name and version
+//! of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md is the
 //! contract.
 //!
-//! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/`
-//! (`memtrack schema VERB > memtrack-cli/schemas/VERB.json`).
+//! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/` (`memtrack
+//! schema VERB > memtrack-cli/schemas/VERB.json`).
 
 mod types;
 
@@ -57,7 +57,7 @@ answers! {
     VIEW = "view" 1: WrittenAnswer;
 }
 
-/// What a verb answers: an object that is made of `T`.
+/// A verb's JSON output: an object that consists of `T`.
 pub(crate) struct Answer<T> {
     verb: &'static str,
     version: u32,
@@ -70,7 +70,7 @@ macro_rules! answers {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
             Answer { verb: $verb, version: $version, body: PhantomData };)+
 
-        /// All answers, in the order of their verbs.
+        /// Returns all answers, in the order of their verbs.
         pub(crate) fn all() -> &'static [&'static dyn Described] {
             &[$($(#[$attribute])* &$row,)+]
         }
@@ -78,13 +78,13 @@ macro_rules! answers {
 }
 use answers;
 
-/// What can be said of an answer, whatever it is made of.
+/// The description of an answer, whatever it consists of.
 pub(crate) trait Described {
-    /// The verb.
+    /// Returns the verb.
     fn verb(&self) -> &'static str;
-    /// The schema's name and version: `memtrack/top/3`.
+    /// Returns the schema's name and version: `memtrack/top/3`.
     fn name(&self) -> String;
-    /// The schema.
+    /// Returns the schema.
     fn schema(&self) -> Schema;
 }
 
@@ -96,7 +96,7 @@ impl<T: Serialize + JsonSchema> Answer<T> {
 
     /// Writes the answer.
     pub(crate) fn write(&self, body: &T, out: &mut dyn Write) -> io::Result<()> {
-        /// What is printed.
+        /// The printed object.
         #[derive(Serialize)]
         struct Whole<'a, T> {
             schema: String,
@@ -109,8 +109,8 @@ impl<T: Serialize + JsonSchema> Answer<T> {
 }
 
 impl Answer<WrittenAnswer> {
-    /// Says what was written: where JSON was asked for, on standard output or, if that has the data, on standard error.
-    pub(crate) fn tell_written(
+    /// Reports what was written: as JSON if requested, on standard output or, if that has the data, on standard error.
+    pub(crate) fn report_written(
         &self,
         target: &Path,
         format: &str,
@@ -120,7 +120,7 @@ impl Answer<WrittenAnswer> {
         let to_stdout = target == Path::new("-");
         if !asked.json {
             if !to_stdout {
-                // A hint; when nobody can read it, the file is there all the same.
+                // A hint; if it cannot be printed, the file is there all the same.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());
             }
             return Ok(());
@@ -131,7 +131,7 @@ impl Answer<WrittenAnswer> {
             size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
         };
         if to_stdout {
-            // As hints go: the data is there all the same.
+            // A hint; if it cannot be printed, the data is there all the same.
             let _ = self.write(&answer, &mut *streams.stderr);
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl<T: JsonSchema> Described for Answer<T> {
     }
 
     fn schema(&self) -> Schema {
-        // What is written, which for a reader is what is there.
+        // As it is written, so that a reader finds every required key.
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         let name = self.name();
@@ -166,7 +166,7 @@ impl<T: JsonSchema> Described for Answer<T> {
     }
 }
 
-/// Of an object whose keys are listed, no others are there: a key that the schema forgets fails a test.
+/// Closes objects whose keys are listed: a key that is missing in the schema fails a test.
 fn close(schema: &mut Schema) {
     let lists_keys = schema.get("properties").is_some() && schema.get("additionalProperties").is_none();
     if lists_keys {

@@ -1,4 +1,4 @@
-//! What the command itself puts around the answers of memtrack-core.
+//! The command's own output around the answers of memtrack-core.
 
 use memtrack_core::analysis::at_peak::AtPeakAnswer;
 use memtrack_core::analysis::diff::DiffAnswer;
@@ -16,14 +16,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What leaks.
+/// The leaks.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LeaksAnswer {
     /// Whether something leaks: memory that grows, or a cycle that nothing else holds.
     pub(crate) leaking: bool,
-    /// What the recordings or snapshots say; null where only graphs of references were given.
+    /// The leaks of the recordings or snapshots; null where only graphs of references were given.
     pub(crate) memory: Option<leaks::LeaksAnswer>,
-    /// What the graphs of references say, each as `memtrack cycles --json` does.
+    /// The findings in the graphs of references, each as `memtrack cycles --json` prints them.
     pub(crate) cycles: Vec<Value>,
 }
 
@@ -37,29 +37,29 @@ pub(crate) use memtrack_core::profile::advice::AdviceAnswer;
 pub(crate) use memtrack_core::profile::modules::ModulesAnswer;
 pub(crate) use memtrack_core::viz::{StatsAnswer, TraceAnswer};
 
-/// What memory is for.
+/// The categories of memory.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CategoriesAnswer {
-    /// The devices; of an operator trace one.
+    /// The devices; for an operator trace one.
     pub(crate) devices: Vec<DeviceCategories>,
 }
 
-/// What a device's memory is for.
+/// The categories of a device's memory.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum DeviceCategories {
-    /// By an operator trace.
+    /// Those of an operator trace.
     Traced(TracedCategoriesAnswer),
-    /// As far as stacks and the order of events tell.
+    /// Those inferred from stacks and the order of events.
     Read(Box<CategoryReading>),
 }
 
 /// The segments that two snapshots do not share.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CompareAnswer {
-    /// What only the earlier has.
+    /// The segments that only the earlier one has.
     pub(crate) only_before: CompareSideAnswer,
-    /// What only the later has.
+    /// The segments that only the later one has.
     pub(crate) only_after: CompareSideAnswer,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct CompareSideAnswer {
     pub(crate) total_bytes: u64,
     /// The segments.
     pub(crate) segments: Vec<SegmentAnswer>,
-    /// What they hold.
+    /// Their contents.
     pub(crate) usage: Vec<UsageAnswer>,
 }
 
@@ -98,15 +98,15 @@ pub(crate) struct FilesDiffAnswer {
 /// One of two files.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DiffFileAnswer {
-    /// Where it is; `-`: it came from standard input.
+    /// Its path; `-`: it came from standard input.
     pub(crate) path: String,
     /// Whether it is PyTorch's own.
     pub(crate) is_pytorch: bool,
-    /// Whether it has its end.
+    /// Whether it is complete.
     pub(crate) complete: bool,
 }
 
-/// What was live at the peak of each device.
+/// The memory that was live at the peak of each device.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PeakAnswer {
     /// The devices.
@@ -120,13 +120,13 @@ pub(crate) struct DevicesReplayAnswer {
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// How a program ended, and what was recorded of it.
+/// How a program ended, and its recordings.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {
     /// The program.
     pub(crate) program: String,
-    /// The number of its process.
+    /// The id of its process.
     pub(crate) process: u32,
     /// Its exit code; null where a signal ended it.
     pub(crate) exit_code: Option<i32>,
@@ -134,7 +134,7 @@ pub(crate) struct RunAnswer {
     pub(crate) signal: Option<i32>,
     /// Its recording; null where it took no memory that is recorded.
     pub(crate) recording: Option<RecordingAnswer>,
-    /// The recordings of programs that its process became.
+    /// The recordings of programs that its process executed later.
     pub(crate) became: Vec<RecordingAnswer>,
     /// The recordings of its child processes.
     pub(crate) children: Vec<RecordingAnswer>,
@@ -144,25 +144,25 @@ pub(crate) struct RunAnswer {
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RecordingAnswer {
-    /// Where it is.
+    /// Its path.
     pub(crate) path: String,
     /// Its size; null where it is gone.
     pub(crate) size_bytes: Option<u64>,
 }
 
-/// What each device holds.
+/// The memory of each device.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SummaryAnswer {
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
-    /// Who held the memory of a recording that was not ended, or that ran out of memory; null of others.
+    /// Who held the memory of a recording that was not ended, or that ran out of memory; null for others.
     pub(crate) who_holds: Option<WhoHoldsAnswer>,
 }
 
-/// Who allocated, or what is live at a moment.
+/// The ranking of allocations, or of the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TopAnswer {
-    /// Whether the file has its end: a recording that was cut off has not.
+    /// Whether the file is complete: a recording that was cut off is not.
     pub(crate) complete: bool,
     /// The devices.
     pub(crate) devices: Vec<RankingAnswer>,
@@ -173,26 +173,26 @@ pub(crate) struct TopAnswer {
 pub(crate) struct TrackerAnswer {
     /// How often the allocator had to empty its cache and try again.
     pub(crate) num_alloc_retries: u64,
-    /// How many operators were asked for.
+    /// The number of operators requested.
     pub(crate) top: usize,
     /// The operators, largest growth first.
     pub(crate) operators: Vec<OperatorGrowthAnswer>,
-    /// How many operators ran before those that the file kept one by one.
+    /// The number of operators before those that the file kept one by one.
     pub(crate) folded_operators: u64,
 }
 
-/// How much memory grew with one operator.
+/// The growth of memory with one operator.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct OperatorGrowthAnswer {
     /// The operator's full name.
     pub(crate) operator: String,
-    /// Allocated memory after it less before it; negative when it gave memory back. Null where the file has no number. Files
-    /// have MiB as floating-point numbers, which this is rounded from.
+    /// Allocated memory after it less before it; negative when it freed memory. Null where the file has no number. Files
+    /// have MiB as floating-point numbers, from which this is rounded.
     pub(crate) growth_bytes: Option<i64>,
 }
 
 impl TrackerAnswer {
-    /// Of a summary.
+    /// Converts a summary.
     pub(crate) fn of(summary: &Summary) -> Self {
         let bytes = |mib: f64| (mib * f64::from(1 << 20)).round();
         Self {
@@ -211,28 +211,28 @@ impl TrackerAnswer {
     }
 }
 
-/// What the segments hold.
+/// The contents of the segments.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UsageRowsAnswer {
     /// Bytes of each stream or segment, state, part and stack.
     pub(crate) rows: Vec<UsageAnswer>,
 }
 
-/// What the segments hold, or with `--at` what was live at a moment.
+/// The contents of the segments, or with `--at` the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MemoryAnswer {
     /// Bytes of each stream, state, part and stack; null with `--at`.
     pub(crate) rows: Option<Vec<UsageAnswer>>,
-    /// What was live at the moment; null without `--at`.
+    /// The memory live at the moment; null without `--at`.
     pub(crate) devices: Option<Vec<FlameDevice>>,
 }
 
 /// A file that was written.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct WrittenAnswer {
-    /// Where it is; null: it went to standard output.
+    /// Its path; null: it went to standard output.
     pub(crate) path: Option<String>,
-    /// Its format: what the names of such files end with.
+    /// Its format: the suffix of such files.
     pub(crate) format: String,
     /// Its size; null where it went to standard output.
     pub(crate) size_bytes: Option<u64>,
@@ -246,7 +246,7 @@ pub(crate) struct ExportAnswer {
     pub(crate) folder: String,
     /// The ranks that were written.
     pub(crate) ranks: Vec<ExportedRank>,
-    /// The files that were not, and why.
+    /// The files that were not, and the reasons.
     pub(crate) failed: Vec<UnexportedFile>,
 }
 
@@ -254,7 +254,7 @@ pub(crate) struct ExportAnswer {
 #[cfg(feature = "parquet")]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ExportedRank {
-    /// The file that it was made of.
+    /// The file that it was made from.
     pub(crate) file: String,
     /// The job.
     pub(crate) job: String,
@@ -274,11 +274,11 @@ pub(crate) struct ExportedRank {
 pub(crate) struct UnexportedFile {
     /// The file.
     pub(crate) file: String,
-    /// Why.
+    /// The reason.
     pub(crate) error: String,
 }
 
-/// The rows that answer a query.
+/// The result of a query.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlAnswer {
     /// The columns, in their order.
@@ -291,15 +291,15 @@ pub(crate) struct SqlAnswer {
 /// A column of the rows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlColumn {
-    /// Its name; of two columns of one name the second is called `NAME_2`.
+    /// Its name; of two columns with the same name the second is called `NAME_2`.
     pub(crate) name: String,
-    /// What SQL calls its type: `BIGINT`, `DOUBLE`, `STRING`, …
+    /// The SQL name of its type: `BIGINT`, `DOUBLE`, `STRING`, …
     #[serde(rename = "type")]
     pub(crate) kind: String,
 }
 
 #[cfg(feature = "sql")]
 use crate::sql::SqlRows;
-/// Nobody makes any.
+/// Builds without `sql` have no rows.
 #[cfg(not(feature = "sql"))]
 type SqlRows = ();

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that go through an operator trace module by module, and for what would lower its peak.
+//! Arguments of the verbs that report an operator trace's modules, and what would lower its peak.
 
 use super::{FormatArgs, TraceArgs, parse_count};
 use clap::Args;
@@ -11,9 +11,9 @@ Examples:
   memtrack modules run.optrace.jsonl.gz --depth 1           only the outermost ones
   memtrack modules run.optrace.jsonl.gz --json              all modules and all their calls, as JSON
 
-Of each module: bytes of its parameters with those of the modules in it, and for the forward and the backward pass what was
-allocated on the device right before, what was allocated at most, and how much more was allocated after it than before. Of
-several calls, the one with the highest peak is shown.
+For each module: bytes of its parameters, nested modules included, and for the forward and the backward pass what was
+allocated on the device right before, at most, and how much more after it than before. Of several calls, the one with the
+highest peak is shown.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ModulesArgs {
     #[command(flatten)]
@@ -36,8 +36,8 @@ Examples:
   memtrack advise run.optrace.jsonl.gz -n 3                 three findings
   memtrack advise run.optrace.jsonl.gz --json               all numbers, as JSON
 
-Finds memory that is there at the peak and not used around it: obtained early, freed late, idle, or activations that could be
-made again. Each number is how much lower the device's peak would be, wherever the new peak is: memtrack adds everything up again
+Finds memory that is live at the peak and not used around it: obtained early, freed late, idle, or activations that could be
+recomputed. Each number is how much lower the device's peak would be, wherever the new peak is: memtrack computes the peak again
 without that memory.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct AdviseArgs {

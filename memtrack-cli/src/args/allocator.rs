@@ -58,7 +58,7 @@ pub(crate) struct ReplayArgs {
     /// Try these settings instead of the usual grid; a string as in PYTORCH_CUDA_ALLOC_CONF, may be repeated
     #[arg(long = "set", value_name = "KEY:VALUE,…")]
     pub(crate) settings: Vec<String>,
-    /// The device's memory [default: what the snapshot says where memory ran out, else unlimited]
+    /// The device's memory [default: the snapshot's, if memory ran out, else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
     #[command(flatten)]

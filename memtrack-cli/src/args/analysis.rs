@@ -1,4 +1,4 @@
-//! Arguments of the verbs that answer questions of memtrack's own about a snapshot.
+//! Arguments of memtrack's own reports about a snapshot.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
@@ -56,10 +56,10 @@ pub(crate) struct PeakArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// What the peak is the maximum of.
+/// The quantity whose maximum is the peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
-    /// Bytes that were requested and not given back
+    /// Requested bytes that were not yet freed
     #[value(alias = "allocated")]
     Requested,
     /// Bytes of segments
@@ -76,15 +76,15 @@ Examples:
   memtrack check new.pickle --against good.pickle               … if a device's peak grew by more than 5 %
   memtrack check new.pickle --against good.pickle --tolerance 0 … if it grew at all
 
-Of several devices the worst counts. Peak: the most requested bytes that were live at once. Leak: requested bytes that
+Of several devices, the worst one counts. Peak: the most requested bytes that were live at once. Leak: requested bytes that
 were allocated within the trace and are live at its end. Fragmentation: free bytes in split segments as a share of
 reserved bytes. Against another file: the most requested bytes that were live at once, on each device; the lines that grew
 most are named, as by `memtrack diff`.
 Where small blocks of a heap were sampled, numbers are known within a 95 % interval: a limit is kept if the whole
-interval lies below it, and exceeded if the whole interval lies above it. Otherwise `check` reports that it cannot
-tell, and ends with 1 too. Options::exact() records every block.
+interval lies below it, and exceeded if the whole interval lies above it. Otherwise the result is uncertain, and the
+exit code is 1 too. Options::exact() records every block.
 A file without events or memory (for a leak: without events) passes no limit: exit code 3.
-Exit codes: 0 within the limits, 1 beyond one, or not certain, 2 wrong usage, 3 unreadable input or unwritable output.")]
+Exit codes: 0 within the limits, 1 beyond one, or uncertain, 2 wrong usage, 3 unreadable input or unwritable output.")]
 #[command(group = clap::ArgGroup::new("limits").required(true).multiple(true))]
 pub(crate) struct CheckArgs {
     #[command(flatten)]

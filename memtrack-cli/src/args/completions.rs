@@ -1,4 +1,4 @@
-//! Arguments of the verbs for those who install memtrack.
+//! Arguments of the verbs for installing memtrack.
 
 use clap::Args;
 use clap_complete::Shell;

@@ -32,13 +32,13 @@ pub(crate) struct ExportArgs {
     /// Write a data set of Parquet files to this folder, or add to it
     #[arg(long, value_name = "DIR", required = true)]
     pub(crate) parquet: PathBuf,
-    /// The job of the ranks [default: as the file or its path says (job=17), else the name of its folder]
+    /// The job of the ranks [default: from the file or its path (job=17), else the name of its folder]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
-    /// The file's rank [default: as the file or its path says (rank3.pickle, rank=3/); 0 for one file that does not]
+    /// The file's rank [default: from the file or its path (rank3.pickle, rank=3/); 0 for a single file without]
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u64>,
-    /// Refuse a file that does not say which rank it is, even a single one: for many processes that export one job
+    /// Refuse a file without a rank, even a single one: for many processes that export one job
     #[arg(long, conflicts_with = "rank")]
     pub(crate) require_rank: bool,
     /// Write every event too, with its stack

@@ -8,12 +8,12 @@ use std::fmt;
 pub(crate) struct DeviceArgs {
     /// Only this device: its number, host (the heap) or pinned (pinned host memory)
     #[arg(long, value_name = "DEVICE", value_parser = parse_device, allow_hyphen_values = true)]
-    pub(crate) device: Option<AskedDevice>,
+    pub(crate) device: Option<DeviceSelector>,
 }
 
-/// The device that is asked for.
+/// The requested device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskedDevice {
+pub(crate) enum DeviceSelector {
     /// The one with that number in reports.
     Ordinal(u16),
     /// The host heap.
@@ -22,7 +22,7 @@ pub(crate) enum AskedDevice {
     Pinned,
 }
 
-impl fmt::Display for AskedDevice {
+impl fmt::Display for DeviceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ordinal(ordinal) => write!(f, "device {ordinal}"),
@@ -32,17 +32,17 @@ impl fmt::Display for AskedDevice {
     }
 }
 
-/// Also takes what reports print, whatever the case of its letters.
-pub(crate) fn parse_device(text: &str) -> Result<AskedDevice, String> {
+/// Parses a device, also as reports print it, ignoring case.
+pub(crate) fn parse_device(text: &str) -> Result<DeviceSelector, String> {
     let lower = text.trim().to_ascii_lowercase();
     match lower.as_str() {
-        "host" | "host heap" => Ok(AskedDevice::Host),
-        "pinned" | "pinned host memory" => Ok(AskedDevice::Pinned),
+        "host" | "host heap" => Ok(DeviceSelector::Host),
+        "pinned" | "pinned host memory" => Ok(DeviceSelector::Pinned),
         other => {
             let number = other.strip_prefix("device ").unwrap_or(other);
             number
                 .parse()
-                .map(AskedDevice::Ordinal)
+                .map(DeviceSelector::Ordinal)
                 .map_err(|_| "write a device's number, host or pinned".into())
         }
     }

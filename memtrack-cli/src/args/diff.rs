@@ -21,7 +21,7 @@ Examples:
 
 Each file is a recording or a PyTorch snapshot. Groups are matched by the names and files of functions: addresses do not
 matter, lines may have moved, and layers.0, layers.1, … are one group, layers.*, of which there may be more than before.
-Bytes are requested bytes. Where blocks were sampled, differences within the error of the numbers do not count.
+Bytes are requested bytes. Where blocks were sampled, differences within the error of the numbers are ignored.
 `memtrack compare` shows which segments differ, by address, as PyTorch does.
 Exit codes: 0 success, 2 wrong usage or no device in common, 3 unreadable or empty input, or unwritable output.")]
 pub(crate) struct DiffArgs {
@@ -61,7 +61,7 @@ pub(crate) struct DiffArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Takes the names of what groups can be.
+/// Parses the name of a grouping.
 fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
     let names = DiffBy::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // Only those names reach the search.
@@ -69,7 +69,7 @@ fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
         .map(|name| DiffBy::ALL.into_iter().find(|by| by.name() == name).unwrap_or(DiffBy::Line))
 }
 
-/// Takes the names of what can be compared.
+/// Parses the name of what to compare.
 fn at_parser() -> impl TypedValueParser<Value = DiffAt> {
     let names = DiffAt::ALL.map(|at| PossibleValue::new(at.name()).help(at.about()));
     PossibleValuesParser::new(names)

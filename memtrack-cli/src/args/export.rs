@@ -25,7 +25,7 @@ Another script finds the reference cycles that keep tensors in device memory:
   python memtrack_cycles.py train.py --epochs 1
   memtrack cycles cycles-1.json -o cycles-1.html
 
-The scripts need PyTorch 2.1 or newer and nothing else; their first lines say how to use them in a program. Pass them on
+The scripts need PyTorch 2.1 or newer and nothing else; their first lines explain how to use them in a program. Pass them on
 as you like: they do not need memtrack.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ExportScriptArgs {

@@ -21,12 +21,12 @@ Examples:
   memtrack leaks run.memtrack cycles.json            with the findings of memtrack cycles
   memtrack leaks server.memtrack --json              the same as JSON
 
-A group leaks when it grew in at least four of five periods, to the end, and little of what had stayed was freed later. Caches
-that have filled up, buffers that are emptied now and then and vectors that grow are merely alive. The documentation has the
-full rule.
+A group leaks when it grew in at least four of five periods, to the end, and little of the memory that stayed was freed later.
+Caches that have filled up, buffers that are emptied now and then and vectors that grow are merely alive. The documentation
+has the full rule.
 Patterns: one glob a line, # begins a comment; each is compared with the functions and files of all frames of a stack.
 Exit codes: 0 nothing leaks, 1 something leaks (with --strict: or was freed only at the end), 2 wrong usage, or snapshots that
-are not of one process and in order, 3 unreadable input, or a recording of which it cannot be told.")]
+are not of one process and in order, 3 unreadable input, or a recording that is too short or incomplete to tell.")]
 pub(crate) struct LeaksArgs {
     /// A recording or PyTorch snapshot with its trace, or at least three of one process, in order; `-` reads standard input
     #[arg(value_name = "FILE", required = true)]
@@ -66,10 +66,10 @@ pub(crate) struct LeaksArgs {
     pub(crate) rules: RulesArgs,
 }
 
-/// With more periods each says too little.
+/// With more periods, each one covers too little.
 const MOST_PERIODS: usize = 1000;
 
 fn parse_periods(text: &str) -> Result<usize, String> {
     let periods = text.parse().ok().filter(|periods| (LEAST_PERIODS..=MOST_PERIODS).contains(periods));
-    periods.ok_or_else(|| format!("write a whole number from {LEAST_PERIODS} to {MOST_PERIODS}"))
+    periods.ok_or_else(|| format!("expected a whole number from {LEAST_PERIODS} to {MOST_PERIODS}"))
 }

@@ -41,7 +41,7 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// An option that was given and says something of a moment only.
+    /// Returns an option that was given and applies to a moment only.
     pub(crate) fn of_moments(&self) -> Option<&'static str> {
         let given = [
             ("--device", self.device.device.is_some()),

@@ -1,4 +1,4 @@
-//! Arguments that say whose code is whose.
+//! Arguments that define which code is the user's own.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RulesArgs {
     /// Code that is yours: a folder, file, function or binary, such as 'site-packages/mylib', 'my_crate::*' or libmine.so
-    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
+    #[arg(long, value_name = "GLOB", help_heading = "Code ownership")]
     pub(crate) mine: Vec<String>,
     /// Code that is not yours, such as 'third_party', '*/generated/*' or libvendor.so; of several that match, the longest decides
-    #[arg(long, value_name = "GLOB", help_heading = "Whose code is whose")]
+    #[arg(long, value_name = "GLOB", help_heading = "Code ownership")]
     pub(crate) not_mine: Vec<String>,
     /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = "Whose code is whose")]
+    #[arg(long, value_name = "FILE", help_heading = "Code ownership")]
     pub(crate) rules: Option<PathBuf>,
 }
 
-/// The same, of a report that can say why.
+/// The same, for a report that can explain its choice.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OwnershipArgs {
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
     /// Show, for the first rows, which rule decided for each frame
-    #[arg(long, help_heading = "Whose code is whose")]
+    #[arg(long, help_heading = "Code ownership")]
     pub(crate) explain: bool,
 }

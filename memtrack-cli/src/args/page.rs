@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
 
-/// What `memtrack help trace-plot` and its like end with.
+/// The end of `memtrack help trace-plot` and of similar verbs.
 pub(super) const PLOT_HELP: &str = "\
 Examples:
   memtrack trace-plot snapshot.pickle                    writes output.html: what was allocated over time
@@ -48,7 +48,7 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
-    /// Leave out at first what is freed again: only what is live at the end is shown
+    /// Hide blocks that are freed again at first: only those live at the end are shown
     #[arg(short, long, alias = "filter_freed")]
     pub(crate) filter_freed: bool,
 }

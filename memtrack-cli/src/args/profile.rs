@@ -10,10 +10,10 @@ pub(crate) struct TraceArgs {
     /// The operator trace, or a recording that has operators; `-` reads standard input
     #[arg(value_name = "TRACE")]
     pub(crate) path: PathBuf,
-    /// Only this device, such as cuda:0; needed where memory of several was traced
+    /// Only this device, such as cuda:0; required if memory of several devices was traced
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Answer exactly as PyTorch's profiler, its errors included: repair nothing, and use PyTorch's categories only
+    /// Report exactly what PyTorch's profiler does, its errors included: repair nothing, and use only PyTorch's categories
     #[arg(long)]
     pub(crate) compat: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ Examples:
   memtrack timeline run.optrace.jsonl.gz -o profile.pickle     a snapshot with categories, for every other verb
 
 The suffix selects the form: .html, .svg, .png, .json, .json.gz, .raw.json.gz or .pickle. `memtrack export-script` prints the
-script that makes an operator trace of a PyTorch program.
+script that records an operator trace of a PyTorch program.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct TimelineArgs {
     #[command(flatten)]
@@ -58,11 +58,11 @@ Examples:
   memtrack categories run.optrace.jsonl.gz --at 12.5ms      … 12.5 ms after the start of the trace
   memtrack categories run.optrace.jsonl.gz --json           the same as JSON
   memtrack categories run.optrace.jsonl.gz --tensors        every version of every tensor with its category
-  memtrack categories snapshot.pickle                       what stacks, sizes and the order of events tell
+  memtrack categories snapshot.pickle                       what can be inferred from stacks, sizes and the order of events
 
-Categories of an operator trace are exact as far as the trace goes: each piece of memory has the category that PyTorch's
-profiler gives it, or one of memtrack's own, and what none of the rules names is UNKNOWN. Those of a snapshot or a recording
-are read by named rules, which the report lists; they are not exact, and it says how much has no category.
+Categories of an operator trace are as exact as the trace: each piece of memory has the category that PyTorch's profiler
+assigns, or one of memtrack's own; memory that no rule covers is UNKNOWN. Those of a snapshot or a recording are inferred by
+named rules, which the report lists; they are not exact, and the report shows how much has no category.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) enum AtMoment {
     Peak,
     /// At the end.
     End,
-    /// So many ns after the start of the trace.
+    /// This many ns after the start of the trace.
     After(i64),
 }
 
@@ -104,7 +104,8 @@ fn parse_moment(text: &str) -> Result<AtMoment, String> {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         (number.is_finite() && number >= 0.0 && number * ns < 9e18).then_some((number * ns) as i64)
     });
-    time.map(AtMoment::After).ok_or_else(|| "write peak, end, or a time with its unit, such as 12.5ms".into())
+    time.map(AtMoment::After)
+        .ok_or_else(|| "expected peak, end, or a time with its unit, such as 12.5ms".into())
 }
 
 #[cfg(test)]

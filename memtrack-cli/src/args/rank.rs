@@ -24,12 +24,12 @@ Examples:
   memtrack top train.memtrack --pattern 'app::ops::*'  name operators after your own functions
 
 Bytes are requested bytes, without what an allocator adds by rounding. Share: of all rows. Live at peak: what the row held
-when the device held most. Growth: the row's bytes at the moment minus those half-way from the first event to it. Oldest: the
+when the device held most. Growth: the row's bytes at the moment minus those halfway from the first event to it. Oldest: the
 age of its oldest block. Median age: half of its bytes are at least that old. Where blocks were sampled, numbers have their
-error (1.3 GiB ± 4 %) or are upper bounds (< 40.0 MiB); both hold in 95 of 100 cases. Without scopes, operators
-(aten::mm), phases and modules are read from PyTorch's stacks; C++ stacks alone give no modules, and only the phase backward.
-Your own code is what lies outside of installed packages, registries and system folders. memtrack.toml says more, as --mine
-and --not-mine do:
+error (1.3 GiB ± 4 %) or are upper bounds (< 40.0 MiB); both hold with 95 % confidence. Without scopes, operators
+(aten::mm), phases and modules are read from PyTorch's stacks; C++ stacks alone show no modules, and only the phase backward.
+Your own code is everything outside installed packages, registries and system folders. memtrack.toml refines this, as
+--mine and --not-mine do:
   [mine]
   paths = ['site-packages/ourlib']
   [not-mine]
@@ -60,7 +60,7 @@ pub(crate) struct RankArgs {
     pub(crate) patterns: Vec<String>,
 }
 
-/// Takes the names of what rows can be.
+/// Parses the name of a grouping.
 pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
     let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // Only those names reach the search.
@@ -86,8 +86,9 @@ pub(super) fn parse_at(text: &str) -> Result<At, String> {
         "peak" => Ok(At::Peak),
         "end" => Ok(At::End),
         "oom" => Ok(At::Oom),
-        number => {
-            number.parse().map(At::Event).map_err(|_| "write peak, end, oom or the number of an event".into())
-        }
+        number => number
+            .parse()
+            .map(At::Event)
+            .map_err(|_| "expected peak, end, oom or the number of an event".into()),
     }
 }

@@ -21,11 +21,11 @@ Examples:
   memtrack ranks run/ -o ranks.html                  … and as a page: who, why, and since when, over time
   memtrack ranks run/ -o ranks.html --pages ranks/   … with each rank's own page behind a click
 
-The rank is what the file says (a key rank beside PyTorch's, or in user_metadata), else the number behind rank in its name or
+The rank is the one in the file (a key rank beside PyTorch's, or in user_metadata), else the number after rank in its name or
 its folder's. A rank is odd if it is off the median by more than 5 scaled median absolute deviations, more than 5 % and more than
 1 MiB, and where blocks were sampled by more than its error. Steps are what memtrack_core::mark(\"step\") and torch.profiler mark.
 Each file is read on one core and dropped before the next is read: memtrack holds one file per core, with --pages also its page.
-Exit codes: 0 success, also where some files could not be read: these are named; 2 wrong usage, or files of different jobs;
+Exit codes: 0 success, even if some files could not be read (they are named); 2 wrong usage, or files of different jobs;
 3 no file could be read, or unwritable output.")]
 pub(crate) struct RanksArgs {
     /// Files, folders and patterns such as 'run/rank*.pickle'
@@ -48,13 +48,12 @@ pub(crate) struct RanksArgs {
     pub(crate) jobs: Option<NonZero<usize>>,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
-    /// Do not leave out columns or shorten names; otherwise lines are as wide as COLUMNS says, else as the terminal, else 120
-    /// characters
+    /// Do not leave out columns or shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
     #[arg(long)]
     pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also write them as a page: the odd ranks against the others, and all of them over time
+    /// Also write a page: the odd ranks against the others, and all of them over time
     #[arg(short, long, value_name = "FILE.html")]
     pub(crate) output: Option<PathBuf>,
     /// With -o: also write each rank's own page, as `memtrack view` does, to this folder; the page has links to them
@@ -75,5 +74,5 @@ pub(crate) struct RanksArgs {
 }
 
 pub(super) fn parse_jobs(text: &str) -> Result<NonZero<usize>, String> {
-    text.parse().map_err(|_| "write a whole number, 1 or more".into())
+    text.parse().map_err(|_| "expected a whole number, 1 or more".into())
 }

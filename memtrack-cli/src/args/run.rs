@@ -12,7 +12,7 @@ Examples:
   memtrack run -- python3 train.py                   record to memtrack-python3-PID.memtrack
   memtrack run -o train.memtrack -- ./train --epochs 3
   memtrack run --snapshot-on oom,exit -- ./train     and FILE.N.pickle for pytorch.org/memory_viz
-  memtrack run --host -- ./train                     and what it takes from malloc
+  memtrack run --host -- ./train                     and its malloc memory
   memtrack run --snapshot-on signal -- ./serve       a snapshot whenever it is sent SIGUSR2
 
 The file is written while the program runs: if the program is killed, the last half second may be missing (more on an
@@ -42,11 +42,11 @@ pub(crate) struct RunArgs {
     /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
-    /// How many of the programs that it starts are recorded; the others are counted
+    /// How many of the programs that it starts to record; the others are only counted
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_processes: u64,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of the snapshots at out of memory each process keeps
-    /// the first and the newest seven, and as many of those at signals; move away what is to stay. From the ninth on, those
+    /// the first and the newest seven, and as many of those at signals; move those to keep elsewhere. From the ninth on, those
     /// at out of memory take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,

@@ -32,7 +32,7 @@ Examples:
   memtrack sql - memory --json < mine.sql | jq '.rows[0]'
 
 DIR is what memtrack export --parquet wrote. The tables are runs, devices, timeline, groups, steps, out_of_memory, live, stacks,
-frames and events; each has the columns job and rank. The engine is Apache DataFusion. Nothing is changed: a query that would
+frames and events; each has the columns job and rank. The engine is Apache DataFusion. Queries are read-only: one that would
 write or define something is refused.
 Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data or unwritable output."
     )]
@@ -54,8 +54,7 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         pub(crate) list: bool,
         #[command(flatten)]
         pub(crate) rows: RowsArgs,
-        /// Do not leave out columns or shorten texts; otherwise lines are as wide as COLUMNS says, else as the terminal, else
-        /// 120 characters
+        /// Do not leave out columns or shorten texts; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
         #[arg(long)]
         pub(crate) wide: bool,
         #[command(flatten)]
@@ -63,7 +62,7 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         /// Print all rows as CSV
         #[arg(long, conflicts_with = "json")]
         pub(crate) csv: bool,
-        /// What sorting, grouping and joining may hold together; beyond it, what can goes to files below TMPDIR
+        /// How much memory sorting, grouping and joining may use in all; beyond it, they spill to files in TMPDIR where possible
         #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
         pub(crate) memory: u64,
         /// How many threads to use [default: as many as there are cores]
@@ -77,17 +76,17 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// Whatever was meant for `memtrack sql` where it is not built.
+    /// Any arguments of `memtrack sql`, in a build without it.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         pub(crate) _all: Vec<OsString>,
     }
 
-    /// What its help is, and what it answers: how to have it. The sentence begins with `this`.
+    /// Returns the help and the error of `memtrack sql` in a build without it: how to install it. The sentence begins with `this`.
     pub(crate) fn missing(this: &str) -> String {
         format!(
-            "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or ask \
+            "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \
              the same queries in DuckDB, Spark or another engine"
         )
     }

@@ -13,7 +13,7 @@ pub(crate) struct ViewArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// What `memtrack help stats` ends with.
+/// The end of `memtrack help stats`.
 pub(super) const STATS_HELP: &str = "\
 Examples:
   memtrack stats snapshot.pickle            PyTorch's text, byte for byte
@@ -21,7 +21,7 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// What `memtrack help trace` ends with.
+/// The end of `memtrack help trace`.
 pub(super) const TRACE_HELP: &str = "\
 Examples:
   memtrack trace snapshot.pickle            PyTorch's text, byte for byte
@@ -59,7 +59,7 @@ Examples:
   memtrack compare before.pickle after.pickle --json     both as JSON
 
 Segments are identified by address and size: an expandable segment that grew counts as removed and added. The contents of
-segments that both snapshots have are not compared. `memtrack diff` says what grew and which lines made it grow.
+segments that both snapshots have are not compared. `memtrack diff` shows what grew and which lines made it grow.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CompareArgs {
     /// The earlier recording or PyTorch snapshot; `-` reads standard input
@@ -78,7 +78,7 @@ pub(crate) struct CompareArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// A flame graph, or what it is made of.
+/// A flame graph, or its data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FlameArgs {
     /// Where the picture goes

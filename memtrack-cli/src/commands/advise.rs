@@ -34,7 +34,8 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     Ok(Exit::Fine)
 }
 
-/// What the program's own lines hold at the peak of the device that reports call `device`; `None` where no line is known.
+/// Returns the memory of the program's own lines at the peak of the device that reports call `device`; `None` where no
+/// line is known.
 fn lines_at_peak(recording: &Snapshot, device: &str) -> Option<TopReport> {
     let device = recording.device_ids().into_iter().find(|&id| recording.device_name(id) == device)?;
     let options = TopOptions::new().limit(Advice::PARTS).at(Moment::Peak);

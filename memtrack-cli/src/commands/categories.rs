@@ -1,4 +1,4 @@
-//! `memtrack categories`: what memory is for.
+//! `memtrack categories`: the categories of memory.
 
 use super::categories_read;
 use super::optrace::{self, Source};
@@ -14,11 +14,11 @@ use memtrack_core::profile::report::{At, CategoryReport};
 use memtrack_core::snapshot::Loaded;
 use std::io::Read;
 
-/// Prints the categories of an operator trace or of a recording with operators, or what can be read of them in another
-/// recording or a snapshot.
+/// Prints the categories of an operator trace or of a recording with operators, or those that can be inferred from
+/// another recording or a snapshot.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let head = optrace::head(&args.trace, streams)?;
-    // What was taken from standard input is given back.
+    // The bytes read from standard input are put back.
     let mut stdin = head.as_slice().chain(&mut *streams.stdin);
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     }
 }
 
-/// Analyses the trace and prints its categories. That of a recording names devices as traces do; reports do not.
+/// Analyses the trace and prints its categories. The trace of a recording names devices as traces do; reports do not.
 fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (profile, repairs) = optrace::analysed(&args.trace, source, streams)?;
     if args.tensors {

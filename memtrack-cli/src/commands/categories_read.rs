@@ -1,9 +1,9 @@
-//! `memtrack categories` of a snapshot or recording: what can be read from its stacks, scopes and order of events.
+//! `memtrack categories` of a snapshot or recording: the categories inferred from its stacks, scopes and order of events.
 
 use super::devices::chosen;
 use crate::Streams;
 use crate::answers::{self, CategoriesAnswer, DeviceCategories};
-use crate::args::device::{AskedDevice, parse_device};
+use crate::args::device::{DeviceSelector, parse_device};
 use crate::args::{AtMoment, CategoriesArgs};
 use crate::error::{CliError, Exit};
 use crate::report::{mention_reordered, print_devices};
@@ -21,7 +21,7 @@ pub(super) fn run(
     let only_traces = [(args.trace.compat, "--compat"), (args.tensors, "--tensors")];
     if let Some((_, option)) = only_traces.into_iter().find(|&(is_asked, _)| is_asked) {
         let path = args.trace.path.display();
-        let why = "is no operator trace; `memtrack export-script` prints what records one";
+        let why = "is not an operator trace; `memtrack export-script` prints the script that records one";
         return Err(CliError::Usage(format!("{option}: {path} {why}")));
     }
     let asked = args.trace.device.as_deref().map(device).transpose()?;
@@ -57,8 +57,8 @@ pub(super) fn run(
     Ok(Exit::Fine)
 }
 
-/// The device in the words of either sort of file.
-fn device(text: &str) -> Result<AskedDevice, CliError> {
+/// Parses the device in the words of either sort of file.
+fn device(text: &str) -> Result<DeviceSelector, CliError> {
     let number = text.strip_prefix("cuda:").unwrap_or(text);
     parse_device(number).map_err(|error| CliError::Usage(format!("--device {text}: {error}")))
 }

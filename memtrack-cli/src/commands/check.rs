@@ -13,7 +13,7 @@ use memtrack_core::analysis::limits::{Found, Limits, Verdict};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
 
-/// Loads the snapshot, compares it with the limits, and says in which way it exceeds them.
+/// Loads the snapshot, compares it with the limits, and prints which of them it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {
-        // A hint; when nobody can read it, the verdict is there all the same.
+        // A hint; if it cannot be printed, the verdict is there all the same.
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {
@@ -55,15 +55,15 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         writeln!(streams.stdout, "within the limits: {}{against}", found.to_text())?;
     } else {
         let exceeded = exceeded.iter().map(|line| ("exceeded", line));
-        for (verdict, line) in exceeded.chain(cannot_tell.iter().map(|line| ("cannot tell", line))) {
+        for (verdict, line) in exceeded.chain(cannot_tell.iter().map(|line| ("uncertain", line))) {
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }
-    // What may be beyond a limit is not let through: a gate is there to keep it.
+    // A result that may be beyond a limit does not pass: a gate is there to keep it.
     Ok(if within { Exit::Fine } else { Exit::Finding })
 }
 
-/// The file to compare with, reduced to its groups.
+/// Reads the file to compare with, reduced to its groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
@@ -76,7 +76,7 @@ fn read_base(
     Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// What is compared: the peaks, by lines where there are any.
+/// Returns what is compared: the peaks, by lines where there are any.
 fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
     Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

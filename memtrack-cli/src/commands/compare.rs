@@ -14,7 +14,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use std::path::Path;
 
-/// Segments that are listed with their sizes, the largest.
+/// The number of segments that are listed with their sizes, the largest.
 const SHOWN: usize = 20;
 
 /// Loads both snapshots, prints the addresses, then draws the rest or prints what would be drawn.
@@ -77,14 +77,14 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     Ok(Exit::Fine)
 }
 
-/// Says once that sizes are those of samples.
+/// Warns once that sizes are those of samples.
 fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
     if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
         mention_samples(sampled, streams);
     }
 }
 
-/// Prints what segments come to, and the largest of them.
+/// Prints the sum of segments, and the largest of them.
 fn sizes(
     title: &str,
     keys: &[SegmentKey],

@@ -1,4 +1,4 @@
-//! `memtrack completions`: what completes the arguments in a shell.
+//! `memtrack completions`: completion of the arguments in a shell.
 
 use crate::Streams;
 use crate::args::{Cli, CompletionsArgs};
@@ -7,7 +7,7 @@ use clap::CommandFactory;
 
 /// Prints the shell's script.
 pub(crate) fn run(args: &CompletionsArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    // Whole before the first byte: the generator panics at a pipe that was closed.
+    // The whole script before the first byte: the generator panics at a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "memtrack", &mut script);
     streams.stdout.write_all(&script)?;

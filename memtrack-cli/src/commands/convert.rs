@@ -20,9 +20,9 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Loads the snapshot and writes it as the output's name or `--to` says.
+/// Loads the snapshot and writes it in the format of the output's name or of `--to`.
 pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let (target, compression) = target_asked(args)?;
+    let (target, compression) = requested_target(args)?;
     check_fits(args, target)?;
     let to_stdout = args.output == Path::new("-");
     if !to_stdout {
@@ -54,11 +54,11 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         });
         written.map_err(|error| CliError::output(&args.output, error))?;
     }
-    answers::CONVERT.tell_written(&args.output, &target.suffix(compression), args.written, streams)?;
+    answers::CONVERT.report_written(&args.output, &target.suffix(compression), args.written, streams)?;
     match target {
         Target::Export(_) => {
             if snapshot.has_samples() {
-                // A hint; when nobody can read it, the file is there all the same.
+                // A hint; if it cannot be printed, the file is there all the same.
                 let _ = writeln!(
                     streams.stderr,
                     "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
@@ -74,8 +74,8 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     Ok(Exit::Fine)
 }
 
-/// What to write.
-fn target_asked(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
+/// Returns the format to write.
+fn requested_target(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
     if let Some(to) = &args.to {
         return target_named(to).map_err(|why| CliError::Usage(format!("--to {to}: {why}")));
     }
@@ -84,13 +84,14 @@ fn target_asked(args: &ConvertArgs) -> Result<(Target, Compression), CliError> {
             "choose the format for standard output with --to, such as --to json".into(),
         ));
     }
-    target_of(&args.output)
-        .map_err(|why| CliError::Usage(format!("cannot tell the format of {}: {why}", args.output.display())))
+    target_of(&args.output).map_err(|why| {
+        CliError::Usage(format!("cannot determine the format of {}: {why}", args.output.display()))
+    })
 }
 
-/// Refuses options that say nothing of what is written.
+/// Refuses options that do not apply to the format.
 fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
-    if let Target::Export(Export { lacks: Some(feature), name, .. }) = target {
+    if let Target::Export(Export { missing_feature: Some(feature), name, .. }) = target {
         return Err(CliError::Usage(format!(
             "this memtrack is built without {name} files: cargo install --path memtrack-cli --features {feature}"
         )));
@@ -98,7 +99,7 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     let of_a_moment = matches!(target, Target::Export(Export { of_a_moment: true, .. }));
     if args.at.is_some() && !of_a_moment {
         return Err(CliError::Usage(format!(
-            "--at: a {} file is about the whole time, not about a moment; leave it out",
+            "--at: a {} file covers the whole time, not one moment; leave it out",
             target.name()
         )));
     }
@@ -106,14 +107,14 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     let more = [("--not-mine", !args.rules.not_mine.is_empty()), ("--rules", args.rules.rules.is_some())];
     match (target, given.into_iter().chain(more).find(|(_, given)| *given)) {
         (Target::Snapshot(_), Some((option, _))) => Err(CliError::Usage(format!(
-            "{option}: a {} file has all of a snapshot; leave it out",
+            "{option}: a {} file holds a whole snapshot; leave it out",
             target.name()
         ))),
         _ => Ok(()),
     }
 }
 
-/// The devices and the moment that were asked for.
+/// Returns the requested devices and moment.
 fn options(
     args: &ConvertArgs,
     snapshot: &mut Snapshot,

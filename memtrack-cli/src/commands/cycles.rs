@@ -1,4 +1,4 @@
-//! `memtrack cycles`: who keeps device memory alive.
+//! `memtrack cycles`: the references that keep device memory alive.
 
 use super::page::name;
 use crate::Streams;
@@ -15,13 +15,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A compressed graph may unpack to so many times its size, and to so many bytes more.
+/// A compressed graph may unpack to this many times its size, and to a number of bytes more.
 const MOST_UNPACKED: u64 = 64;
 const UNPACKED_ANYWAY: u64 = 64 << 20;
 /// How often that is checked, in bytes.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Counts the bytes that pass.
+/// Counts the bytes that are read.
 struct CountingReader<'a, R> {
     inner: R,
     read: &'a Cell<u64>,
@@ -44,7 +44,7 @@ enum Form {
     Json,
 }
 
-/// What the name of an output asks for.
+/// Returns the form that the name of an output selects.
 fn form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
         Some("html" | "htm") => Ok(Form::Page),
@@ -58,7 +58,7 @@ fn form(output: &Path) -> Result<Form, CliError> {
     }
 }
 
-/// Reads the graph, and prints or writes what is asked for.
+/// Reads the graph, and prints it or writes the output.
 pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let form = args.output.as_deref().map(form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         Form::Json => json::write(&graph, &findings, &mut content)?,
     }
     write_files(&[(output.clone(), content)])?;
-    // A hint; when nobody can read it, the file is there all the same.
+    // A hint; if it cannot be printed, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
     Ok(Exit::Fine)
 }
@@ -103,7 +103,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     };
     let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
-    // What is something else, and perhaps without end, is not read whole.
+    // A file of another kind, perhaps endless, is not read whole.
     input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
@@ -117,7 +117,9 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
                 break;
             }
             if bytes.len() as u64 > UNPACKED_ANYWAY + MOST_UNPACKED * stored.get() {
-                return Err(failed(&"it unpacks to too much for its size: it repeats one thing without end"));
+                return Err(failed(
+                    &"it unpacks to too much for its size: it repeats the same data endlessly",
+                ));
             }
         }
     } else if begins_like_graph(&bytes) {
@@ -130,7 +132,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     read(&bytes).map_err(|error| refused(path, &bytes, &[Kind::Graph], error))
 }
 
-/// Bytes of a file that are looked at to tell what it is.
+/// The bytes of a file that are inspected to determine its kind.
 const HEAD: u64 = 4096;
-/// What gzip files begin with.
+/// The first bytes of gzip files.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -1,21 +1,21 @@
 //! The devices a report is about.
 
-use crate::args::device::AskedDevice;
+use crate::args::device::DeviceSelector;
 use crate::error::CliError;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 
-/// The device asked for, or all that the snapshot has.
+/// Returns the requested device, or all that the snapshot has.
 ///
 /// # Errors
 /// A usage error when it has no such device.
-pub(super) fn chosen(snapshot: &Snapshot, asked: Option<AskedDevice>) -> Result<Vec<DeviceId>, CliError> {
+pub(super) fn chosen(snapshot: &Snapshot, asked: Option<DeviceSelector>) -> Result<Vec<DeviceId>, CliError> {
     let there = snapshot.device_ids();
     let Some(asked) = asked else { return Ok(there) };
     let is_it = |&device: &DeviceId| match asked {
-        AskedDevice::Ordinal(ordinal) => snapshot.ordinal(device) == ordinal,
-        AskedDevice::Host => snapshot.is_heap(device),
-        AskedDevice::Pinned => snapshot.is_pinned(device),
+        DeviceSelector::Ordinal(ordinal) => snapshot.ordinal(device) == ordinal,
+        DeviceSelector::Host => snapshot.is_heap(device),
+        DeviceSelector::Pinned => snapshot.is_pinned(device),
     };
     there.iter().copied().find(is_it).map(|device| vec![device]).ok_or_else(|| {
         let number = |device: &DeviceId| {

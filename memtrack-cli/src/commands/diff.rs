@@ -4,7 +4,7 @@ use super::devices::chosen;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{self, DiffFileAnswer, FilesDiffAnswer};
-use crate::args::device::AskedDevice;
+use crate::args::device::DeviceSelector;
 use crate::args::{DiffArgs, InputArgs};
 use crate::error::{CliError, Exit};
 use crate::load::{check_places, load};
@@ -20,16 +20,16 @@ use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
-/// What `-o` writes.
+/// The file that `-o` writes.
 #[derive(Clone, Copy)]
 enum Picture {
     Svg,
     Folded,
 }
 
-/// A file that was read, and of which only its groups are left.
+/// A file of which only its groups are left.
 pub(super) struct Reduced {
-    /// The groups that were asked for.
+    /// The groups of the report.
     pub(super) side: Side,
     /// Those of the picture.
     stacks: Option<Side>,
@@ -37,7 +37,7 @@ pub(super) struct Reduced {
     complete: bool,
 }
 
-/// Reduces one file after the other to its groups, compares those, and prints what differs.
+/// Reduces one file after the other to its groups, compares those, and prints the differences.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             }
         }
         write_files(&[(target.clone(), content)])?;
-        // A hint; when nobody can read it, the file is there all the same.
+        // A hint; if it cannot be printed, the file is there all the same.
         let _ = writeln!(streams.stderr, "wrote {}", target.display());
     }
     Ok(Exit::Fine)
@@ -97,15 +97,15 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
 
 /// How files are reduced.
 pub(super) struct Reading<'a> {
-    /// What the groups are; none: what suits the file.
+    /// The grouping; none: the default for the file.
     pub(super) by: Option<DiffBy>,
     /// Which blocks are counted.
     pub(super) at: DiffAt,
-    /// The device that was asked for.
-    pub(super) device: Option<AskedDevice>,
+    /// The requested device.
+    pub(super) device: Option<DeviceSelector>,
     /// Folders with binaries.
     pub(super) symbols: &'a [PathBuf],
-    /// Whose code is whose.
+    /// Which code is the user's own.
     pub(super) rules: &'a Rules,
     /// Whether groups by stack are needed too.
     pub(super) stacks: bool,
@@ -115,7 +115,7 @@ impl Reading<'_> {
     /// Reads a file, with `hiding`'s pseudonyms if there are any; when this returns, only its groups are in memory.
     ///
     /// # Errors
-    /// When it cannot be read, holds nothing, or lacks the device.
+    /// When it cannot be read, holds nothing, or does not have the device.
     fn read(
         &self,
         path: &Path,
@@ -140,7 +140,7 @@ impl Reading<'_> {
     /// Reduces a file that was read, and is in order of time.
     ///
     /// # Errors
-    /// When it holds nothing, or lacks the device.
+    /// When it holds nothing, or does not have the device.
     pub(super) fn reduce(
         &self,
         path: &Path,
@@ -155,9 +155,9 @@ impl Reading<'_> {
         if groups.is_empty() {
             let why = match self.at {
                 DiffAt::Total => {
-                    "it holds no allocation, so that there is nothing to compare; --at end compares what is live"
+                    "it holds no allocation, so there is nothing to compare; --at end compares what is live"
                 }
-                _ => "it holds no memory and no events, so that there is nothing to compare",
+                _ => "it holds no memory and no events, so there is nothing to compare",
             };
             return Err(CliError::input(path, why));
         }
@@ -178,10 +178,10 @@ pub(super) fn check_inputs(before: &Path, after: &Path) -> Result<(), CliError> 
     }
 }
 
-/// Refuses files of which nothing can be compared.
+/// Refuses files that have nothing in common to compare.
 ///
 /// # Errors
-/// A usage error that says which devices there are.
+/// A usage error that lists the devices.
 pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) -> Result<(), CliError> {
     if !diff.devices.is_empty() {
         return Ok(());
@@ -193,7 +193,7 @@ pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) ->
     Err(CliError::Usage(format!("the two files have no device in common: {}; {}", devices(0), devices(1))))
 }
 
-/// What a name promises.
+/// Returns the picture that a name selects.
 fn picture(target: &Path) -> Result<Picture, CliError> {
     match target.extension().and_then(|suffix| suffix.to_str()) {
         Some("svg") => Ok(Picture::Svg),

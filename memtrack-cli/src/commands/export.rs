@@ -20,11 +20,11 @@ use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What the threads share.
+/// The state that the threads share.
 struct Work<'a> {
     args: &'a ExportArgs,
     options: DigestOptions,
-    /// Whether there is one file only.
+    /// Whether there is only one file.
     alone: bool,
     /// By job and rank: the file that this command takes for it.
     taken: Mutex<HashMap<(String, u64), PathBuf>>,
@@ -33,8 +33,8 @@ struct Work<'a> {
 /// A rank that was written, and what is odd about its file.
 type One = Result<(ExportedRank, Vec<String>), CliError>;
 
-/// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the first
-/// failure is the command's.
+/// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the
+/// first failure is the command's.
 pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check(args)?;
     let files = expand(&args.files, args.recursive)?;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
     let mut exit = Exit::Fine;
     mention_key(&args.scrub, streams);
-    // What is told is a hint; when nobody can read it, the files are there all the same.
+    // The messages are hints; if they cannot be printed, the files are there all the same.
     for (file, one) in files.iter().zip(all) {
         match one {
             Ok((rank, odd)) => {
@@ -79,14 +79,17 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     Ok(exit)
 }
 
-/// What can be refused before a file is read.
+/// Refuses everything that can be refused before a file is read.
 fn check(args: &ExportArgs) -> Result<(), CliError> {
     check_places(&args.symbols)?;
     if args.job.as_deref() == Some("") {
         return Err(CliError::Usage("--job needs a name".into()));
     }
     if args.parquet.symlink_metadata().is_ok() && !args.parquet.is_dir() {
-        return Err(CliError::Usage(format!("{} is no folder: choose another name", args.parquet.display())));
+        return Err(CliError::Usage(format!(
+            "{} is not a folder: choose another name",
+            args.parquet.display()
+        )));
     }
     Ok(())
 }
@@ -114,9 +117,9 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             file.display()
         ));
     }
-    // What the file says of its rank is among what is hidden next.
+    // The file's own rank is among the names that are hidden next.
     let mut name = RankName::of(&loaded.snapshot, &called(file));
-    // Steps are looked for by the name that was given.
+    // Steps are found by the name that was given.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     let mut hiding = scrub::asked(&args.scrub).map(keeping);
     loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols.places);
@@ -125,8 +128,8 @@ fn export(file: &Path, work: &Work<'_>) -> One {
         None => path.to_string_lossy().into_owned(),
     };
     let job = args.job.clone().unwrap_or_else(|| {
-        let said = name.job.take().unwrap_or_else(|| job_of(file));
-        hidden(Path::new(&said))
+        let job = name.job.take().unwrap_or_else(|| job_of(file));
+        hidden(Path::new(&job))
     });
     let snapshot = &loaded.snapshot;
     if args.events || args.by == By::Category {
@@ -144,7 +147,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             folder.display()
         ))
     };
-    // Said before it is written, and decided when it is.
+    // Reported before writing, and decided when writing.
     let refusal = present(&args.parquet, &job, rank).refusal(&digest.file);
     if let Some(why) = refusal.filter(|_| !args.force) {
         return Err(in_the_way(&why));
@@ -166,11 +169,12 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     Ok((rank, odd))
 }
 
-/// Which rank of `job` a file is; no other file of this command is the same.
-fn place(file: &Path, job: &str, said: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
-    let rank = work.args.rank.or(said).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
+/// Returns which rank of `job` a file is; no other file of this command is the same.
+fn place(file: &Path, job: &str, stated: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
+    let rank = work.args.rank.or(stated).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
-            "cannot tell which rank {} is: call it rank3.pickle, put it into a folder rank=3, or export it alone with --rank",
+            "cannot determine the rank of {}: call it rank3.pickle, put it into a folder rank=3, or export \
+             it alone with --rank",
             file.display()
         ))
     })?;
@@ -188,17 +192,17 @@ fn place(file: &Path, job: &str, said: Option<u64>, work: &Work<'_>) -> Result<u
     }
 }
 
-/// The file's whole path, by which it is known when it is exported again.
+/// Returns the file's whole path, which identifies it when it is exported again.
 fn whole(file: &Path) -> PathBuf {
     std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// The path by which it was named, with its folders: a link's own name says which rank it is.
+/// Returns the path by which it was named, with its folders: a link's own name may contain the rank.
 fn called(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// What the job of a file is called that does not say it: the name of its folder.
+/// Returns the job of a file that does not state it: the name of its folder.
 fn job_of(file: &Path) -> String {
     let folder =
         whole(file).parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

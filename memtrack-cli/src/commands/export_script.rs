@@ -7,7 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use std::path::Path;
 
-// They are Python, so that they can look into the profiler and the collector of the program that they run in.
+// They are Python, so that they can inspect the profiler and the collector of the program that they run in.
 const OPERATOR_TRACE: &str = include_str!("../export/optrace.py");
 const CYCLES: &str = include_str!("../export/cycles.py");
 
@@ -22,6 +22,6 @@ pub(crate) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<
             write_files(&[(target.to_owned(), script.into())])?;
         }
     }
-    answers::EXPORT_SCRIPT.tell_written(target, "py", args.written, streams)?;
+    answers::EXPORT_SCRIPT.report_written(target, "py", args.written, streams)?;
     Ok(Exit::Fine)
 }

@@ -1,4 +1,4 @@
-//! `memtrack gpus`: the machine's NVIDIA devices, what is free on them, and who holds the rest.
+//! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that hold the rest.
 
 use crate::Streams;
 use crate::answers;
@@ -6,7 +6,7 @@ use crate::args::GpusArgs;
 use crate::error::{CliError, Exit};
 use memtrack_core::cuda::{Gpus, gpus};
 
-/// Asks the driver and NVML, prints the page. What could not be queried is reported on standard error.
+/// Queries the driver and NVML, prints the page. Failed queries are reported on standard error.
 pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let page: Gpus = match gpus() {
         Ok(page) => page,

@@ -1,4 +1,4 @@
-//! `memtrack leaks`: what grows and is never freed.
+//! `memtrack leaks`: memory that grows and is never freed.
 
 use super::cycles::read_graph;
 use super::devices::chosen;
@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A file of patterns is read only up to this many bytes; nobody writes one by hand that is longer.
+/// A pattern file is read only up to this many bytes; nobody writes a longer one by hand.
 const LONGEST_PATTERNS: u64 = 1 << 20;
 
 /// Reads the files, looks for leaks, and ends with 1 where there are any.
@@ -49,24 +49,24 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         })
         .collect::<Result<_, CliError>>()?;
     for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
-        // A hint; when nobody can read it, the report is there all the same.
+        // A hint; if it cannot be printed, the report is there all the same.
         let _ =
             writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
     }
     let blind = report.as_ref().and_then(LeakReport::blind);
-    // What steps left behind is something to see also where they are too few to tell what grows.
-    let says_nothing = |report: &LeakReport| {
+    // The memory that steps left behind is useful even if they are too few to find growth.
+    let is_uninformative = |report: &LeakReport| {
         blind.is_some() && report.devices.iter().all(|device| device.generations.is_none())
     };
-    let said = report.as_ref().filter(|report| !says_nothing(report));
+    let informative = report.as_ref().filter(|report| !is_uninformative(report));
     let cycles_leak = graphs.iter().any(|(_, findings)| findings.leaks() > 0);
-    let leaking = cycles_leak || said.is_some_and(LeakReport::is_leaking);
-    let late = args.strict && said.is_some_and(LeakReport::is_freed_only_at_the_end);
+    let leaking = cycles_leak || informative.is_some_and(LeakReport::is_leaking);
+    let late = args.strict && informative.is_some_and(LeakReport::is_freed_only_at_the_end);
     if args.format.json {
-        if said.is_some() || !graphs.is_empty() {
+        if informative.is_some() || !graphs.is_empty() {
             let answer = LeaksAnswer {
                 leaking,
-                memory: said.map(LeakReport::answered),
+                memory: informative.map(LeakReport::answered),
                 cycles: graphs
                     .iter()
                     .map(|(graph, findings)| {
@@ -77,30 +77,30 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             LEAKS.print(&answer, streams)?;
         }
     } else {
-        if let Some(report) = said {
+        if let Some(report) = informative {
             let text = report.to_text(layout(args.text));
-            // Why nothing can be told goes to stderr, once.
+            // The reason why leaks cannot be determined goes to stderr, once.
             let answers = if blind.is_some() && !leaking { report.answer().len() } else { 0 };
             let text: String = text.split_inclusive('\n').skip(answers).collect();
             write!(streams.stdout, "{}", if answers > 0 { text.trim_start() } else { &text })?;
         }
         for (place, (graph, findings)) in graphs.iter().enumerate() {
-            let between = if place > 0 || said.is_some() { "\n" } else { "" };
+            let between = if place > 0 || informative.is_some() { "\n" } else { "" };
             let text = text::text(graph, findings, args.rows.limit());
             write!(streams.stdout, "{between}{text}")?;
         }
     }
     match blind {
-        // Whoever asks whether something leaks must not take this for "nothing".
+        // A script must not take this for "nothing leaks".
         Some(why) if !leaking => {
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            Err(CliError::Io(format!("cannot tell what leaks in {}: {why}", files.join(", "))))
+            Err(CliError::Io(format!("cannot determine what leaks in {}: {why}", files.join(", "))))
         }
         _ => Ok(if leaking || late { Exit::Finding } else { Exit::Fine }),
     }
 }
 
-/// Whether a file is a graph of references, for the finder of cycles.
+/// Returns whether a file is a graph of references, for the cycle finder.
 fn is_graph(path: &Path) -> bool {
     path != Path::new("-") && Kind::of(path, &head_of(path)) == Some(Kind::Graph)
 }
@@ -132,12 +132,12 @@ fn read_patterns(path: &Path) -> Result<String, CliError> {
     let read = File::open(path).and_then(|file| file.take(LONGEST_PATTERNS + 1).read_to_string(&mut text));
     read.map_err(|error| CliError::input(path, error))?;
     if text.len() as u64 > LONGEST_PATTERNS {
-        return Err(CliError::input(path, "a file of patterns has at most a megabyte"));
+        return Err(CliError::input(path, "a pattern file has at most a megabyte"));
     }
     Ok(text)
 }
 
-/// A file that was read, and is in order of time.
+/// Reads a file, and puts it in order of time.
 fn read(
     path: &Path,
     args: &LeaksArgs,

@@ -1,4 +1,4 @@
-//! `memtrack memory`: what the segments hold, or with `--at` what was live at a moment, as a flame graph.
+//! `memtrack memory`: the contents of the segments, or with `--at` the memory live at a moment, as a flame graph.
 
 use super::devices::chosen;
 use super::moments::{keep_those_with, moment};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     match (args.at, args.of_moments()) {
         (Some(at), _) => at_a_moment(args, at, streams),
         (None, Some(option)) => Err(CliError::Usage(format!(
-            "{option} is about what was live at a moment: add --at peak, end, oom or an event's number"
+            "{option} needs a moment: add --at peak, end, oom or an event's number"
         ))),
         (None, None) => {
             let args =
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     }
 }
 
-/// Adds up what was live, then draws or prints it.
+/// Adds up the live memory, then draws or prints it.
 fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_file = !args.flame.folded && !args.flame.json;
     let target = &args.flame.output;
@@ -84,12 +84,12 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     };
     mention_missing(&symbols, streams);
     write_files(&[(target.clone(), content)])?;
-    // A hint; when nobody can read it, the file is there all the same.
+    // A hint; if it cannot be printed, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(Exit::Fine)
 }
 
-/// Whether a file of that name is a picture; otherwise it has the folded lines.
+/// Returns whether a file of that name is a picture; otherwise it has the folded lines.
 fn is_drawn(target: &Path) -> Result<bool, CliError> {
     let suffix = target.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
     match suffix.as_deref() {

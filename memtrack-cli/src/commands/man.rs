@@ -1,4 +1,4 @@
-//! `memtrack man`: the manual, made from what `--help` prints.
+//! `memtrack man`: the manual, generated from `--help`.
 
 use crate::Streams;
 use crate::args::{Cli, ManArgs};
@@ -25,22 +25,22 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         pages.push((target, page(command, &commands)?));
     }
     write_files(&pages)?;
-    // A hint; when nobody can read it, the pages are there all the same.
+    // A hint; if it cannot be printed, the pages are there all the same.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
     Ok(Exit::Fine)
 }
 
-/// Whether a verb has a page: what is hidden says of itself that it is not built.
+/// Returns whether a verb has a page: a hidden verb is not built.
 fn has_page(verb: &Command) -> bool {
     verb.get_name() != "help" && !verb.is_hide_set()
 }
 
-/// What a page is called: `memtrack-top` of `memtrack top`.
+/// Returns the name of a page: `memtrack-top` for `memtrack top`.
 fn name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// The page of a verb, or of the whole command.
+/// Returns the page of a verb, or of the whole command.
 fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
     let (examples, notes, codes) = parts(command);
     let is_whole = command.has_subcommands();
@@ -73,7 +73,7 @@ fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What `--help` ends with: the examples, what is to be known, and the exit codes.
+/// Splits the end of `--help`: the examples, the explanations, and the exit codes.
 fn parts(command: &Command) -> (String, String, String) {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (rest, codes) = help.split_once("Exit codes: ").unwrap_or((&help, ""));
@@ -82,7 +82,7 @@ fn parts(command: &Command) -> (String, String, String) {
     (examples.trim_end().to_owned(), notes.trim_end().to_owned(), codes.to_owned())
 }
 
-/// A section of the page; `as_is` keeps its lines.
+/// Formats a section of the page; `as_is` keeps its lines.
 fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
@@ -92,7 +92,7 @@ fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Resu
         writeln!(page, ".nf")?;
     }
     for line in text.lines() {
-        // A line of what is to be typed, within a text.
+        // A line to type, within a text.
         let is_kept = !as_is && line.starts_with("  ");
         match is_kept {
             true => writeln!(page, ".br\n{}", escaped(line))?,
@@ -105,7 +105,7 @@ fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Resu
     Ok(())
 }
 
-/// A line that is text and nothing else to `man`.
+/// Escapes a line for `man`.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-");
     match text.starts_with(['.', '\'']) {

@@ -45,7 +45,7 @@ use crate::args::Command;
 use crate::error::{CliError, Exit};
 use memtrack_core::viz::Grouping;
 
-/// Runs the verb the user asked for.
+/// Runs the requested verb.
 pub(crate) fn dispatch(command: Command, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match command {
         Command::Advise(args) => advise::run(&args, streams),

@@ -6,7 +6,7 @@ use memtrack_core::analysis::moment::Moment;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 
-/// The moment that was asked for, on one device.
+/// Returns the requested moment on one device.
 ///
 /// # Errors
 /// A usage error when there was no such moment on it.

@@ -1,4 +1,4 @@
-//! How the verbs about operator traces get theirs, and the device they are about.
+//! How the verbs about operator traces load a trace, and choose its device.
 
 use crate::Streams;
 use crate::args::TraceArgs;
@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The first bytes of the file, which tell an operator trace from other files.
+/// Reads the first bytes of the file, which distinguish an operator trace from other files.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -35,17 +35,17 @@ pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8
     Ok(head)
 }
 
-/// Bytes of a file that are looked at to tell what it is.
+/// The bytes of a file that are inspected to determine its kind.
 const HEAD: u64 = 4096;
 
-/// A trace, and the recording that it is of, if it is of one.
+/// A trace, and its recording, if it is from one.
 #[derive(Default)]
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
-    /// What the recording's other reports call its allocations, and how exact sums over them are.
+    /// The names of the recording's other reports for its allocations, and the exact sums over them.
     pub(super) attribution: Option<Attribution>,
-    /// Nothing is missing in the recording but small blocks, for which samples stand.
+    /// Whether only small blocks are missing in the recording, for which samples stand.
     only_sampled: bool,
 }
 
@@ -76,7 +76,7 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     if !head.starts_with(&MAGIC) {
         let read = optrace::read(input, mode(args), args.input.max_input);
-        // Of a snapshot, the trace's reader says what else there is.
+        // For a snapshot, the trace's reader names the other verbs.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
         let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
@@ -89,14 +89,14 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     recorded(args, snapshot)
 }
 
-/// The trace of a recording.
+/// Returns the trace of a recording.
 fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
     of_recording(snapshot).map_err(|_| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
     })
 }
 
-/// The trace of a recording with its names, or the recording if it has no operators.
+/// Returns the trace of a recording with its names, or the recording if it has no operators.
 pub(super) fn of_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
     let Some(recorded) = operator_trace(&snapshot) else { return Err(Box::new(snapshot)) };
     let names = EventNames::of(&snapshot, &mut Symbolizer::of(&snapshot));
@@ -105,7 +105,7 @@ pub(super) fn of_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> 
     Ok(Source { read: recorded.trace.into(), recording: Some(snapshot), attribution, only_sampled })
 }
 
-/// What reports call a device of a recording that its trace calls `name`.
+/// Returns the name in reports for a device of a recording that its trace calls `name`.
 pub(super) fn called(name: &str) -> String {
     match short(name) {
         "host" => "host heap".to_owned(),
@@ -114,7 +114,7 @@ pub(super) fn called(name: &str) -> String {
     }
 }
 
-/// What `--device` calls it where other reports are asked: a number, `host` or `pinned`.
+/// Returns the name for `--device` in other reports: a number, `host` or `pinned`.
 fn short(name: &str) -> &str {
     match name {
         "cpu" => "host",
@@ -122,12 +122,12 @@ fn short(name: &str) -> &str {
     }
 }
 
-/// How the trace is treated.
+/// Returns how the trace is treated.
 pub(super) fn mode(args: &TraceArgs) -> Mode {
     if args.compat { Mode::Compat } else { Mode::Tolerant }
 }
 
-/// Analyses the trace, and says what was put right.
+/// Analyses the trace, and reports the repairs.
 ///
 /// # Errors
 /// When the trace has no allocations, or PyTorch would refuse it and is to be imitated.
@@ -139,7 +139,7 @@ pub(super) fn analysed<'a>(
     let Source { read, attribution, only_sampled, .. } = source;
     let mut profile = analyse(&read.trace, mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
-    // PyTorch knows of no samples.
+    // PyTorch has no samples.
     if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
         profile = profile.attributed(attribution);
     }
@@ -151,13 +151,13 @@ pub(super) fn analysed<'a>(
         let _ = writeln!(streams.stderr, "memtrack: warning: {what}");
     }
     for line in repairs.to_string().lines() {
-        // A warning; when nobody can read it, the answer is right all the same.
+        // A warning; if it cannot be printed, the report is right all the same.
         let _ = writeln!(streams.stderr, "memtrack: warning: {line}");
     }
     Ok((profile, repairs))
 }
 
-/// The device that was asked for, or the only one with memory.
+/// Returns the requested device, or the only one with memory.
 ///
 /// # Errors
 /// A usage error that lists the devices when the trace has no such device, or several and none was named.
@@ -165,7 +165,7 @@ pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIn
     let devices = profile.devices();
     let name = |device: &DeviceIndex| profile.device_name(*device);
     let list = || {
-        // Names may hold anything, and there may be many.
+        // Names may contain anything, and there may be many.
         let mut names: Vec<String> = devices.iter().take(20).map(|device| printable(name(device))).collect();
         names.extend((devices.len() > 20).then(|| "…".to_owned()));
         names.join(", ")

@@ -21,7 +21,7 @@ pub(crate) fn segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result
     write(args, answers::SEGMENT_PLOT, streams, |page| page.showing(View::State))
 }
 
-/// The same for PyTorch's verb, with its options.
+/// Does the same for PyTorch's verb, with its options.
 pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(&args.page, answers::TRACE_PLOT, streams, |page| {
         let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
@@ -29,8 +29,9 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
     })
 }
 
-/// The same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; what it is called for is how
-/// much of each category there is. A file without categories is shown as PyTorch would, in the colours of those that were inferred.
+/// Does the same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; it is used to see how
+/// much of each category there is. A file without categories is shown as PyTorch would, in the colours of the inferred
+/// ones.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };
@@ -52,18 +53,18 @@ fn write(
     let page = shown(page_of(args, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
-        answer.tell_written(output, "html", args.target.written, streams)?;
+        answer.report_written(output, "html", args.target.written, streams)?;
         return Ok(Exit::Fine);
     }
     save(&page, output)?;
-    answer.tell_written(output, "html", args.target.written, streams)?;
+    answer.report_written(output, "html", args.target.written, streams)?;
     Ok(Exit::Fine)
 }
 
 /// Writes a page to a file.
 ///
 /// # Errors
-/// When it cannot be written; what was there is then as it was.
+/// When it cannot be written; an existing file is then unchanged.
 pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::output(target, error);
     let mut file = ReplacingFile::create(target).map_err(failed)?;
@@ -71,7 +72,7 @@ pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     file.commit().map_err(failed)
 }
 
-/// The same, or serves the page until the process is ended.
+/// Does the same, or serves the page until the process is ended.
 pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
         return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
@@ -91,12 +92,12 @@ fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError>
     Ok(with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
 }
 
-/// The page of a snapshot, with what can be inferred about what its blocks are for.
+/// Returns the page of a snapshot, with the categories that can be inferred for its blocks.
 pub(super) fn with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
     Page::with_inferred(snapshot, name, &inferred(snapshot, &mut Symbolizer::of(snapshot)))
 }
 
-/// What the page calls its file.
+/// Returns the name of the file on the page.
 pub(super) fn name(path: &Path) -> String {
     if path == Path::new("-") {
         return "standard input".to_owned();

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     unmatched.look(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let options = TopOptions::new().limit(args.rows.limit()).rules(rules.clone());
-    // Who wants to see every frame wants them told apart.
+    // With every frame shown, stacks are distinguished by all of them.
     let options = options.fold_hidden(args.text.frames > 0);
     let find = |device| AtPeak::find_with(&snapshot, &mut symbols, device, of, &options);
     let mut devices: Vec<AtPeak> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();

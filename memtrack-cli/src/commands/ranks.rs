@@ -23,10 +23,10 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Warnings that are told one by one.
+/// The most warnings that are printed one by one.
 const WARNINGS: usize = 5;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Work<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,
@@ -34,7 +34,7 @@ struct Work<'a> {
     pages: RankPages,
 }
 
-/// What one file comes to.
+/// The result of one file.
 struct Read {
     digest: RankDigest,
     /// What is odd about the file.
@@ -43,7 +43,7 @@ struct Read {
     page: Option<Result<String, CliError>>,
 }
 
-/// Reads the files, compares them, and prints the answer, and writes the pages that are asked for.
+/// Reads the files, compares them, prints the report, and writes the requested pages.
 pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_places(&args.symbols)?;
     let options = options(args)?;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
                     Some(Ok(link)) => {
                         links.insert(read.digest.file.clone(), link);
                     }
-                    // The first says why; the others mostly fail for the same reason.
+                    // The first one has the reason; the others mostly fail for the same one.
                     Some(Err(error)) => {
                         failed.get_or_insert(error);
                     }
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     if let Some(name) =
         args.per.as_deref().filter(|_| ranks.ranks.iter().all(|rank| rank.step_name.is_none()))
     {
-        return Err(CliError::Usage(format!("--per {name}: nothing is called so in any of the files")));
+        return Err(CliError::Usage(format!("--per {name}: no interval has this name in any of the files")));
     }
     let links: Vec<Option<String>> = ranks.ranks.iter().map(|rank| links.remove(&rank.file)).collect();
     let ranks = match hiding(args) {
@@ -95,16 +95,16 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         write!(streams.stdout, "{}", ranks.to_text(width, args.rows.limit()))?;
     }
     if !ranks.unread.is_empty() {
-        // Whoever reads standard output alone, as a script does, finds it there too.
+        // A script that reads standard output alone finds it there too.
         let files = counted(ranks.unread.len() as u64, "file");
         let _ = writeln!(
             streams.stderr,
-            "memtrack: warning: {files} could not be read; the answer is about the rest"
+            "memtrack: warning: {files} could not be read; the report covers the rest"
         );
     }
     if let Some(output) = &args.output {
         write_files(&[(output.clone(), html(&ranks, &links).into_bytes())])?;
-        // Hints; when nobody can read them, the files are there all the same.
+        // Hints; if they cannot be printed, the files are there all the same.
         let _ = writeln!(streams.stderr, "wrote {}", output.display());
         let pages = links.iter().flatten().count();
         if let Some(folder) = args.pages.as_ref().filter(|_| pages > 0) {
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
 fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
-    // Only the page shows what happened when.
+    // Only the page shows the course over time.
     let options = options.bins(if args.output.is_some() { MOST_COLUMNS } else { 1 });
     Ok(match &args.per {
         Some(name) => options.per(name),
@@ -126,7 +126,7 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     })
 }
 
-/// What gives names pseudonyms, if that is asked for. Steps are looked for by the name that was given.
+/// Returns the source of pseudonyms, if requested. Steps are found by the name that was given.
 fn hiding(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     scrub::asked(&args.scrub).map(keeping)
@@ -137,7 +137,7 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
     let args = work.args;
     let (mut loaded, warning) = load_one(file, args.input)?;
     let mut odd: Vec<String> = Vec::new();
-    // That a recording has no end, the report says.
+    // The report names recordings that were not ended.
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);
     odd.extend(warning.filter(|_| complete).map(|warning| format!("{}: {warning}", file.display())));
     if !loaded.snapshot.order_by_time().is_empty() {
@@ -146,7 +146,7 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
             file.display()
         ));
     }
-    // What the file says of its rank is among what is hidden next.
+    // The file's own rank is among the names that are hidden next.
     let rank = RankName::of(&loaded.snapshot, file);
     let snapshot = scrub::hidden(loaded.snapshot, hiding(args).as_mut(), &args.symbols.places);
     let page = work.pages.of(file);
@@ -157,7 +157,7 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
     let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
     digest.name = rank;
-    // The page shows what is live.
+    // The page shows live memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
         let page =
@@ -168,14 +168,14 @@ fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
     Ok(Read { digest, odd, page })
 }
 
-/// Why a file could not be read, without its name, which stands beside it.
+/// Returns why a file could not be read, without its name, which stands beside it.
 fn why(file: &Path, error: &CliError) -> String {
     let line = error.to_string();
     let named = format!("cannot read {}: ", file.display());
     line.strip_prefix(&named).map_or_else(|| line.clone(), str::to_owned)
 }
 
-/// That no file could be read.
+/// Returns the error that no file could be read.
 fn none_read(unread: &[(String, String)]) -> CliError {
     let first = unread.first().map_or(String::new(), |(file, why)| format!("cannot read {file}: {why}"));
     CliError::Io(match unread.len() {
@@ -186,7 +186,7 @@ fn none_read(unread: &[(String, String)]) -> CliError {
 
 fn mention(warnings: &[String], streams: &mut Streams<'_>) {
     for warning in warnings.iter().take(WARNINGS) {
-        // A warning; when nobody can read it, the report is right all the same.
+        // A warning; if it cannot be printed, the report is right all the same.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(warning));
     }
     let more = warnings.len().saturating_sub(WARNINGS);

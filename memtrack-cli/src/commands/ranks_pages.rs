@@ -1,5 +1,5 @@
-//! Where the pages of `memtrack ranks` go: the one of all ranks, and with `--pages` one for each, what that is called, and how the
-//! first leads to it.
+//! Where the pages of `memtrack ranks` go: the one of all ranks, and with `--pages` one for each, its name, and its
+//! address on the first.
 
 use crate::args::RanksArgs;
 use crate::error::CliError;
@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Most letters of a page's name, which folders limit to 255 bytes.
+/// The most characters of a page's name, which folders limit to 255 bytes.
 const LONGEST: usize = 60;
 
 /// Each rank's own page.
@@ -24,7 +24,7 @@ pub(super) struct RankPages {
 /// Checks where the page of all ranks goes.
 ///
 /// # Errors
-/// A usage error when it is no page by its name, or is there already.
+/// A usage error when its name is not a page's, or it exists already.
 pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
     let Some(output) = &args.output else { return Ok(()) };
     let is_page = output
@@ -37,14 +37,17 @@ pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
 }
 
 impl RankPages {
-    /// Names the pages of `files`, if they are asked for. Nothing is written yet.
+    /// Names the pages of `files`, if requested. Nothing is written yet.
     ///
     /// # Errors
-    /// A usage error when one of them is there already, or is the page of all ranks.
+    /// A usage error when one of them exists already, or is the page of all ranks.
     pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
         let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
         if folder.symlink_metadata().is_ok() && !folder.is_dir() {
-            return Err(CliError::Usage(format!("{} is no folder: choose another name", folder.display())));
+            return Err(CliError::Usage(format!(
+                "{} is not a folder: choose another name",
+                folder.display()
+            )));
         }
         let from = whole(output.parent().unwrap_or(Path::new("")));
         let mut pages = HashMap::new();
@@ -66,19 +69,19 @@ impl RankPages {
         Ok(Self { folder: folder.clone(), pages })
     }
 
-    /// Where the page of an input goes, and how the page of all ranks leads there; none where it is not asked for.
+    /// Returns where the page of an input goes, and its address on the page of all ranks; none where it is not requested.
     pub(super) fn of(&self, file: &Path) -> Option<(&Path, &str)> {
         self.pages.get(file).map(|(target, link)| (&**target, &**link))
     }
 
-    /// Makes the folder that they go to.
+    /// Creates the folder of the pages.
     pub(super) fn make_folder(&self) -> Result<(), CliError> {
         fs::create_dir_all(&self.folder).map_err(|error| CliError::output(&self.folder, error))
     }
 }
 
-/// What the pages of files are called: as the file, with those of its folders in which the files differ. Numbers, where names are
-/// not to be told.
+/// Returns the names of the pages of files: as the file, with those of its folders in which the files differ. Numbers, if
+/// names are to be hidden.
 fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     if are_hidden {
         return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();
@@ -90,14 +93,14 @@ fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     let named = |one: &Vec<String>| {
         let stem = stem(&one[from.min(one.len())..].join("-"));
         let numbers = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
-        // Some file systems do not tell large letters from small ones.
+        // Some file systems ignore case.
         let mut candidates = numbers.map(|number| format!("{stem}{number}.html"));
         candidates.find(|name| taken.insert(name.to_lowercase())).unwrap_or_default()
     };
     parts.iter().map(named).collect()
 }
 
-/// A name without the endings of inputs, of letters that every file system takes.
+/// Returns a name without the suffixes of inputs, of characters that every file system allows.
 fn stem(name: &str) -> String {
     let mut stem = name;
     while let Some((shorter, end)) = stem.rsplit_once('.')
@@ -109,7 +112,7 @@ fn stem(name: &str) -> String {
         letter if letter.is_alphanumeric() || "._-=+@".contains(letter) => letter,
         _ => '_',
     };
-    // The end of a path says more than its beginning.
+    // The end of a path is more informative than its beginning.
     let surplus = stem.chars().count().saturating_sub(LONGEST);
     let stem: String = stem.chars().skip(surplus).map(plain).collect();
     match stem.trim_start_matches('.') {
@@ -118,7 +121,7 @@ fn stem(name: &str) -> String {
     }
 }
 
-/// The folders and the name of a path.
+/// Returns the folders and the name of a path.
 fn parts(path: &Path) -> Vec<String> {
     let name = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
@@ -127,9 +130,9 @@ fn parts(path: &Path) -> Vec<String> {
     path.components().filter_map(name).collect()
 }
 
-/// A path from the root on, without `..`, as browsers resolve addresses.
+/// Returns a path from the root on, without `..`, as browsers resolve addresses.
 fn whole(path: &Path) -> PathBuf {
-    // The empty path is the folder that one is in.
+    // The empty path is the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let mut whole = PathBuf::new();
     for part in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
@@ -142,7 +145,7 @@ fn whole(path: &Path) -> PathBuf {
     whole
 }
 
-/// The address of `to` relative to the folder `from`, both whole.
+/// Returns the address of `to` relative to the folder `from`, both whole.
 fn address(from: &Path, to: &Path) -> String {
     let (from, to) = (parts(from), parts(to));
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -150,7 +153,7 @@ fn address(from: &Path, to: &Path) -> String {
     up.chain(to[common..].iter().map(|part| encoded(part))).collect::<Vec<_>>().join("/")
 }
 
-/// A part of an address: all but letters, digits and a few signs as their bytes.
+/// Encodes a part of an address: all but letters, digits and a few signs as their bytes.
 fn encoded(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_called_as_their_files_and_no_two_alike() {
+    fn pages_are_named_after_their_files_and_unique() {
         assert_eq!(named(&["run/rank0.pickle", "run/rank10.pickle.gz"]), ["rank0.html", "rank10.html"]);
         assert_eq!(
             named(&["run/rank0/snapshot.pickle", "run/rank1/snapshot.pickle"]),

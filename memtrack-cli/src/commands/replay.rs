@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
     let devices = chosen(&snapshot, args.device.device)?;
-    // PyTorch's allocator hands out memory of devices; of pinned memory it has another.
+    // PyTorch's caching allocator serves device memory; pinned memory has another allocator.
     let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
     if args.device.device.is_some() && devices.iter().any(is_host) {
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
@@ -44,15 +44,14 @@ fn parse(text: &str) -> Result<Settings, CliError> {
     replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
 }
 
-/// Settings of the allocator whose decisions are known.
+/// Parses settings of the allocator whose decisions are known.
 fn replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
         AllocatorBackend::Native => Ok(settings),
-        _ => {
-            Err("only PyTorch's native allocator can be replayed; how the driver's pools decide is not known"
-                .into())
-        }
+        _ => Err("only PyTorch's native allocator can be replayed; the behaviour of the driver's pools is \
+                 not known"
+            .into()),
     }
 }
 

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Checks everything that can be checked, runs the program, and says where its recording is.
+/// Checks everything that can be checked, runs the program, and reports where its recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
     let path = program::find(name)?;
@@ -58,19 +58,19 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         command.env(protocol::PROCESSES, &census.folder);
         command.env(protocol::MAX_PROCESSES, args.max_processes.to_string());
     }
-    // As a shell does it: the program sees the name that it was called by.
+    // Like a shell: the program sees the name that it was called by.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     inherited::pass_on(&mut command);
     let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
-    // The end is the program's; what stderr cannot take is lost.
+    // The exit status is the program's; a failure to write to stderr is ignored.
     let recorded = recorded(&output, started, ended.process);
-    let _ = tell(streams, name, args.host, &recorded, ended);
-    let told = args.json.as_deref().map(|target| answer(target, name, &recorded, ended, streams));
+    let _ = report_recordings(streams, name, args.host, &recorded, ended);
+    let answered = args.json.as_deref().map(|target| answer(target, name, &recorded, ended, streams));
     if let Some(census) = census {
-        let _ = census.tell(streams, args, recorded.is_any());
+        let _ = census.report(streams, args, recorded.is_any());
     }
-    if let Some(Err(error)) = told {
-        // The program's own end counts for more than a report of it.
+    if let Some(Err(error)) = answered {
+        // The program's own exit status takes precedence over a failed report.
         let _ = writeln!(streams.stderr, "memtrack: {error}");
     }
     Ok(Exit::Program(wait::code_of(ended.status)))
@@ -80,14 +80,14 @@ fn value_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// The libraries before what is preloaded already.
+/// Returns the libraries before those that are preloaded already.
 fn preloaded(libraries: &[PathBuf]) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
     let ours = libraries.iter().map(|path| path.as_os_str().to_owned());
     ours.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// The recording's absolute path, which does not exist yet and can be written.
+/// Returns the recording's absolute path, which does not exist yet and can be written.
 fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     let output = args.output.clone().unwrap_or_else(|| {
         let name = program.file_name().unwrap_or_else(|| OsStr::new("program"));
@@ -97,21 +97,22 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
         own.into()
     });
     check_targets([output.as_path()], args.force)?;
-    // The program is not run then, which a shell has a code for.
+    // The program is not run then, for which a shell has a code.
     let refuse = |error: io::Error| {
         CliError::Program(program::CANNOT_RUN, format!("cannot write {}: {error}", output.display()))
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
     make_way(&absolute).map_err(refuse)?;
-    // Beside it, and gone at once: at its own path another process may begin to record meanwhile.
+    // Beside it, and removed at once: another process may begin to record at its own path meanwhile.
     ReplacingFile::create(&absolute).map(drop).map_err(refuse)?;
     Ok(absolute)
 }
 
-/// Removes what is to be replaced, unless another process records into it: then the program takes a name of its own.
+/// Removes the file to replace, unless another process records into it: then the program uses another name.
 fn make_way(path: &Path) -> io::Result<()> {
     let Ok(data) = path.symlink_metadata() else { return Ok(()) };
-    // Nobody records into what cannot be written. It stays locked until it is gone, so that no other process begins to use it.
+    // No process records into a file that cannot be written. It stays locked until it is removed, so that no other
+    // process begins to use it.
     let file = data.is_file().then(|| File::options().write(true).open(path).ok()).flatten();
     if let Some(file) = &file {
         let identity = |data: &fs::Metadata| (data.dev(), data.ino());
@@ -124,7 +125,7 @@ fn make_way(path: &Path) -> io::Result<()> {
             return Ok(());
         }
     }
-    // One that cannot be removed only takes room.
+    // One that cannot be removed only takes space.
     older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -134,35 +135,35 @@ fn make_way(path: &Path) -> io::Result<()> {
 
 /// The recordings that were written.
 struct Recorded {
-    /// The program's own, if it took memory.
+    /// The program's own, if it allocated recorded memory.
     own: Option<PathBuf>,
-    /// Those of programs that it became.
+    /// Those of programs that it executed later.
     later: Vec<PathBuf>,
     /// Those of its children.
     children: Vec<PathBuf>,
 }
 
 impl Recorded {
-    /// Whether anything was recorded.
+    /// Returns whether anything was recorded.
     fn is_any(&self) -> bool {
         self.own.is_some() || !self.later.is_empty() || !self.children.is_empty()
     }
 }
 
-/// Looks for the recordings that were written since `started`.
+/// Finds the recordings that were written since `started`.
 fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     let of_others = of_others(output, started);
     let own = format!("{}.{process}", output.to_string_lossy());
     let is_own = |path: &PathBuf| {
         let rest = path.to_string_lossy().strip_prefix(&own).map(str::to_owned);
-        // A process that becomes several programs counts them; its children's numbers are their processes'.
+        // A process that executes several programs counts them; its children's numbers are their processes'.
         let is_count = |rest: &str| {
             rest.strip_prefix('.').and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < 1000)
         };
         rest.is_some_and(|rest| rest.is_empty() || is_count(&rest))
     };
     let (mut later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
-    // Where another process was there first, the program's own has the name of a later one.
+    // If another process was there first, the program's own has the name of a later one.
     let is_anothers = || {
         let by = File::open(output).ok().and_then(|file| recorded_by(BufReader::new(file)));
         by.is_some_and(|by| by.pid != process)
@@ -174,7 +175,7 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     Recorded { own, later, children }
 }
 
-/// Writes how the program ended, and what was recorded, to the file that was asked for.
+/// Writes how the program ended, and what was recorded, to the requested file.
 fn answer(
     target: &Path,
     name: &OsStr,
@@ -199,7 +200,7 @@ fn answer(
     let mut content = Vec::new();
     answers::RUN.write(&answer, &mut content)?;
     if target == Path::new("-") {
-        // What stderr cannot take is lost: the end is the program's.
+        // A failure to write to stderr is ignored: the exit status is the program's.
         let _ = streams.stderr.write_all(&content);
         return Ok(());
     }
@@ -207,7 +208,7 @@ fn answer(
 }
 
 /// Reports what was written.
-fn tell(
+fn report_recordings(
     streams: &mut Streams<'_>,
     name: &OsStr,
     host: bool,
@@ -216,7 +217,7 @@ fn tell(
 ) -> io::Result<()> {
     let Recorded { own, later, children } = recorded;
     let stderr = &mut streams.stderr;
-    // Of one file, before all else: of what the program became, or its own, or its first child's.
+    // About one file, before everything else: of the last program executed, or the program's own, or its first child's.
     let own_file = later.last().or(own.as_ref()).map(PathBuf::as_path);
     if let Some(file) = own_file.or(children.first().map(PathBuf::as_path))
         && let Some(held) = who_held(file, own_file.is_some() && ended.status.signal().is_some())
@@ -224,7 +225,7 @@ fn tell(
         stderr.write_all(held.as_bytes())?;
     }
     if let Some(output) = own {
-        // Whoever is killed cannot write what it has not written yet.
+        // A killed program cannot write its remaining events.
         let cut = match ended.status.signal().filter(|_| later.is_empty()) {
             Some(signal) => format!(
                 "; the last half second before signal {signal} ended it may be missing, and more if the machine was \
@@ -236,12 +237,12 @@ fn tell(
     }
     match later[..] {
         [] => {}
-        [ref one] => writeln!(stderr, "memtrack: the program that it became recorded {}", one.display())?,
+        [ref one] => writeln!(stderr, "memtrack: after exec: recorded {}", one.display())?,
         [ref first, ..] => {
             let (count, first) = (later.len(), first.display());
             writeln!(
                 stderr,
-                "memtrack: the {count} programs that it became recorded {first} and others next to it"
+                "memtrack: after exec: {count} programs recorded {first} and others next to it"
             )?;
         }
     }
@@ -249,7 +250,7 @@ fn tell(
         [] if own.is_some() || !later.is_empty() => Ok(()),
         [] => {
             let (name, more) = (name.to_string_lossy(), if host { "" } else { "; --host records its heap" });
-            writeln!(stderr, "memtrack: saw {name} take no CUDA memory, so nothing was written{more}")
+            writeln!(stderr, "memtrack: saw no CUDA allocation by {name}, so nothing was written{more}")
         }
         [ref one] => {
             writeln!(stderr, "memtrack: a child process recorded {}", one.display())?;
@@ -267,7 +268,7 @@ fn tell(
     }
 }
 
-/// Reports which children's recordings lack their end: most were killed.
+/// Reports which children's recordings were not ended: most were killed.
 fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::Result<()> {
     let is_cut =
         |path: &&PathBuf| File::open(path).and_then(|mut file| is_unfinished(&mut file)).unwrap_or(true);
@@ -276,19 +277,22 @@ fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::
         [] => Ok(()),
         [one] => writeln!(
             stderr,
-            "memtrack: {} was not ended (a signal, _exit or exec ended it): it held at least what is recorded",
+            "memtrack: {} is incomplete (a signal, _exit or exec ended its process): the process held at \
+             least what is recorded",
             one.display()
         ),
         [first, ..] => writeln!(
             stderr,
-            "memtrack: {} of them were not ended (a signal, _exit or exec ended them), as {}: they held at least what is recorded",
+            "memtrack: {} of them are incomplete (a signal, _exit or exec ended their processes), as {}: \
+             the processes held at least what is recorded",
             cut.len(),
             first.display()
         ),
     }
 }
 
-/// Recordings of child processes, and of programs that a process became: the output's name and a process id.
+/// Returns the recordings of child processes, and of programs that a process executed: the output's name and a process
+/// id.
 fn of_others(output: &Path, started: SystemTime) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (output.parent(), output.file_name()) else { return Vec::new() };
     let prefix = format!("{}.", name.to_string_lossy());

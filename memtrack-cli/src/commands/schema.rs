@@ -1,4 +1,4 @@
-//! `memtrack schema`: what the verbs answer with `--json`.
+//! `memtrack schema`: the JSON output of the verbs.
 
 use crate::Streams;
 use crate::answers;
@@ -6,7 +6,7 @@ use crate::args::SchemaArgs;
 use crate::error::{CliError, Exit};
 use crate::report::print_json;
 
-/// Prints the schema of a verb's answer, or lists the verbs.
+/// Prints the schema of a verb's output, or lists the verbs.
 pub(crate) fn run(args: &SchemaArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let Some(verb) = &args.verb else {
         for answer in answers::all() {

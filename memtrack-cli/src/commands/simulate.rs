@@ -16,7 +16,7 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
     check_targets(args.output.as_deref(), args.force)?;
     let workload = read(&args.workload, args.input.max_input, streams)?;
     for hint in &workload.hints {
-        // For who reads it; the results are there all the same.
+        // A hint for people; the results are there all the same.
         let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
     }
     match &args.output {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
     }
     if args.written.json {
         let target = args.output.as_deref().unwrap_or(Path::new("-"));
-        answers::SIMULATE.tell_written(target, "jsonl", args.written, streams)?;
+        answers::SIMULATE.report_written(target, "jsonl", args.written, streams)?;
     }
     Ok(Exit::Fine)
 }

@@ -1,4 +1,4 @@
-//! `memtrack sql`: asks a data set of ranks in SQL.
+//! `memtrack sql`: queries a data set of ranks in SQL.
 
 #[cfg(feature = "sql")]
 pub(crate) use with::run;
@@ -11,17 +11,17 @@ mod with {
     use crate::answers::{self, SqlAnswer};
     use crate::args::SqlArgs;
     use crate::error::{CliError, Exit};
-    use crate::sql::{Question, READY, Ready, SqlRows, ask, columns, write_csv, write_text};
+    use crate::sql::{Query, READY, Ready, SqlRows, ask, columns, write_csv, write_text};
     use std::ffi::OsStr;
     use std::io::Read;
     use std::num::NonZero;
     use std::path::{Path, PathBuf};
     use std::{fs, thread};
 
-    /// A query is not longer: the engine descends into its nested parts, and takes time by the square of their number.
+    /// The longest query: the engine descends into its nested parts, and takes time by the square of their number.
     const LONGEST_QUERY: u64 = 64 << 10;
 
-    /// Asks, and prints the rows as they come.
+    /// Runs the query, and prints the rows as they come.
     pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
         if args.list {
             list(streams)?;
@@ -30,27 +30,27 @@ mod with {
         let (sql, folder) = asked(args, streams)?;
         let jobs =
             args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN);
-        let answered = ask(Question { sql, folder, memory: args.memory, jobs })?;
+        let result = ask(Query { sql, folder, memory: args.memory, jobs })?;
         if args.format.json {
-            let (rows, failed) = SqlRows::of(answered.batches);
-            let answer = SqlAnswer { columns: columns(&answered.schema), rows };
+            let (rows, failed) = SqlRows::of(result.batches);
+            let answer = SqlAnswer { columns: columns(&result.schema), rows };
             let printed = answers::SQL.print(&answer, streams);
-            // Why the rows ended early is more than that the answer could not be printed.
+            // The reason why the rows ended early takes precedence over a failure to print.
             failed.take().map_or(printed, Err)?;
         } else if args.csv {
-            write_csv(&answered.schema, answered.batches, streams)?;
+            write_csv(&result.schema, result.batches, streams)?;
         } else {
             let width = (!args.wide).then(memtrack_core::__report_width);
-            write_text(&answered.schema, answered.batches, args.rows.limit(), width, streams)?;
+            write_text(&result.schema, result.batches, args.rows.limit(), width, streams)?;
         }
         Ok(Exit::Fine)
     }
 
-    /// The query and the folder.
+    /// Returns the query and the folder.
     fn asked(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<(String, PathBuf), CliError> {
         let words: Vec<&OsStr> =
             [&args.first, &args.second].into_iter().flatten().map(|word| &**word).collect();
-        // What looks like an option and is none was taken for the query.
+        // An unknown option was taken for the query.
         let is_option = |word: &&&OsStr| {
             word.to_str().is_some_and(|word| word.starts_with("--") && !word.contains([' ', '\n']))
         };
@@ -75,10 +75,10 @@ mod with {
         };
         let how = "memtrack sql 'SELECT …' DIR, or --query NAME DIR for a ready query (--list)";
         let (sql, folder) = match (given, words) {
-            (None, _) => return Err(CliError::Usage(format!("say what to ask: {how}"))),
+            (None, _) => return Err(CliError::Usage(format!("give a query: {how}"))),
             (Some(_), []) => {
                 return Err(CliError::Usage(format!(
-                    "say which data set to ask, the folder of memtrack export --parquet: {how}"
+                    "give the data set, a folder that memtrack export --parquet wrote: {how}"
                 )));
             }
             (Some(_), [_, ..]) if words.len() > 1 => {
@@ -92,7 +92,7 @@ mod with {
         Ok((sql, folder))
     }
 
-    /// The query in a file or on standard input.
+    /// Reads the query from a file or standard input.
     fn read(file: &Path, streams: &mut Streams<'_>) -> Result<String, CliError> {
         let mut text = String::new();
         let stdin = &mut *streams.stdin;
@@ -103,7 +103,7 @@ mod with {
             }
         };
         read.map_err(|error| CliError::input(file, error))?;
-        // Editors of Windows begin a file with it.
+        // Windows editors begin a file with it.
         Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
     }
 
@@ -131,7 +131,7 @@ mod without {
     use crate::args::{SqlArgs, sql_missing};
     use crate::error::{CliError, Exit};
 
-    /// Says what is missing.
+    /// Reports the missing feature.
     pub(crate) fn run(_: &SqlArgs, _: &mut Streams<'_>) -> Result<Exit, CliError> {
         Err(CliError::Usage(sql_missing("this")))
     }

@@ -9,7 +9,7 @@ use crate::load::{in_pytorch_form, load_file};
 use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{mention_reordered, print_devices};
 use crate::unmatched::Unmatched;
-use memtrack_core::analysis::holds::{Asked, HeldAt, WhoHolds};
+use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
 use memtrack_core::analysis::layout::Layout;
 use memtrack_core::analysis::ownership::Rules;
 use memtrack_core::analysis::summary::{DeviceSummary, summary_with};
@@ -17,22 +17,22 @@ use memtrack_core::event::Action;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Who held the memory of a recording that nobody ended, or in which memory ran out.
+/// Returns who held the memory of a recording that was not ended, or in which memory ran out.
 fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     let snapshot = &loaded.snapshot;
     let is_cut = !loaded.report.as_ref()?.complete;
     if !is_cut && !snapshot.events.action.contains(&Action::Oom) {
         return None;
     }
-    let mut asked = Asked::at_the_end(snapshot, is_cut).rules(rules.clone());
+    let mut query = HoldsQuery::at_the_end(snapshot, is_cut).rules(rules.clone());
     if is_cut {
-        // Whether something killed it, the file does not say.
-        asked.at = HeldAt::Cut;
+        // The file does not state whether something killed the program.
+        query.at = HeldAt::Cut;
     }
-    WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &asked)
+    WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)
 }
 
-/// Loads the snapshot, prints what each device comes to.
+/// Loads the snapshot, prints the summary of each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;

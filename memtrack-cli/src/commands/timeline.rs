@@ -1,4 +1,4 @@
-//! `memtrack timeline`: what memory was for over time, as PyTorch's exports.
+//! `memtrack timeline`: the categories of memory over time, as PyTorch's exports.
 
 use super::optrace;
 use super::page::name;
@@ -35,7 +35,7 @@ enum Form {
 }
 
 impl Form {
-    /// What files of that form end with.
+    /// Returns the suffix of files of that form.
     fn name(self) -> &'static str {
         match self {
             Self::Coalesced => "json",
@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// What the name of an output asks for, and whether it is compressed.
+/// Returns the form that the name of an output selects, and whether it is compressed.
 fn form(output: &Path) -> Result<(Form, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let forms = [
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     if to_stdout {
         content.push(b'\n');
         streams.stdout.write_all(&content)?;
-        answers::TIMELINE.tell_written(&args.output, &name, args.written, streams)?;
+        answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
         return Ok(Exit::Fine);
     }
     let failed = |error| CliError::output(&args.output, error);
@@ -148,11 +148,11 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         name += ".gz";
     }
     write_files(&[(args.output.clone(), content)])?;
-    answers::TIMELINE.tell_written(&args.output, &name, args.written, streams)?;
+    answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
     Ok(Exit::Fine)
 }
 
-/// The most that was reserved on a device, in bytes; none where the recording does not say it.
+/// Returns the most that was reserved on a device, in bytes; none where the recording does not have it.
 fn reserved(recording: &Snapshot, device: &str) -> Option<u64> {
     let number = device.rsplit_once(':').and_then(|(_, number)| number.parse().ok())?;
     Some(ReservedPeak::of(recording, DeviceId(number)).bytes).filter(|&bytes| bytes > 0)

@@ -1,4 +1,4 @@
-//! `memtrack top`: who made the memory of a recording.
+//! `memtrack top`: what allocated the memory of a recording.
 
 use super::devices::chosen;
 use super::moments::{keep_those_with, moment};
@@ -16,7 +16,7 @@ use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the recording, ranks each device that was asked for, prints the rankings.
+/// Loads the recording, ranks each requested device, prints the rankings.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     keep_those_with(&snapshot, &mut devices, args.at);
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
-    // Who wants to see every frame wants them told apart.
+    // With every frame shown, stacks are distinguished by all of them.
     let mut options = options.fold_hidden(args.text.frames > 0);
     let mut symbols = Symbolizer::of(&snapshot);
     let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot, &mut symbols, &options));
@@ -62,9 +62,9 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-/// Says which binaries would have named the frames that have no names.
+/// Reports the binaries that would have named the unnamed frames.
 pub(super) fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
-    // The loader's own inventions (the vdso) are no files that could be found.
+    // The loader's own modules (the vdso) are no files that could be found.
     for module in symbols.missing().filter(|module| module.path.starts_with('/')) {
         let id = if module.build_id.is_empty() { "none" } else { &module.build_id };
         let _ = writeln!(

@@ -10,7 +10,7 @@ use crate::plot::FigureFiles;
 use memtrack_core::tracker::TrackerStats;
 use std::path::Path;
 
-/// Loads the statistics, writes the figures that were asked for, prints the summary.
+/// Loads the statistics, writes the requested figures, prints the summary.
 pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let figures = args.output.output.as_deref().map(FigureFiles::for_output).transpose()?;
     if let Some(figures) = &figures {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if let Some(figures) = &figures {
         write_files(&figures.render(&stats)?)?;
         for target in figures.targets() {
-            // A hint; when nobody can read it, the files are there all the same.
+            // A hint; if it cannot be printed, the files are there all the same.
             let _ = writeln!(streams.stderr, "wrote {}", target.display());
         }
     }

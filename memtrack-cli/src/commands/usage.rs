@@ -1,4 +1,4 @@
-//! `memtrack segments` and `memtrack memory`: what the segments hold, each by itself or a stream's together.
+//! `memtrack segments` and `memtrack memory`: the contents of the segments, each separately or by stream.
 
 use crate::Streams;
 use crate::answers::{self, MemoryAnswer, UsageRowsAnswer};
@@ -10,7 +10,7 @@ use crate::report::{mention_odd, mention_samples, refused};
 use crate::scrub;
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
-/// Loads the snapshot, then draws it or prints what would be drawn.
+/// Loads the snapshot, then draws it or prints the data of the picture.
 pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (path, flame) = (&args.file.path, &args.flame);
     if !flame.folded && !flame.json {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Who keeps device memory alive in a Python program: the reference cycles that hold tensors, as graphs for `memtrack
+"""What keeps device memory alive in a Python program: the reference cycles that hold tensors, as graphs for `memtrack
 cycles`. One file, which needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8 or newer);
 `memtrack export-script --cycles` prints it.
 
@@ -69,7 +69,7 @@ OLDEST = 2
 
 
 def warn_tensor_cycles(folder=".", files=FILES, cpu=False, history=True):
-    """Writes a graph of each new finding to `folder`, and says so on standard error. Returns a function that ends it.
+    """Writes a graph of each new finding to `folder`, and reports it on standard error. Returns a function that ends it.
 
     A finding is a group of objects that hold each other and device tensors, which nothing else held any more. The files
     are called cycles-1.json and so on, and replace none. A finding with the labels and references of one before is
@@ -131,7 +131,7 @@ def save(nodes, path):
 
 
 def graph(objects, cpu=False, context=None):
-    """The graph of these objects: a list of nodes, each a dictionary with
+    """Returns the graph of these objects: a list of nodes, each a dictionary with
 
     label: what it is; context: where a device tensor's memory was allocated, or None; root: whether it is a device
     tensor; references: lists of a text and the index of the node that it leads to. Device tensors also have device,
@@ -167,7 +167,7 @@ def add_contexts(nodes):
 
 
 class _Collector:
-    """Has Python's collector keep what it would free, shows it to observers, and lets it be freed.
+    """Makes Python's collector keep the garbage that it would free, shows it to observers, and then lets it be freed.
 
     In the collector itself no code may run that could use what it is about to free. So its callback only asks for a
     call at the next event of the thread, by the profiler's hook.
@@ -188,13 +188,13 @@ class _Collector:
         self._busy = self._ran = False
         # How many collections were left alone that might have found device tensors; and of them those for a profiler.
         self.left_alone = self.profiled = 0
-        # How many objects lie that should be free, and until when what is said above holds.
+        # How many objects lie that should be free, and until when the lines above hold.
         self._lying = 0
         self._free_later_until = self._alone_until = 0.0
 
     def add(self, observer):
         if self._process != os.getpid():
-            # What was forked is not observed, unless it asks itself.
+            # A forked process is not observed, unless it registers itself.
             self.__init__()
             self._process = os.getpid()
         if self._called not in gc.callbacks:
@@ -203,7 +203,7 @@ class _Collector:
         self.observers.append(observer)
 
     def remove(self, observer):
-        """Returns whether it was there. It is shown what it was not yet."""
+        """Removes an observer, after showing it the garbage that it has not seen yet. Returns whether it was registered."""
         if self._process != os.getpid() or observer not in self.observers:
             return False
         self._look(0)
@@ -218,7 +218,7 @@ class _Collector:
         return True
 
     def look_now(self, observer):
-        """Shows all garbage that there is now to one observer. A failure of the observer is the caller's."""
+        """Shows all current garbage to one observer. An exception of the observer goes to the caller."""
         self._look(0)
         busy, self._busy, self._looking = self._busy, True, threading.get_ident()
         begin = len(gc.garbage)
@@ -233,7 +233,7 @@ class _Collector:
             self._busy = busy
 
     def _called(self, phase, info):
-        """The collector begins or ends."""
+        """Called when the collector begins or ends."""
         self._ran = True
         if self._process != os.getpid():
             return
@@ -284,7 +284,7 @@ class _Collector:
             sys.setprofile(_Hook(self, generation, sys.getprofile()))
 
     def is_out(self):
-        """Whether this thread is out of the collector. Inside of it, collecting does nothing."""
+        """Returns whether this thread is outside the collector. Inside it, collecting does nothing."""
         if self._busy or not self._ready:
             return True
         self._looking = threading.get_ident()
@@ -294,7 +294,7 @@ class _Collector:
         return self._ran
 
     def look(self, generation):
-        """Outside of the collector: shows the garbage to all observers, and frees it. Never fails."""
+        """Shows the garbage to all observers outside the collector, and frees it. Never fails."""
         try:
             self._look(generation)
         except Exception as failure:  # The program must not notice.
@@ -336,7 +336,7 @@ class _Collector:
             self._busy = False
 
     def _may_lie(self, objects):
-        """Whether garbage without tensors need not be freed at once."""
+        """Returns whether garbage without tensors need not be freed at once."""
         self._lying += objects
         return time.monotonic() < self._free_later_until and self._lying <= LYING
 
@@ -360,7 +360,7 @@ class _Collector:
 
 
 class _Hook:
-    """In place of a profiler, until the thread is out of the collector."""
+    """Replaces a profiler until the thread is outside the collector."""
 
     def __init__(self, collector, generation, previous):
         self._collector, self._generation, self._previous = collector, generation, previous
@@ -376,13 +376,13 @@ _collector = _Collector()
 
 
 class _Observer:
-    """Is called with the graph of garbage that has device tensors. `callback` returns whether it is something new."""
+    """Receives the graph of garbage that has device tensors. `callback` returns whether it is something new."""
 
     def __init__(self, callback, cpu):
         self._callback, self._tensors = callback, _Tensors(cpu)
 
     def concerns(self, objects):
-        """Whether there are device tensors among these objects."""
+        """Returns whether there are device tensors among these objects."""
         with self._tensors.looking():
             return self._tensors.any_root(objects)
 
@@ -392,7 +392,7 @@ class _Observer:
 
 
 class _Disarm:
-    """Ends an observer, when it is called or with the program. A function that knows itself would be a cycle."""
+    """Ends an observer, when it is called or at the end of the program. A function that refers to itself would be a cycle."""
 
     def __init__(self, observer, at_end):
         self._observer, self._at_end = observer, at_end
@@ -474,7 +474,7 @@ class _Findings:
             raise
 
     def say_counts(self):
-        """How often findings came again, and what was not looked at."""
+        """Reports how often findings recurred, and which were not inspected."""
         least = "at least " if _collector.left_alone else ""
         if _collector.profiled:
             _say(f"{_collector.profiled} collections were not looked at because of a profiler")
@@ -520,12 +520,12 @@ def _holders(nodes):
 
 
 def _leading(nodes, holders):
-    """The indices of all that leads to a device tensor."""
+    """Returns the indices of everything that leads to a device tensor."""
     return _reached([index for index, node in enumerate(nodes) if node["root"]], holders.__getitem__)
 
 
 def _reached(starts, beside):
-    """The indices that can be reached."""
+    """Returns the indices that can be reached."""
     reached, todo = set(starts), list(starts)
     while todo:
         for index in beside(todo.pop()):
@@ -544,11 +544,11 @@ def _renumbered(nodes, kept):
 
 
 def _shape(nodes):
-    """The same for findings with the same labels and references, in whatever order their nodes are.
+    """Returns a key that is equal for findings with the same labels and references, in whatever order their nodes are.
 
     Only of what leads to tensors: the rest may have a number that counts steps.
     """
-    # An address tells nothing.
+    # An address identifies nothing.
     labels = ["weakref" if node["label"].startswith("weakref to id ") else node["label"] for node in nodes]
     leading = _leading(nodes, _holders(nodes))
     count = Counter(labels[index] for index in leading)
@@ -563,7 +563,7 @@ def _shape(nodes):
 
 
 def _held(nodes):
-    """What a finding holds, in words."""
+    """Describes what a finding holds."""
     roots = [node for node in nodes if node["root"]]
     storages = {(node["device"], node["storage"]): node["bytes"] for node in roots if node.get("storage")}
     devices = sorted({node["device"] for node in roots})
@@ -628,7 +628,7 @@ def _say(text):
 
 
 def _graph(objects, tensors, context=None, roots_only=False):
-    """The nodes of `graph`. With `roots_only`, none if there are no roots."""
+    """Returns the nodes of `graph`. With `roots_only`, none if there are no roots."""
     enabled = gc.isenabled()
     gc.disable()  # What is made here is no garbage, but much.
     try:
@@ -686,7 +686,7 @@ class _Graph:
         return nodes
 
     def _references(self):
-        """For each object where its references begin, and the indices that they lead to, in one sequence."""
+        """Returns for each object where its references begin, and the indices that they lead to, in one sequence."""
         index = {id(held): number for number, held in enumerate(self._objects)}
         starts, targets, of = array("Q", [0]), array("I"), gc.get_referents
         for held in self._objects:
@@ -695,13 +695,13 @@ class _Graph:
                 if number is not None:
                     targets.append(number)
                 elif type(target) is dict and _own_attributes(held) is target:
-                    # It was made when somebody looked at the object after the collection, and stands for its values.
+                    # It was made when the object was inspected after the collection, and stands for its values.
                     targets.extend(index[id(value)] for value in of(target) if id(value) in index)
             starts.append(len(targets))
         return starts, targets
 
     def _nearest(self, roots, facts, starts, targets):
-        """The indices of the objects to keep: the largest tensors first, each with what leads to it, nearest first."""
+        """Returns the indices of the objects to keep: the largest tensors first, each with what leads to it, nearest first."""
         holders = {}
         for index in range(len(self._objects)):
             for target in targets[starts[index]:starts[index + 1]]:
@@ -729,7 +729,7 @@ class _Graph:
 
 
 def _towards(objects, wanted):
-    """Of very many objects those with the wanted ids and some that lead to them, in their order.
+    """Returns, of very many objects, those with the wanted ids and some that lead to them, in their order.
 
     Needs no memory for the others.
     """
@@ -749,7 +749,7 @@ def _towards(objects, wanted):
 
 
 class _Tensors:
-    """What is a device tensor, and facts about it, without running a tensor class's own code."""
+    """Finds device tensors and facts about them, without running a tensor class's own code."""
 
     def __init__(self, cpu):
         import torch
@@ -760,18 +760,18 @@ class _Tensors:
         self._host = ("meta",) if cpu else ("cpu", "meta")
 
     def looking(self):
-        """Inside of it, classes of tensors are not asked."""
+        """Inside it, no code of tensor classes runs."""
         return self._torch._C.DisableTorchFunctionSubclass()
 
     def attribute(self, tensor, name):
-        """An attribute as PyTorch itself defines it."""
+        """Returns an attribute as PyTorch itself defines it."""
         return getattr(self._own, name).__get__(tensor)
 
     def is_tensor(self, kind):
         return any(base is self._tensor for base in kind.__mro__)
 
     def kinds(self, objects):
-        """The ids of the classes of tensors with memory that these objects are of."""
+        """Returns the ids of these objects' classes that are tensors with memory."""
         kinds = list(map(type, objects))
         # By id: the class of a class may say what is equal.
         kinds = {id(kind): kind for kind in kinds}
@@ -787,7 +787,7 @@ class _Tensors:
         return False
 
     def roots(self, objects):
-        """The indices of device tensors, one after the other."""
+        """Yields the indices of device tensors."""
         kinds = self.kinds(objects)
         if kinds:
             for index, held in enumerate(objects):
@@ -801,7 +801,7 @@ class _Tensors:
             return False
 
     def facts(self, tensor):
-        """Shape, device, bytes and storage, as far as they are known."""
+        """Returns shape, device, bytes and storage, as far as they are known."""
         facts = {"shape": "?", "device": str(self.attribute(tensor, "device"))}
         try:
             facts["shape"] = str(self.attribute(tensor, "shape"))
@@ -820,7 +820,7 @@ class _Tensors:
         return facts
 
     def _is_copied_on_write(self, tensor):
-        """Whether to ask for the address is to make a copy."""
+        """Returns whether reading the address would make a copy."""
         ask = getattr(self._torch._C, "_is_cow_tensor", None)
         return ask is not None and ask(tensor)
 
@@ -848,7 +848,7 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class _Names:
-    """Descriptions of what an object holds, for the objects that are asked for."""
+    """Descriptions of what an object holds, for the requested objects."""
 
     def __init__(self, wanted):
         self._wanted = wanted
@@ -868,7 +868,7 @@ class _Names:
 
 
 class _Namer:
-    """Finds the names of what objects hold. Runs no code of the program's."""
+    """Finds the names of what objects hold. Runs no code of the program."""
 
     def __init__(self, tensors):
         self._tensors = tensors
@@ -922,12 +922,12 @@ class _Namer:
 
 
 def _attributes_of(kind):
-    """A class's own attributes, whatever its metaclass says."""
+    """Returns a class's own attributes, whatever its metaclass returns."""
     return type.__dict__["__dict__"].__get__(kind)
 
 
 def _attribute(held, base, name, text, names):
-    """One attribute, by the way in which its class and no other answers it."""
+    """Returns one attribute, looked up by its own class and no other."""
     descriptor = _attributes_of(base).get(name)
     try:
         names.say(text, descriptor.__get__(held))
@@ -936,7 +936,7 @@ def _attribute(held, base, name, text, names):
 
 
 def _own_attributes(held):
-    """The dictionary of an object's attributes, if it has one. It may be made by asking."""
+    """Returns the dictionary of an object's attributes, if it has one. The access may create it."""
     for base in type(held).__mro__:
         descriptor = _attributes_of(base).get("__dict__")
         if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
@@ -948,7 +948,7 @@ def _own_attributes(held):
 
 
 def _contained(held, base, names):
-    """What containers of Python's own hold, asked in their own way, not that of a class made of them."""
+    """Returns the contents of built-in containers, by their own methods, not those of a derived class."""
     if base is list or base is tuple:
         for index, item in enumerate(itertools.islice(base.__iter__(held), ITEMS)):
             names.say(f"[{index}]", item)
@@ -1045,7 +1045,7 @@ def _sequence(begin, base, held, end):
 
 
 def _basic(held):
-    """Numbers and texts as Python writes them; of long ones the beginning."""
+    """Formats numbers and texts as Python writes them; only the beginning of long ones."""
     for base in _TEXTS:
         if issubclass(type(held), base):
             if base.__len__(held) > LENGTH:
@@ -1061,7 +1061,7 @@ def _basic(held):
 
 
 def _key(held, depth=3):
-    """A key of a dictionary. Others than basic ones are told by their type: their own words would be program code."""
+    """Formats a key of a dictionary. Only basic ones are shown; others by their type: their own text would run program code."""
     kind = type(held)
     if issubclass(kind, _BASIC):
         return _basic(held)
@@ -1093,7 +1093,7 @@ _NOISY_FILES = (
 
 
 def _remember_allocations():
-    """Has CUDA's allocator remember where blocks that are in use were allocated, in Python."""
+    """Makes CUDA's allocator remember where blocks that are in use were allocated, in Python."""
     import torch
 
     try:
@@ -1104,7 +1104,7 @@ def _remember_allocations():
 
 
 def _contexts(kind, wanted):
-    """(address, text) for those of the addresses whose allocation the allocator of that kind of device remembers."""
+    """Returns (address, text) for those of the addresses whose allocation the allocator of that kind of device remembers."""
     import torch
 
     snapshot = getattr(getattr(torch, kind, None), "memory_snapshot", None)
@@ -1140,7 +1140,7 @@ def _stack(frames):
 
 
 def main(arguments):
-    """The command: watches a script from its first line to its last. Returns the script's exit code."""
+    """Runs the command: watches a script from its first line to its last. Returns the script's exit code."""
     parser = argparse.ArgumentParser(
         description="Runs a Python script and writes which reference cycles held device tensors.",
         epilog="Then: memtrack cycles cycles-1.json -o cycles-1.html",
@@ -1182,7 +1182,7 @@ def main(arguments):
 
 
 def _look_at_the_rest(_held):
-    """Collects what the collector did not come to."""
+    """Collects the garbage that the collector did not reach."""
     for observer in list(_collector.observers):
         try:
             _collector.look_now(observer)

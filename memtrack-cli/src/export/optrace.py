@@ -88,7 +88,7 @@ def export_operator_trace(prof, path, model=None, stacks=True):
 
 @contextlib.contextmanager
 def operator_trace(path, *models, stacks=True):
-    """Profiles the block inside `with`, and writes it to `path`, also if it ends with an exception."""
+    """Profiles the block inside `with`, and writes it to `path`, even if it ends with an exception."""
     import torch
 
     modules = Modules(*models)
@@ -111,7 +111,7 @@ class Modules:
     """
 
     def __init__(self, *models):
-        # Both by the module's address. The class tells a module from a later one at the same address.
+        # Both by the module's address. The class distinguishes a module from a later one at the same address.
         self._paths = {}
         self._buffers = {}
         self._hook = None
@@ -128,12 +128,12 @@ class Modules:
         self._hook.remove()
 
     def path(self, address, class_address):
-        """The module's name in its model: empty for a model itself, and for a module that is not known."""
+        """Returns the module's name in its model: empty for a model itself, and for an unknown module."""
         path, of_class = self._paths.get(address, ("", class_address))
         return path if of_class == class_address else ""
 
     def buffers(self, address, class_address):
-        """The module's own buffers at its first call, as names and _Tensor."""
+        """Returns the module's own buffers at its first call, as names and _Tensor."""
         buffers, of_class = self._buffers.get(address, ((), class_address))
         return buffers if of_class == class_address else ()
 
@@ -151,7 +151,7 @@ class Modules:
 
 
 def _results(prof):
-    """What the profiler recorded, if it is enough."""
+    """Returns the profiler's results, if they suffice."""
     missing = [name for name in OPTIONS if not getattr(prof, name, True)]
     wanted = ", ".join(f"{name}=True" for name in OPTIONS)
     if "record_shapes" in missing or "profile_memory" in missing:
@@ -168,7 +168,7 @@ def _results(prof):
 
 
 def _devices(roots):
-    """The names of the devices on which something was allocated or freed."""
+    """Returns the names of the devices on which something was allocated or freed."""
     devices, todo = set(), [iter(roots)]
     while todo:
         event = next(todo[-1], None)
@@ -201,7 +201,7 @@ def _appearing(path):
 
 
 class _Tensor:
-    """What a tensor looked like in one place."""
+    """The properties of a tensor at one point."""
 
     __slots__ = ("key", "bytes_per_element")
 
@@ -214,7 +214,7 @@ class _Tensor:
 
     @classmethod
     def recorded(cls, seen):
-        """From the profiler's description."""
+        """Creates it from the profiler's description."""
         layout = str(seen.layout).replace("torch.", "")
         return cls(seen.impl_ptr, seen.storage_data_ptr, seen.device, seen.dtype, seen.sizes, seen.strides, layout)
 
@@ -227,7 +227,7 @@ class _Tensor:
 
 
 def _buffers(module):
-    """A module's own buffers. Nothing here may disturb the program, so a tensor that does not answer is left out."""
+    """Returns a module's own buffers. Nothing here may disturb the program, so a tensor that raises is left out."""
     import torch
 
     buffers = []
@@ -247,12 +247,12 @@ def _is_tensor(value):
 
 
 def _is_identified(value):
-    """Whether the profiler knows which tensor it is."""
+    """Returns whether the profiler identifies the tensor."""
     return _is_tensor(value) and None not in (value.id, value.storage_data_ptr, value.allocation_id)
 
 
 class _Schemas:
-    """Which arguments an operator writes, from PyTorch's registry.
+    """Finds which arguments an operator writes, from PyTorch's registry.
 
     The profile says neither the overload nor what is written. So every schema of that name counts that accepts the
     arguments, and an argument is written if any of them writes it: the rule of PyTorch's own memory profile.
@@ -274,7 +274,7 @@ class _Schemas:
         self._of = {}
 
     def written(self, name, inputs):
-        """For each input whether it is written; None if no schema accepts them."""
+        """Returns for each input whether it is written; None if no schema accepts them."""
         schemas = self._of.get(name)
         if schemas is None:
             schemas = self._of[name] = self._schemas(name)
@@ -287,7 +287,7 @@ class _Schemas:
         return [any(writes) for writes in zip(*found)] if found else None
 
     def _schemas(self, name):
-        """What each schema of an operator accepts and writes, by argument."""
+        """Returns what each schema of an operator accepts and writes, by argument."""
         import torch
 
         if "::" not in name:
@@ -330,7 +330,7 @@ def _by_time(events):
 
 
 class _Inside:
-    """What the events inside of an event need to know."""
+    """The context for the events inside an event."""
 
     __slots__ = ("record", "calls", "phase", "in_operator", "first_must_stay")
 
@@ -409,7 +409,7 @@ class _Writer:
         return latest
 
     def _begin(self, event, time, around):
-        """Writes an event, or leaves it out. Returns what is around the events in it, or None if it cannot have any."""
+        """Writes an event, or leaves it out. Returns the context of the events in it, or None if it cannot have any."""
         kind, fields = event.typed
         must_stay, around.first_must_stay = around.first_must_stay, False
         if kind.name == "Allocation":
@@ -439,7 +439,7 @@ class _Writer:
         return record
 
     def _step(self, event, time):
-        """The class of the optimizer that makes a step in this thread, or None.
+        """Returns the class of the optimizer that makes a step in this thread, or None.
 
         By time, because the step's annotation is made by a Python call that has ended, and with stacks the profiler puts
         nothing into an event whose own caller has ended.
@@ -450,7 +450,7 @@ class _Writer:
         return steps[-1][0] if steps else None
 
     def _phase(self, event, time, around):
-        """The phase of an event that does not state one."""
+        """Returns the phase of an event that does not state one."""
         return "optimizer" if around.phase is None and self._step(event, time) is not None else around.phase
 
     def _memory(self, event, fields, time, around):
@@ -537,7 +537,7 @@ class _Writer:
         return None
 
     def _tensor(self, seen):
-        """The number of a tensor that the profiler saw."""
+        """Returns the number of a tensor that the profiler saw."""
         return None if seen is None else self._handle(_Tensor.recorded(seen))
 
     def _handle(self, tensor):
@@ -553,7 +553,7 @@ class _Writer:
         return number
 
     def _stack(self, calls):
-        """The field for a stack; none if there is none to write."""
+        """Returns the field for a stack; none if there is none to write."""
         if calls is None or not self._with_stacks:
             return {}
         if calls.stack is None:
@@ -571,7 +571,7 @@ class _Writer:
 
 
 def _end(event):
-    """When an event ended, or NEVER."""
+    """Returns when an event ended, or NEVER."""
     end = event.end_time_ns
     return NEVER if end is None else min(end, NEVER)
 
@@ -598,13 +598,13 @@ def _header(devices):
 
 
 def _scalar(value):
-    """A number as every reader of JSON understands it."""
+    """Returns a number that every JSON reader understands."""
     exact = isinstance(value, float) and math.isfinite(value) or isinstance(value, int) and abs(value) <= 1 << 53
     return value if exact else str(value)
 
 
 def _frame(name):
-    """A frame from `file(line): function`; other names have no file."""
+    """Parses a frame from `file(line): function`; other names have no file."""
     call = _CALL.fullmatch(name)
     if call is None:
         return {"file": "", "line": 0, "name": name}
@@ -612,7 +612,7 @@ def _frame(name):
 
 
 def main(arguments):
-    """The command: profiles a script from its first line to its last. Returns the script's exit code."""
+    """Runs the command: profiles a script from its first line to its last. Returns the script's exit code."""
     parser = argparse.ArgumentParser(
         description="Runs a Python script under torch.profiler and writes what it did as an operator trace.",
         epilog="Then: memtrack timeline OUT -o memory.html, or memtrack categories OUT.",

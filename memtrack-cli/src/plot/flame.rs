@@ -6,10 +6,10 @@ use crate::output::{check_targets, write_files};
 use memtrack_core::viz::flame_graph;
 use std::path::Path;
 
-/// Whether a flame graph may be written to `target`.
+/// Checks whether a flame graph may be written to `target`.
 ///
 /// # Errors
-/// When the name promises another format than SVG, or the file exists and `force` is not set.
+/// When the name requests another format than SVG, or the file exists and `force` is not set.
 pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     match target.extension() {
         Some(suffix) if suffix != "svg" => {
@@ -19,7 +19,7 @@ pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     }
 }
 
-/// Draws `lines` (`frame;frame bytes`) to `target`, and says so.
+/// Draws `lines` (`frame;frame bytes`) to `target`, and reports it.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -32,7 +32,7 @@ pub(crate) fn write(
     let mut svg = Vec::new();
     flame_graph(title, lines, &mut svg).map_err(|error| CliError::output(target, error))?;
     write_files(&[(target.to_owned(), svg)])?;
-    // A hint; when nobody can read it, the file is there all the same.
+    // A hint; if it cannot be printed, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(())
 }

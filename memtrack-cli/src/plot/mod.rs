@@ -26,7 +26,7 @@ pub(crate) struct FigureFiles {
 }
 
 impl FigureFiles {
-    /// The files that `output` stands for.
+    /// Returns the files that `output` stands for.
     ///
     /// # Errors
     /// A usage error when its suffix is unknown.
@@ -50,12 +50,12 @@ impl FigureFiles {
         Ok(Self { kind, targets })
     }
 
-    /// The files that will be written.
+    /// Returns the files that will be written.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Path> {
         self.targets.iter().map(PathBuf::as_path)
     }
 
-    /// The files with their content.
+    /// Returns the files with their content.
     ///
     /// # Errors
     /// When a figure cannot be drawn.

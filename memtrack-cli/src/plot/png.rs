@@ -14,7 +14,7 @@ const SCALE: u32 = 2;
 static NORMAL: &[u8] = include_bytes!("../../assets/DejaVuSans.subset.ttf");
 static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
 
-/// A figure of a tracker as the bytes of a PNG file.
+/// Returns a figure of a tracker as the bytes of a PNG file.
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.
@@ -23,10 +23,10 @@ pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, Fi
         .map_err(FigureError::Draw)
 }
 
-/// What drawing goes to.
+/// The drawing area.
 type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
-/// What `draw` draws, as the bytes of a PNG file, on an area of that size times the scale that it is told.
+/// Runs `draw` on an area of that size times the scale passed to it, and returns the bytes of a PNG file.
 ///
 /// # Errors
 /// When `draw` fails.
@@ -42,18 +42,18 @@ pub(crate) fn image(
     encode(&pixels, width, height).map_err(|error| error.to_string())
 }
 
-/// Tells plotters which font to draw with.
+/// Registers the fonts with plotters.
 fn register_fonts() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
         for (style, font) in [(FontStyle::Normal, NORMAL), (FontStyle::Bold, BOLD)] {
-            // Our own fonts are sound; with a broken one, drawing would say that the font is unavailable.
+            // The embedded fonts are sound; with a broken one, drawing would report that the font is unavailable.
             let _ = register_font("sans-serif", style, font);
         }
     });
 }
 
-/// RGB pixels as a PNG file.
+/// Encodes RGB pixels as a PNG file.
 fn encode(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, png::EncodingError> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, width, height);

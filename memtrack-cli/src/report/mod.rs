@@ -1,4 +1,4 @@
-//! What reports share on their way out: the width of the terminal, JSON, and warnings on standard error.
+//! Shared output code of the reports: the width of the terminal, JSON, and warnings on standard error.
 
 use crate::Streams;
 use crate::args::TextArgs;
@@ -11,7 +11,7 @@ use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// How much of names and stacks a report shows: what `COLUMNS` says, or the terminal has room for, or a usual page.
+/// Returns how much of names and stacks a report shows: by `COLUMNS`, or the width of the terminal, or a usual page.
 pub(crate) fn layout(text: TextArgs) -> Layout {
     Layout::new().width((!text.wide).then(memtrack_core::__report_width)).frames(text.frames)
 }
@@ -23,7 +23,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize, streams: &mut Streams<'_
     Ok(())
 }
 
-/// Prints a report per device, with an empty line between two, or says that there is none.
+/// Prints a report per device, with an empty line between two, or that there is none.
 pub(crate) fn print_devices<T: std::fmt::Display>(
     devices: &[T],
     streams: &mut Streams<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
 /// Reports on standard error the devices whose events had to be put in order of time.
 pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
     for device in devices {
-        // A hint; when nobody can read it, the report is there all the same.
+        // A hint; if it cannot be printed, the report is there all the same.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
@@ -53,24 +53,24 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
 /// Reports on standard error what is odd about a file.
 pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
-        // A warning; when nobody can read it, the report is there all the same.
+        // A warning; if it cannot be printed, the report is there all the same.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
     }
 }
 
-/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not say so.
+/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not show it.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     if snapshot.has_samples() {
-        // A hint; when nobody can read it, the report is there all the same.
+        // A hint; if it cannot be printed, the report is there all the same.
         let _ = writeln!(
             streams.stderr,
-            "memtrack: warning: small blocks were sampled: each one that was picked is shown as large as all those it stands for, \
-             and sums are estimates (`memtrack summary` reports their error)"
+            "memtrack: warning: small blocks were sampled: each sample is shown as large as all the blocks \
+             it represents, and sums are estimates (`memtrack summary` reports their error)"
         );
     }
 }
 
-/// Why a report ended: the file at `path` is not one to report on, or the output cannot be written.
+/// Returns why a report ended: the file at `path` is unsuitable, or the output cannot be written.
 pub(crate) fn refused(path: &Path, error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::InvalidData => CliError::input(path, error),

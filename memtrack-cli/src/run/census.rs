@@ -1,4 +1,4 @@
-//! The programs that were started and are not recorded. They leave a byte each in files of a folder of this command's.
+//! The programs that were started and are not recorded. They leave a byte each in files of a folder of this command.
 
 use crate::Streams;
 use crate::args::RunArgs;
@@ -8,13 +8,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
-/// The folder, which goes when the command ends.
+/// The folder, which is removed when the command ends.
 pub(crate) struct Census {
     pub(crate) folder: PathBuf,
 }
 
 impl Census {
-    /// `None` if there is no memory for it: then all are recorded, and nothing is reported about the others.
+    /// Creates the folder; `None` if there is no memory for it: then all are recorded, and nothing is reported about the
+    /// others.
     pub(crate) fn begin() -> Option<Self> {
         let folder = (0..100)
             .map(|number| env::temp_dir().join(format!("memtrack-processes-{}-{number}", process::id())));
@@ -26,13 +27,13 @@ impl Census {
         Some(census)
     }
 
-    /// How many there are of a kind so far.
+    /// Returns how many there are of a kind so far.
     fn count(&self, name: &str) -> u64 {
         self.folder.join(name).metadata().map_or(0, |data| data.len())
     }
 
-    /// Says which programs are not recorded, where others were or not.
-    pub(crate) fn tell(
+    /// Reports which programs are not recorded, whether or not others were.
+    pub(crate) fn report(
         &self,
         streams: &mut Streams<'_>,
         args: &RunArgs,
@@ -47,11 +48,12 @@ impl Census {
                 if more == 1 { "program, which is" } else { "programs, which are" }
             )?,
         }
-        // The driver's library needs glibc, so those into which nothing can be preloaded have taken no memory of a device. The
-        // others may have; where something was recorded, they are mostly tools that a library asks about the system.
+        // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
+        // memory. The others may have; where something was recorded, they are mostly tools that a library runs to query
+        // the system.
         if args.host {
-            let why = "into which nothing can be preloaded: statically linked, with another C library than glibc, for \
-                       another kind of processor, or with rights of its own";
+            let why = "into which no library can be preloaded: statically linked, using a C library other \
+                       than glibc, built for another kind of processor, or setuid";
             not_recorded(streams, self.count(REFUSED), why)?;
         }
         if args.host || !was_recorded {

@@ -1,9 +1,9 @@
-//! Who held the memory of a program that has ended, by the file that it left: also when it was killed and could say nothing
-//! itself.
+//! Who held the memory of a program that has ended, from the file that it left: also when it was killed and could not
+//! report it itself.
 
 use crate::args::RulesArgs;
 use crate::ownership::rules;
-use memtrack_core::analysis::holds::{Asked, WhoHolds};
+use memtrack_core::analysis::holds::{HoldsQuery, WhoHolds};
 use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::snapshot::recording::older_parts;
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
@@ -11,13 +11,13 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::path::Path;
 use std::time::Duration;
 
-/// Recordings up to this size are read at the end of a run; a larger one takes seconds, which nobody asked for.
+/// Recordings up to this size are read at the end of a run; a larger one takes seconds, which would delay the shell.
 const LARGEST_BYTES: u64 = 64 << 20;
 
-/// How long functions may be named.
+/// How long symbolizing functions may take.
 const NAMING: Duration = Duration::from_secs(2);
 
-/// The paragraph about a recording; `None` where it holds nothing, or is too large to be read now.
+/// Returns the paragraph about a recording; `None` where it holds nothing, or is too large to be read now.
 pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
     let parts = older_parts(recording);
     let sizes = parts.iter().map(|path| path.as_path()).chain([recording]);
@@ -26,9 +26,9 @@ pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
         return Some(format!("memtrack: who held the memory: memtrack summary {}\n", recording.display()));
     }
     let snapshot = Snapshot::open(recording, LoadOptions::default()).ok()?.snapshot;
-    // What is wrong with a file of rules, every report says.
+    // Every report prints what is wrong with a rules file.
     let rules = rules(&RulesArgs::default()).unwrap_or_default();
-    let asked = Asked::at_the_end(&snapshot, was_killed).rules(rules).within(NAMING);
-    let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &asked)?;
+    let query = HoldsQuery::at_the_end(&snapshot, was_killed).rules(rules).within(NAMING);
+    let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;
     Some(held.for_the_log())
 }

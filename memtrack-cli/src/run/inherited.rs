@@ -1,5 +1,6 @@
-//! What the command was started with and Rust's runtime changes before `main`: it ignores SIGPIPE, and opens `/dev/null` where
-//! one of the first three descriptors is closed. It is looked at earlier, and the program is given it as it was.
+//! The state that the command was started with and that Rust's runtime changes before `main`: it ignores SIGPIPE, and
+//! opens `/dev/null` where one of the first three descriptors is closed. It is read earlier, and restored for the
+//! program.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What was found, a bit each.
+/// The state found, a bit each.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 const STDIN_CLOSED: u8 = 1;
 const STDOUT_CLOSED: u8 = 2;
@@ -25,7 +26,7 @@ static LOOK: extern "C" fn() = look;
 extern "C" fn look() {
     let mut found = 0;
     for (descriptor, closed) in [(libc::STDIN_FILENO, STDIN_CLOSED), (libc::STDOUT_FILENO, STDOUT_CLOSED)] {
-        // SAFETY: asks for a number's flags, which fails for one that is no descriptor.
+        // SAFETY: reads a number's flags, which fails for one that is no descriptor.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             found |= closed;
         }
@@ -47,10 +48,10 @@ fn is_ignored(signal: libc::c_int) -> bool {
     }
 }
 
-/// Has the program begin with what the command began with.
+/// Makes the program begin with the state that the command began with.
 ///
-/// A closed standard error stays `/dev/null`: what memtrack says inside the program goes there, and would go into the first
-/// file that the program opens.
+/// A closed standard error stays `/dev/null`: memtrack's messages inside the program go there, and would go into the
+/// first file that the program opens.
 pub(crate) fn pass_on(command: &mut Command) {
     let found = FOUND.load(Ordering::Relaxed);
     if found == 0 {

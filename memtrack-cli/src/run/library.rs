@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
-/// What has the program's heap go through the other one.
+/// The library that redirects the program's heap to the other one.
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so"));
 
-/// The libraries' paths in the order in which they are to be loaded.
+/// Returns the libraries' paths in the order in which they are to be loaded.
 ///
 /// # Errors
 /// When this command was built without the libraries, or no folder takes them.
@@ -45,7 +45,7 @@ pub(crate) fn installed(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     }))
 }
 
-/// Where it may lie. The loader's list of libraries is separated by spaces and colons.
+/// Returns where it may lie. The loader's list of libraries is separated by spaces and colons.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
@@ -56,13 +56,13 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([temporary]).filter(nameable)
 }
 
-/// What `$LIB` stands for in loaders of glibc's: distributions choose one of these.
+/// The values of `$LIB` in loaders of glibc's: distributions choose one of these.
 const USUAL: [&str; 3] = ["lib", "lib64", concat!("lib/", env!("MEMTRACK_MULTIARCH"))];
 
 /// A file that is no library.
 const PROBE: &str = "probe";
 
-/// A path of the library that leads to it in programs with glibc, and nowhere in others.
+/// Returns a path of the library that leads to it in programs with glibc, and nowhere in others.
 fn glibcs_only(library: &Path) -> io::Result<PathBuf> {
     let (Some(folder), Some(file)) = (library.parent(), library.file_name()) else {
         return Ok(library.to_owned());
@@ -86,28 +86,28 @@ fn glibcs_only(library: &Path) -> io::Result<PathBuf> {
     Ok(if leads_somewhere(&everywhere.join(PROBE)) { everywhere.join(file) } else { library.to_owned() })
 }
 
-/// Whether this command's loader finds the file, which it refuses then, since it is empty.
+/// Returns whether this command's loader finds the file, which it refuses then, since it is empty.
 fn leads_somewhere(probe: &Path) -> bool {
     let Ok(path) = CString::new(probe.as_os_str().as_bytes()) else { return false };
-    // SAFETY: a C string of a file that cannot be loaded. The loader's text is the thread's until it is asked again.
-    let said = unsafe {
+    // SAFETY: a C string of a file that cannot be loaded. The loader's text is the thread's until the next request.
+    let message = unsafe {
         libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
-        let said = libc::dlerror();
-        if said.is_null() {
+        let message = libc::dlerror();
+        if message.is_null() {
             return false;
         }
-        CStr::from_ptr(said).to_bytes()
+        CStr::from_ptr(message).to_bytes()
     };
-    said.ends_with(b"file too short")
+    message.ends_with(b"file too short")
 }
 
-/// Makes sure that there is a folder that no other user can write to.
+/// Ensures that there is a folder that no other user can write to.
 fn own_folder(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // What others can write to must not be loaded into the user's programs.
+    // A file that others can write to must not be loaded into the user's programs.
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o022 != 0 {
         return Err(io::Error::other("it belongs to another user, or others can write to it"));

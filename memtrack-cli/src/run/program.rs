@@ -1,5 +1,5 @@
-//! The program that is to be run: where it is, and whether a library can be preloaded into it. What the loader would
-//! ignore in silence is refused here with a reason.
+//! The program to run: where it is, and whether a library can be preloaded into it. Cases that the loader would ignore
+//! silently are refused here with a reason.
 //!
 //! **Why not the crate `which`?** It only reports whether there is a program. A shell distinguishes a name that is not
 //! found (exit code 127) from one that is a folder or may not be executed (126), and so do the command's error and its
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 const NOT_FOUND: u8 = 127;
 pub(crate) const CANNOT_RUN: u8 = 126;
 
-/// Where the shell would find `name`.
+/// Returns where the shell would find `name`.
 ///
 /// # Errors
 /// When it is not there (127), or cannot be executed (126).
@@ -53,7 +53,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     })
 }
 
-/// Whether a library can be preloaded into the program, or into what interprets it.
+/// Checks whether a library can be preloaded into the program, or into its interpreter.
 ///
 /// # Errors
 /// When it cannot, with the reason.
@@ -66,7 +66,7 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
             let name = file.to_string_lossy().escape_debug().to_string();
             refuse(&format!("its {what} {name} does not exist"))
         };
-        // A program that may be run but not read is the kernel's to judge.
+        // A program that may be run but not read is left to the kernel.
         let Ok(mut file) = File::open(&at) else { return Ok(()) };
         let privileged = file
             .metadata()
@@ -95,12 +95,12 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether the kernel would find no file of this name.
+/// Returns whether the kernel would find no file of this name.
 fn is_absent(file: &Path) -> bool {
     file.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Why the kernel did not run a program that [`check`] accepted.
+/// Returns why the kernel did not run a program that [`check`] accepted.
 pub(crate) fn refused(name: &OsStr, error: &io::Error) -> CliError {
     let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
         "is not an executable for this system, and has no `#!` line that names its interpreter".to_owned()
@@ -135,7 +135,7 @@ fn kind(file: &mut (impl Read + Seek)) -> Kind {
     }
 }
 
-/// What an ELF file of 64 bits is; an error where it is damaged.
+/// Returns the kind of a 64-bit ELF file; an error where it is damaged.
 fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
@@ -154,12 +154,12 @@ fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     Ok(Kind::Static)
 }
 
-/// The interpreter that a script's first line names; `None` where the line names none.
+/// Returns the interpreter that a script's first line names; `None` where the line names none.
 fn script(file: &mut (impl Read + Seek)) -> Option<PathBuf> {
     file.seek(SeekFrom::Start(2)).ok()?;
     let mut line = Vec::new();
     BufReader::new(file.take(LONGEST_NAME)).read_until(b'\n', &mut line).ok()?;
-    // What the kernel takes for the name's end. A carriage return is none: it is part of the name, and so no such file.
+    // The kernel ends the name at these. A carriage return is part of the name, and so no such file exists.
     let name = line.split(|byte| b" \t\n\0".contains(byte)).find(|word| !word.is_empty())?;
     Some(OsString::from_vec(name.to_vec()).into())
 }
@@ -184,7 +184,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn files_are_told_apart() {
+    fn file_kinds_are_distinguished() {
         assert!(matches!(kind(&mut elf(62, None)), Kind::Static));
         assert!(matches!(kind(&mut elf(40, None)), Kind::Foreign));
         let mut of_32_bits = elf(62, None);

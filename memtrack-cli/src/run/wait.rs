@@ -1,4 +1,4 @@
-//! Waiting for the program as a shell does: signals sent to the command reach the program, and its end becomes an exit
+//! Waits for the program as a shell does: signals sent to the command reach the program, and its end becomes an exit
 //! code.
 //!
 //! **Why wait, instead of becoming the program?** So that the command can report what was recorded.
@@ -9,15 +9,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// The signals of those who stop the command, meant for the program.
+/// The signals that stop the command, meant for the program.
 const PASSED_ON: [i32; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 /// The program; 0 before it was started and after it ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// The signals that came before [`PROGRAM`] was known, a bit each: a program may be at work, and have told somebody to
-/// send one, before the command has its processor back.
+/// The signals that came before [`PROGRAM`] was known, a bit each: a program may run, and have another process send one,
+/// before the command is scheduled again.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// A program that has ended.
@@ -51,7 +51,8 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
     ended
 }
 
-/// Where SIGCHLD is ignored the kernel tells nobody how a child ended. What was there before is returned.
+/// Sets the default action of SIGCHLD and returns the previous one: where it is ignored, the kernel does not report how a
+/// child ended.
 fn wait_for_children() -> libc::sigaction {
     // SAFETY: zeros are the default action, and the kernel fills the other one in.
     unsafe {
@@ -61,13 +62,13 @@ fn wait_for_children() -> libc::sigaction {
     }
 }
 
-/// The exit code of a shell for this end.
+/// Returns a shell's exit code for this end.
 pub(crate) fn code_of(ended: ExitStatus) -> u8 {
     let code = ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Has a signal passed on, unless it is ignored. A program that is started gets its default back.
+/// Passes a signal on, unless it is ignored. A program that is started gets its default back.
 fn pass_on(signal: i32) -> libc::sigaction {
     // SAFETY: the actions are whole, and the handler does what a handler may.
     unsafe {
@@ -86,7 +87,7 @@ fn pass_on(signal: i32) -> libc::sigaction {
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid `info`.
     let is_from_terminal = unsafe { (*info).si_code == libc::SI_KERNEL };
-    // What the terminal sends, the program has been sent too.
+    // A signal from the terminal has been sent to the program too.
     if is_from_terminal {
         return;
     }
@@ -103,13 +104,13 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     }
 }
 
-/// Sends the program what came too early, once.
+/// Sends the program the early signals, once.
 fn send_early(program: i32) {
     let early = EARLY.swap(0, Ordering::SeqCst);
     PASSED_ON.into_iter().filter(|signal| early & 1 << signal != 0).for_each(|signal| send(program, signal));
 }
 
-/// Sends a signal; for handlers too.
+/// Sends a signal; may be called in handlers.
 fn send(program: i32, signal: i32) {
     // SAFETY: `kill` may be called in a handler, and `errno` is put back.
     unsafe {

@@ -1,5 +1,5 @@
-//! Runs a query: DataFusion on threads of its own, which hands batches of rows over as they come. Its memory is bounded, and
-//! nothing but questions is allowed.
+//! Runs a query: DataFusion on separate threads, which passes batches of rows on as they come. Its memory is bounded, and
+//! only read-only queries are allowed.
 
 use super::refusal::{self, Blame};
 use super::tables::{BadFile, Dataset, RankTable, ranks_of};
@@ -22,14 +22,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// What a thread of the engine may put on its stack. It descends into the parts of a query, of which the longest has some
-/// hundred thousand; only what is used is ever memory.
+/// The stack size of an engine thread. It descends into the parts of a query, of which the longest has some hundred
+/// thousand; only the used part is ever memory.
 const STACK_BYTES: usize = 512 << 20;
-/// Batches of rows that wait for whoever writes them.
+/// The batches of rows that may wait for the writer.
 const WAITING: usize = 4;
 
-/// What to ask.
-pub(crate) struct Question {
+/// A query and its settings.
+pub(crate) struct Query {
     /// The query.
     pub(crate) sql: String,
     /// The folder of the data set.
@@ -40,9 +40,9 @@ pub(crate) struct Question {
     pub(crate) jobs: NonZero<usize>,
 }
 
-/// What comes back.
-pub(crate) struct Answered {
-    /// The columns.
+/// A result.
+pub(crate) struct QueryResult {
+    /// Its columns.
     pub(crate) schema: SchemaRef,
     /// The rows, or why there are no more of them.
     pub(crate) batches: Batches,
@@ -75,7 +75,7 @@ impl Iterator for Batches {
 }
 
 impl Batches {
-    /// The thread has ended: why, if that was not the end of the rows.
+    /// Returns why the thread has ended, if that was not the end of the rows.
     fn ended(&mut self) -> Option<CliError> {
         self.receiver = None;
         self.thread.take()?.join().err().map(|_| CliError::Io("the engine has failed on this query".into()))
@@ -88,49 +88,49 @@ impl Drop for Batches {
     }
 }
 
-/// Asks. Returns with the first rows, so that what goes wrong before is known before anything is written.
+/// Runs a query. Returns with the first rows, so that earlier errors are known before anything is written.
 ///
 /// # Errors
-/// When the data set cannot be read, or the query cannot be answered.
-pub(crate) fn ask(question: Question) -> Result<Answered, CliError> {
+/// When the data set cannot be read, or the query cannot be result.
+pub(crate) fn ask(query: Query) -> Result<QueryResult, CliError> {
     let (sender, receiver) = sync_channel(WAITING);
     let thread = Builder::new()
         .name("memtrack-sql".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            if let Err(error) = run(&question, &sender) {
-                // Nobody may be there any more.
+            if let Err(error) = run(&query, &sender) {
+                // The receiver may be gone.
                 let _ = sender.send(Sent::Failed(error));
             }
         })
         .map_err(|error| CliError::Io(format!("cannot start a thread for the query: {error}")))?;
     let mut batches = Batches { receiver: Some(receiver), thread: Some(thread) };
     match batches.receiver.as_ref().map(Receiver::recv) {
-        Some(Ok(Sent::Columns(schema))) => Ok(Answered { schema, batches }),
+        Some(Ok(Sent::Columns(schema))) => Ok(QueryResult { schema, batches }),
         Some(Ok(Sent::Failed(error))) => Err(error),
-        _ => Err(batches.ended().unwrap_or_else(|| CliError::Io("the engine has given no answer".into()))),
+        _ => Err(batches.ended().unwrap_or_else(|| CliError::Io("the engine returned no result".into()))),
     }
 }
 
-/// The engine's thread.
-fn run(question: &Question, sender: &SyncSender<Sent>) -> Result<(), CliError> {
-    let folder = &question.folder;
+/// Runs the engine's thread.
+fn run(query: &Query, sender: &SyncSender<Sent>) -> Result<(), CliError> {
+    let folder = &query.folder;
     let ranks = ranks_of(folder).map_err(|bad| CliError::input(&bad.path, bad.why))?;
     let (store, files) = store(folder).map_err(|error| CliError::input(folder, error))?;
     let dataset = Arc::new(Dataset { folder: folder.clone(), ranks, store, asked: Mutex::default() });
-    let jobs = question.jobs.get();
+    let jobs = query.jobs.get();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(jobs)
-        // What waits for files.
+        // For waiting for files.
         .max_blocking_threads(2 * jobs)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| CliError::Io(format!("cannot start threads for the query: {error}")))?;
-    let failed = |error: &DataFusionError| refusal::refused(error, folder, question.memory);
-    let context = context(question, &dataset, files).map_err(|error| failed(&error))?;
+    let failed = |error: &DataFusionError| refusal::refused(error, folder, query.memory);
+    let context = context(query, &dataset, files).map_err(|error| failed(&error))?;
     runtime.block_on(async {
-        let Err(error) = answer(question, &context, sender).await else { return Ok(()) };
+        let Err(error) = answer(query, &context, sender).await else { return Ok(()) };
         let bad = match Blame::of(&error) {
             Blame::Query => None,
             Blame::Unknown => damaged(&context, &dataset).await,
@@ -139,23 +139,23 @@ fn run(question: &Question, sender: &SyncSender<Sent>) -> Result<(), CliError> {
     })
 }
 
-/// The data set's folder, as the engine names it and opens what is in it.
+/// Returns the data set's folder, as the engine names it and opens its files.
 fn store(folder: &Path) -> Result<(ObjectStoreUrl, LocalFileSystem)> {
     let files = LocalFileSystem::new_with_prefix(folder)?;
     Ok((ObjectStoreUrl::parse("memtrack://dataset")?, files))
 }
 
-/// An engine that knows the tables.
-fn context(question: &Question, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Result<SessionContext> {
-    let memory = usize::try_from(question.memory).unwrap_or(usize::MAX);
+/// Creates an engine that knows the tables.
+fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Result<SessionContext> {
+    let memory = usize::try_from(query.memory).unwrap_or(usize::MAX);
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory)));
     let mut config = SessionConfig::new()
-        .with_target_partitions(question.jobs.get())
+        .with_target_partitions(query.jobs.get())
         .with_default_catalog_and_schema("memtrack", "dataset")
         .with_information_schema(true)
-        // Rows of each file are counted where it is checked.
+        // The rows of each file are counted where it is checked.
         .with_collect_statistics(false);
-    // Where in the query an error is.
+    // Keeps the position of an error in the query.
     config.options_mut().sql_parser.collect_spans = true;
     let context = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
     context.register_object_store(dataset.store.as_ref(), Arc::new(files));
@@ -165,11 +165,11 @@ fn context(question: &Question, dataset: &Arc<Dataset>, files: LocalFileSystem) 
     Ok(context)
 }
 
-/// Answers the query.
-async fn answer(question: &Question, context: &SessionContext, sender: &SyncSender<Sent>) -> Result<()> {
+/// Runs the query.
+async fn answer(query: &Query, context: &SessionContext, sender: &SyncSender<Sent>) -> Result<()> {
     let questions =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(&question.sql, questions).await?;
+    let frame = context.sql_with_options(&query.sql, questions).await?;
     let mut stream = frame.execute_stream().await?;
     let mut next = stream.next().await.transpose()?;
     let mut wanted = sender.send(Sent::Columns(stream.schema())).is_ok();
@@ -180,7 +180,7 @@ async fn answer(question: &Question, context: &SessionContext, sender: &SyncSend
     Ok(())
 }
 
-/// Of the files that the query asked for, the first that cannot be read to its end.
+/// Returns the first of the query's files that cannot be read to its end.
 async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
     let asked = std::mem::take(&mut *dataset.asked.lock().unwrap_or_else(PoisonError::into_inner));
     for (table, place) in asked {
@@ -191,9 +191,9 @@ async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<Bad
             Ok::<_, DataFusionError>(())
         };
         if let Err(error) = read.await {
-            let told = refusal::bad_file(&error).cloned();
+            let located = refusal::bad_file(&error).cloned();
             let path = dataset.path(table, &dataset.ranks[place]);
-            return Some(told.unwrap_or_else(|| BadFile { path, why: refusal::words(&error) }));
+            return Some(located.unwrap_or_else(|| BadFile { path, why: refusal::words(&error) }));
         }
     }
     None

@@ -2,9 +2,9 @@
 
 /// A ready query.
 pub(crate) struct Ready {
-    /// What it is called: its file's name.
+    /// Its name: its file's name.
     pub(crate) name: &'static str,
-    /// The query. It begins with a comment that says what it answers.
+    /// The query. It begins with a comment that describes it.
     pub(crate) sql: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub(crate) static READY: [Ready; 8] =
     ready!["ranks" "usual" "outliers" "why" "skew" "timeline" "stacks" "lifetimes"];
 
 impl Ready {
-    /// What it answers.
+    /// Returns its description.
     pub(crate) fn about(&self) -> String {
         let comment = self.sql.lines().map_while(|line| line.strip_prefix("--"));
         comment.map(str::trim).collect::<Vec<_>>().join(" ")
@@ -32,7 +32,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn every_query_is_there_and_says_what_it_answers() {
+    fn every_query_exists_and_describes_its_result() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries");
         let names = folder.read_dir().unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
         let mut queries: Vec<String> =

@@ -1,4 +1,4 @@
-//! Why a query has no answer, in one line: what is wrong, where in the query or in which file, and what to do.
+//! Why a query failed, in one line: what is wrong, where in the query or in which file, and what to do.
 
 use super::tables::BadFile;
 use crate::error::CliError;
@@ -8,10 +8,10 @@ use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::dataset::TABLES;
 use std::path::Path;
 
-/// How the engine names a column that may have been meant.
+/// The engine's text before the name of a column that may have been meant.
 const POSSIBLE: &str = "possible column ";
 
-/// Whose fault an error is.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
     /// The query's.
@@ -40,7 +40,7 @@ impl Blame {
     }
 }
 
-/// That a file of the data set cannot be read.
+/// Returns the error that a file of the data set cannot be read.
 pub(super) fn damaged(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
@@ -48,14 +48,15 @@ pub(super) fn damaged(bad: &BadFile) -> CliError {
     )
 }
 
-/// The error of a query as the command's; `memory` is the bound of what the engine may hold.
+/// Converts the error of a query to the command's; `memory` is the engine's bound.
 pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
     match error.find_root() {
         DataFusionError::External(inner) if inner.is::<BadFile>() => {
             inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
         }
         DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
-            "the query needs more than the {} of --memory and cannot spill to disk: allow more, or ask for less",
+            "the query needs more than the {} of --memory and cannot spill to disk: allow more, or query \
+             less",
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
@@ -65,7 +66,7 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
     }
 }
 
-/// The file that an error is about, where that was found before it was read.
+/// Returns the file that an error is about, if that was found before it was read.
 pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     match error.find_root() {
         DataFusionError::External(inner) => inner.downcast_ref(),
@@ -73,13 +74,16 @@ pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     }
 }
 
-/// What an error says.
+/// Formats an error.
 pub(super) fn words(error: &DataFusionError) -> String {
-    if let Some(told) = error.diagnostic() {
-        let place = told.span.map(|span| (span.start.line, span.start.column));
-        let mut text = placed(place, &told.message);
-        let more =
-            told.notes.iter().map(|note| &note.message).chain(told.helps.iter().map(|help| &help.message));
+    if let Some(diagnostic) = error.diagnostic() {
+        let place = diagnostic.span.map(|span| (span.start.line, span.start.column));
+        let mut text = placed(place, &diagnostic.message);
+        let more = diagnostic
+            .notes
+            .iter()
+            .map(|note| &note.message)
+            .chain(diagnostic.helps.iter().map(|help| &help.message));
         let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(POSSIBLE));
         let columns: Vec<_> = columns.iter().filter_map(|column| column.strip_prefix(POSSIBLE)).collect();
         if !columns.is_empty() {
@@ -102,23 +106,21 @@ pub(super) fn words(error: &DataFusionError) -> String {
             };
         }
         DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
-            return "ask one query at a time".into();
+            return "run one query at a time".into();
         }
         DataFusionError::Plan(text) if text.starts_with("No SQL statements") => {
             return "the query is empty".into();
         }
         DataFusionError::Plan(text) if text.contains(" not supported: ") && text.starts_with(['D', 'S']) => {
             let what = text.split_once(" not supported: ").map_or("", |(_, what)| what);
-            return format!(
-                "nothing is changed here ({what}): ask by SELECT, WITH, EXPLAIN, DESCRIBE or SHOW"
-            );
+            return format!("queries are read-only ({what}): use SELECT, WITH, EXPLAIN, DESCRIBE or SHOW");
         }
         root => root.message().into_owned(),
     };
     with_tables(text)
 }
 
-/// Where in the query something is.
+/// Adds the position in the query to a message.
 fn placed(place: Option<(u64, u64)>, what: &str) -> String {
     match place {
         Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
@@ -126,14 +128,14 @@ fn placed(place: Option<(u64, u64)>, what: &str) -> String {
     }
 }
 
-/// The parser's words without the place at their end, and that place.
+/// Splits the parser's message from the position at its end.
 fn located(text: &str) -> Option<(&str, (u64, u64))> {
     let (what, place) = text.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some((what, (line.parse().ok()?, column.parse().ok()?)))
 }
 
-/// Names of tables as they are written, and all of them where one is not there.
+/// Formats names of tables as they are written, and lists all of them where one does not exist.
 fn with_tables(text: String) -> String {
     let text = text.replace("memtrack.dataset.", "");
     if text.contains("table '") && text.contains("' not found") {

@@ -1,5 +1,5 @@
-//! Rows on their way out: as a table, as CSV, as JSON. They are written as they come, so that memory is that of a few batches;
-//! a table needs to know how wide its columns are, and holds what it shows.
+//! Writes rows: as a table, as CSV, as JSON. They are written as they come, so that memory is that of a few batches; a
+//! table needs the widths of its columns, and holds the rows that it shows.
 
 use super::engine::Batches;
 use crate::Streams;
@@ -22,12 +22,12 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Texts are not made shorter than this many characters, however narrow the terminal.
+/// Texts are never shortened below this many characters, however narrow the terminal.
 const SHORTEST_TEXT: usize = 16;
 /// Characters between two columns.
 const GAP: usize = 2;
 
-/// The columns of an answer, each by a name of its own: of two columns of one name the second is `NAME_2`.
+/// Returns the columns of a result with unique names: of two columns with the same name the second is `NAME_2`.
 fn named(schema: &SchemaRef) -> SchemaRef {
     let mut taken = HashSet::new();
     let fields = schema.fields().iter().map(|field| {
@@ -42,13 +42,13 @@ fn named(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// The columns of an answer as JSON has them.
+/// Returns the columns of a result for JSON.
 pub(crate) fn columns(schema: &SchemaRef) -> Vec<SqlColumn> {
     let column = |field: &Arc<Field>| SqlColumn { name: field.name().clone(), kind: kind(field.data_type()) };
     named(schema).fields().iter().map(column).collect()
 }
 
-/// The name that SQL has for a type.
+/// Returns the SQL name of a type.
 fn kind(kind: &DataType) -> String {
     match kind {
         DataType::Boolean => "BOOLEAN".into(),
@@ -71,19 +71,19 @@ fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Arrow
     RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec())
 }
 
-/// A value that cannot be written as was asked for.
+/// Returns the error of a value that cannot be written in the requested format.
 fn unwritable(error: &ArrowError) -> CliError {
     CliError::Usage(format!("the answer cannot be written: {error}"))
 }
 
-/// The rows of an answer as JSON, each an object, in one line. They are taken as they are written.
+/// The rows of a result as JSON, each an object, in one line. They are consumed as they are written.
 pub(crate) struct SqlRows {
     batches: RefCell<Batches>,
     failed: Rc<RefCell<Option<CliError>>>,
 }
 
 impl SqlRows {
-    /// The rows, and where it is said why there are no more of them.
+    /// Returns the rows, and the slot for the reason why they ended.
     pub(crate) fn of(batches: Batches) -> (Self, Rc<RefCell<Option<CliError>>>) {
         let failed = Rc::default();
         (Self { batches: RefCell::new(batches), failed: Rc::clone(&failed) }, failed)
@@ -109,7 +109,7 @@ impl Serialize for SqlRows {
     }
 }
 
-/// The rows of a batch, a line each.
+/// Formats the rows of a batch, a line each.
 fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
     let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
     writer.write(&renamed(batch, &named(&batch.schema()))?)?;
@@ -124,7 +124,7 @@ pub(crate) fn write_csv(
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let schema = named(schema);
-    // Through a buffer: its writer tells what went wrong in words only.
+    // Through a buffer: its writer reports errors only as text.
     let mut write = |batch: &RecordBatch, with_head| {
         let mut text = Vec::new();
         let written = CsvBuilder::new().with_header(with_head).build(&mut text).write(batch);
@@ -139,7 +139,7 @@ pub(crate) fn write_csv(
     Ok(())
 }
 
-/// Writes the first `limit` rows as a table in at most `width` characters, and says how many there are more.
+/// Writes the first `limit` rows as a table in at most `width` characters, and the number of further rows.
 pub(crate) fn write_text(
     schema: &SchemaRef,
     batches: Batches,
@@ -185,8 +185,8 @@ impl Shown {
         Ok(())
     }
 
-    /// How wide each column is in `width` characters: texts are shortened, the widest first. Columns at the end for which
-    /// there is no room at all have no width.
+    /// Returns how wide each column is in `width` characters: texts are shortened, the widest first. Columns at the end
+    /// for which there is no room at all have no width.
     fn widths(&self, width: Option<usize>) -> Vec<usize> {
         let longest = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());

@@ -1,6 +1,6 @@
-//! The tables of a data set as the engine sees them: their columns are those of `memtrack_core::dataset::TABLES`, with `job` and
-//! `rank` from the names of the folders. The engine's own listing of folders is not used: it takes the names as they are
-//! written (`a%20job`), and reads what is left of a file without saying which one.
+//! The tables of a data set for the engine: their columns are those of `memtrack_core::dataset::TABLES`, with `job` and
+//! `rank` from the names of the folders. The engine's own listing of folders is not used: it does not decode the names
+//! (`a%20job`), and reads the rest of a damaged file without naming it.
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -22,13 +22,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is read of a file before it is known where its parts are: more than the end of any rank's table takes.
+/// The bytes of a file that are read before the position of its parts is known: more than the end of any rank's table
+/// takes.
 const END_BYTES: usize = 64 << 10;
 
 /// A file of a data set that cannot be read.
 #[derive(Clone, Debug)]
 pub(super) struct BadFile {
-    /// Where it is.
+    /// Its path.
     pub(super) path: PathBuf,
     /// What is wrong with it.
     pub(super) why: String,
@@ -48,7 +49,7 @@ pub(super) struct Dataset {
     pub(super) folder: PathBuf,
     pub(super) ranks: Vec<RankFolder>,
     pub(super) store: ObjectStoreUrl,
-    /// The files that the query has asked for, each with its table.
+    /// The files that the query has read, each with its table.
     pub(super) asked: Mutex<Vec<(&'static dataset::Table, usize)>>,
 }
 
@@ -63,7 +64,7 @@ impl Dataset {
 pub(super) struct RankTable {
     dataset: Arc<Dataset>,
     table: &'static dataset::Table,
-    /// The rank by its place among them.
+    /// The index of the rank.
     only: Option<usize>,
     schema: TableSchema,
 }
@@ -88,8 +89,8 @@ impl RankTable {
         Self { dataset, table, only, schema }
     }
 
-    /// A rank's file for the engine; none where the table has no rows. The engine itself would not say whose file it cannot
-    /// read, so its end is looked at here.
+    /// Returns a rank's file for the engine; none where the table has no rows. The engine itself would not name the file
+    /// that it cannot read, so its end is checked here.
     fn file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
         let rank = &self.dataset.ranks[place];
         let path = self.dataset.path(self.table, rank);
@@ -102,7 +103,7 @@ impl RankTable {
         let name = rank.folder.join(self.table.file_name());
         let name = name.to_str().ok_or_else(|| bad("its name is not UTF-8".into()))?;
         let mut file = PartitionedFile::new("", size);
-        // As it is written: made from a string, a path is encoded.
+        // As it is written: a path made from a string is encoded.
         file.object_meta.location =
             object_store::path::Path::parse(name).map_err(|error| bad(error.to_string()))?;
         let rank_number = i64::try_from(rank.rank).unwrap_or(i64::MAX);
@@ -170,10 +171,10 @@ impl TableProvider for RankTable {
     }
 }
 
-/// The ranks of the data set in `folder`.
+/// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// What the folder is instead, and what to do.
+/// A description of what the folder is instead, and what to do.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;
@@ -182,7 +183,9 @@ pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
             |begin: &str| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin));
         return Err(bad(match is_part("job=") || is_part("rank=") {
             true => "it is a part of a data set; name the folder that the folder job=… is in".into(),
-            false => "it is no data set: it has no folder job=…/rank=…; memtrack export --parquet DIR FILES… writes one".into(),
+            false => "it is not a data set: it has no folder job=…/rank=…; memtrack export --parquet DIR \
+                      FILES… writes one"
+                .into(),
         }));
     }
     Ok(ranks)

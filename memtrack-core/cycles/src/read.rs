@@ -63,8 +63,8 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
         Some(b'[') => json.deserialize_seq(PythonNodes),
         Some(b'{') => own_graph(&mut json),
         Some(_) => {
-            let what =
-                "this is no graph of references, which is JSON (memtrack export-script --cycles writes them)";
+            let what = "this is not a graph of references, which is JSON (memtrack export-script --cycles writes \
+                 them)";
             return Err(ReadError(what.into()));
         }
     };
@@ -95,7 +95,7 @@ fn described(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
     }
-    format!("this is no graph of references: {error}")
+    format!("this is not a graph of references: {error}")
 }
 
 /// A number of nodes or edges that fits.

@@ -23,7 +23,10 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
         let _ = writeln!(out, "\n… and {} of other kinds", counted(more, "cycle"));
     }
     if !graph.unexplained.is_empty() {
-        out.push_str("\nHandles that nobody accounts for: forgotten, or where memtrack cannot see them. These are no cycles.\n");
+        out.push_str(
+            "\nHandles that are unaccounted for: forgotten, or held where memtrack cannot see \
+                      them. These are not cycles.\n",
+        );
         for handles in findings.unexplained.iter().take(rows) {
             let first = &graph.unexplained[handles.first];
             let scope =

@@ -210,7 +210,7 @@ pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
         .map(|cycle| cycle.instances)
         .sum::<u64>();
     let more = |count: u64| {
-        if count == 0 { String::new() } else { format!(" {} more were not looked into.", human_count(count)) }
+        if count == 0 { String::new() } else { format!(" {} more were not inspected.", human_count(count)) }
     };
     let keeps = |count: u64| if count == 1 { "keeps" } else { "keep" };
     let rest = more(findings.not_measured);

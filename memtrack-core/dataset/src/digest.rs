@@ -118,7 +118,7 @@ pub static OUT_OF_MEMORY: Table = Table {
 /// The version of the tables: more where a column changes its meaning or goes, not where one is added.
 pub const DATASET_VERSION: u64 = 1;
 
-/// The ends of the interval that holds the truth in 95 of 100 cases; the number itself where it is exact.
+/// The ends of the interval that holds the truth with 95 % confidence; the number itself where it is exact.
 fn interval(bytes: u64, error: &Estimate) -> (u64, u64) {
     if error.is_exact() { (bytes, bytes) } else { (error.low.round() as u64, error.high.round() as u64) }
 }

@@ -93,20 +93,20 @@ fn at(folder: &Path) -> Present {
             return Present::Nothing;
         }
         if !folder.is_dir() {
-            return Present::Other("it is no folder".into());
+            return Present::Other("it is not a folder".into());
         }
         if let Ok(file) = File::open(&runs) {
             return made_of(file);
         }
     }
-    Present::Other("it is no whole rank: it has no runs.parquet".into())
+    Present::Other("it is not a complete rank: it has no runs.parquet".into())
 }
 
 /// What a rank with this `runs.parquet` is made of.
 fn made_of(runs: File) -> Present {
     match SerializedFileReader::new(runs) {
         Err(error) => {
-            Present::Other(format!("it is no whole rank: its runs.parquet cannot be read ({error})"))
+            Present::Other(format!("it is not a complete rank: its runs.parquet cannot be read ({error})"))
         }
         Ok(reader) => {
             let facts = reader.metadata().file_metadata().key_value_metadata();
@@ -296,7 +296,7 @@ mod tests {
         let of_another = |there: &Present| there.refusal("second.pickle");
         assert!(!first.commit(of_another).unwrap());
         let Err(WriteError::InTheWay(why)) = second.commit(of_another) else { panic!("it took the place") };
-        assert!(why.contains("no whole rank"), "{why}");
+        assert!(why.contains("not a complete rank"), "{why}");
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "first");
         assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);

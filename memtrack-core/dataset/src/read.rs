@@ -83,7 +83,7 @@ fn unescaped(name: &str) -> String {
 pub fn check(path: &Path, table: &Table) -> io::Result<u64> {
     let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let reader = SerializedFileReader::new(File::open(path)?)
-        .map_err(|error| wrong(format!("it is no whole Parquet file ({error})")))?;
+        .map_err(|error| wrong(format!("it is not a complete Parquet file ({error})")))?;
     let meta = reader.metadata().file_metadata();
     let facts = meta.key_value_metadata().into_iter().flatten();
     let version = facts.filter(|fact| fact.key == "memtrack.dataset").find_map(|fact| fact.value.as_ref());
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(why(&RUNS), "it is no table of runs: it has no column source of type STRING");
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 3]).unwrap();
-        assert!(why(&STEPS).starts_with("it is no whole Parquet file ("), "{}", why(&STEPS));
+        assert!(why(&STEPS).starts_with("it is not a complete Parquet file ("), "{}", why(&STEPS));
         write("2");
         assert_eq!(why(&STEPS), "its tables are of version 2, and this memtrack knows 1");
     }

@@ -69,7 +69,7 @@ pub struct Export {
     /// Whether what it holds depends on a moment.
     pub of_a_moment: bool,
     /// The feature of memtrack that it needs, where this build is without it.
-    pub lacks: Option<&'static str>,
+    pub missing_feature: Option<&'static str>,
     pub(crate) write: WriteExport,
 }
 
@@ -78,7 +78,7 @@ impl Export {
     /// What is compressed already is not compressed again.
     ///
     /// # Errors
-    /// When `output` cannot be written, the format cannot hold a number, or this build [lacks](Self::lacks) it.
+    /// When `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
     pub fn write(
         &self,
         snapshot: &Snapshot,
@@ -100,7 +100,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "allocated and in use, by stack, for `go tool pprof`",
         packing: Packing::Gzip,
         of_a_moment: true,
-        lacks: None,
+        missing_feature: None,
         write: pprof::write,
     },
     Export {
@@ -109,7 +109,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
         packing: Packing::None,
         of_a_moment: false,
-        lacks: None,
+        missing_feature: None,
         write: speedscope::write,
     },
     Export {
@@ -118,7 +118,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "stacks with the bytes in use, a line each, for flame graphs",
         packing: Packing::None,
         of_a_moment: true,
-        lacks: None,
+        missing_feature: None,
         write: collapsed::write,
     },
     Export {
@@ -127,7 +127,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "a row for each block, for tables and databases",
         packing: Packing::None,
         of_a_moment: false,
-        lacks: None,
+        missing_feature: None,
         write: blocks::write,
     },
     Export {
@@ -136,7 +136,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "a row for each event, for DuckDB, pandas, Polars and Spark",
         packing: Packing::Inside,
         of_a_moment: false,
-        lacks: if cfg!(feature = "parquet") { None } else { Some("parquet") },
+        missing_feature: if cfg!(feature = "parquet") { None } else { Some("parquet") },
         write: parquet::write,
     },
     Export {
@@ -145,7 +145,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "counters, what was running and heap profiles over time, for ui.perfetto.dev",
         packing: Packing::None,
         of_a_moment: false,
-        lacks: None,
+        missing_feature: None,
         write: perfetto::write,
     },
     Export {
@@ -154,7 +154,7 @@ pub static EXPORTS: [Export; 7] = [
         about: "every allocation with its stack, memory and what was running over time, for profiler.firefox.com",
         packing: Packing::None,
         of_a_moment: false,
-        lacks: None,
+        missing_feature: None,
         write: firefox::write,
     },
 ];
@@ -167,7 +167,7 @@ mod tests {
     fn every_export_takes_an_empty_snapshot() {
         let snapshot = Snapshot::default();
         let mut symbols = Symbolizer::of(&snapshot);
-        for export in EXPORTS.iter().filter(|export| export.lacks.is_none()) {
+        for export in EXPORTS.iter().filter(|export| export.missing_feature.is_none()) {
             let mut out = Vec::new();
             (export.write)(&snapshot, &mut symbols, &ExportOptions::of(&snapshot), &mut out).unwrap();
         }

@@ -56,7 +56,7 @@ pub struct Loaded {
     pub report: Option<ReadReport>,
     /// What is wrong with the compressed data after the end of a pickle: the snapshot is complete, but its checksum
     /// is missing or wrong.
-    pub unproved: Option<String>,
+    pub checksum_error: Option<String>,
 }
 
 /// Reads and writes a [`Snapshot`] as files.
@@ -177,11 +177,11 @@ impl SnapshotFiles for Snapshot {
         };
         let (snapshot, report) = (row.read)(input)?;
         // A pickle says where it ends, so nothing has looked at the checksum behind it.
-        let unproved = match compression {
+        let checksum_error = match compression {
             Compression::None => None,
             _ => reader.fill_buf().err().map(|error| error.to_string()),
         };
-        Ok(Loaded { snapshot, format: row.format, compression, report, unproved })
+        Ok(Loaded { snapshot, format: row.format, compression, report, checksum_error })
     }
 
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError> {

@@ -105,12 +105,12 @@ fn is_known(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
-    /// The standard error, in the number's unit; 0 where there was no sample, and of a peak that was counted.
+    /// The standard error, in the number's unit; 0 where there was no sample, and for a counted peak.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth in 95 of 100 cases. Of a peak while small blocks were sampled: what was
-    /// counted, so that the peak is not below it for certain.
+    /// The lower end of the interval that holds the truth with 95 % confidence. For a peak while small blocks were
+    /// sampled: the recorder's count, so that the peak is certainly not below it.
     pub low: i64,
-    /// Its upper end. Of a peak that was counted: what it is not above for certain; null where nobody knows.
+    /// Its upper end. For a counted peak: its certain upper limit; null where that is unknown.
     pub high: Option<i64>,
 }
 

@@ -16,7 +16,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, PytorchSnapshot};
 use memtrack_model::snapshot::{InferredCategories, ReadingMoment, Snapshot, StringId, Value};
 use memtrack_model::units::{counted, human_bytes};
 use memtrack_report::analysis::held::pool_name;
-use memtrack_report::analysis::reserved::tells_reserved;
+use memtrack_report::analysis::reserved::has_reserved_bytes;
 use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -191,7 +191,7 @@ impl DeviceTables<'_> {
             events: self.rows.len(),
             blocks: lives.len(),
             segments: pieces.len(),
-            reserved: !pieces.is_empty() && tells_reserved(self.snapshot, self.id),
+            reserved: !pieces.is_empty() && has_reserved_bytes(self.snapshot, self.id),
             streams: named.streams.names,
             pools: named.pools.names,
             categories: named.categories.names,

@@ -63,7 +63,7 @@ impl Repair {
     /// What was done, for a sentence that begins with the number.
     const fn text(self, one: bool) -> &'static str {
         match (self, one) {
-            (Self::Cut, _) => "the trace is cut: what came after is missing",
+            (Self::Cut, _) => "the trace is cut: the rest is missing",
             (Self::MissingRecords, true) => "record is missing or too many, by the footer's count",
             (Self::MissingRecords, false) => "records are missing or too many, by the footer's count",
             (Self::DroppedRecords, true) => "record was dropped by the program that wrote the trace",

@@ -111,7 +111,7 @@ fn what_is_no_graph_is_refused_and_says_why() {
     let deep = "[".repeat(200_000);
     let cases = [
         (String::new(), "the file is empty"),
-        ("\0\0\0".into(), "no graph of references"),
+        ("\0\0\0".into(), "not a graph of references"),
         ("import torch".into(), "this is Python source"),
         ("{}".into(), "memtrack_cycles"),
         (r#"{"segments": [], "device_traces": []}"#.into(), "this is a PyTorch snapshot"),
@@ -127,7 +127,7 @@ fn what_is_no_graph_is_refused_and_says_why() {
         (node("") + "[]", "trailing characters"),
         (node("").replace("true", "\"yes\""), "expected a boolean"),
         (r#"[{"label":"\ud800","root":true,"references":[]}]"#.into(), "hex escape"),
-        (deep, "no graph of references"),
+        (deep, "not a graph of references"),
     ];
     for (graph, why) in cases {
         fails(&run(folder.path(), &["-"], graph.as_bytes()), 3, why);

@@ -254,7 +254,7 @@ fn a_rank_from_another_file_or_a_damaged_one_is_replaced_only_with_force() {
         let before = bench.files();
         let output = bench.export(&[&second], &[]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said(&output).contains("it is no whole rank"), "{}", said(&output));
+        assert!(said(&output).contains("it is not a complete rank"), "{}", said(&output));
         assert_eq!(bench.files(), before);
     }
     assert_eq!(bench.export(&[&second], &["--force"]).status.code(), Some(0));
@@ -282,12 +282,12 @@ fn what_is_no_rank_of_its_own_is_refused() {
     let (a, b) = (bench.file("a.pickle", SAMPLE), bench.file("b.pickle", OTHER));
     let (one, same) = (bench.file("rank1.pickle", SAMPLE), bench.file("x-rank1.pickle", OTHER));
     for (files, more, why) in [
-        (vec![&a, &b], vec![], "cannot tell which rank"),
+        (vec![&a, &b], vec![], "cannot determine the rank of"),
         (vec![&a, &b], vec!["--rank", "3"], "--rank is for one file"),
         (vec![&one, &same], vec![], "are both rank 1 of job 7"),
         (vec![&a], vec!["--bins", "0"], "--bins"),
         (vec![&a], vec!["--job", ""], "--job"),
-        (vec![&a], vec!["--require-rank"], "cannot tell which rank"),
+        (vec![&a], vec!["--require-rank"], "cannot determine the rank of"),
     ] {
         let files: Vec<&Path> = files.into_iter().map(PathBuf::as_path).collect();
         let output = bench.export(&files, &more);
@@ -309,7 +309,7 @@ fn a_data_set_that_cannot_be_written_is_an_error() {
     fs::write(bench.set(), "mine").unwrap();
     let output = bench.export(&[&file], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("is no folder"), "{}", said(&output));
+    assert!(said(&output).contains("is not a folder"), "{}", said(&output));
     fs::remove_file(bench.set()).unwrap();
     fs::create_dir(bench.set()).unwrap();
     fs::write(bench.set().join("job=7"), "mine").unwrap();

@@ -385,13 +385,13 @@ fn devices_and_moments_can_be_chosen() {
     assert_eq!(Some(end["device 1"][3]), told["devices"][0]["totals"]["requested_bytes"].as_i64());
     assert_ne!(end["device 1"][3], of(&[])["device 1"][3]);
     for (arguments, said) in [
-        (&["a.memtrack", "b.csv", "--at", "peak"][..], "--at: a csv file is about the whole time"),
-        (&["a.memtrack", "b.json", "--device", "0"], "--device: a json file has all of a snapshot"),
+        (&["a.memtrack", "b.csv", "--at", "peak"][..], "--at: a csv file covers the whole time"),
+        (&["a.memtrack", "b.json", "--device", "0"], "--device: a json file holds a whole snapshot"),
         (&["a.memtrack", "b.pickle", "--at", "end"], "--at: a pickle file"),
         (&["a.memtrack", "b.pb.gz", "--at", "oom"], "device 0 never ran out of memory"),
         (&["a.memtrack", "b.pb.gz.zst"], "pprof files are gzip already"),
         (&["a.memtrack", "b.parquet.gz"], "parquet files are compressed already: leave .gz out"),
-        (&["a.memtrack", "b.parquet", "--at", "end"], "--at: a parquet file is about the whole time"),
+        (&["a.memtrack", "b.parquet", "--at", "end"], "--at: a parquet file covers the whole time"),
         (&["a.memtrack", "-", "--to", "perf"], "--to perf: use pickle, json, memtrack, pprof"),
     ] {
         let output = convert(folder.path(), arguments);

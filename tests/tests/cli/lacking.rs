@@ -60,7 +60,7 @@ fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
         ] {
             let (text, errors, _) = printed(verb);
             let all = format!("{text}{errors}");
-            for unit in [" s after", " ms", " µs", " ns", "half-way"] {
+            for unit in [" s after", " ms", " µs", " ns", "halfway"] {
                 assert!(!all.contains(unit), "{verb:?}: {unit:?} in {all}");
             }
             let (text, errors, _) = printed(&[verb, &["--json"]].concat());
@@ -129,7 +129,7 @@ fn a_snapshot_without_a_trace_is_explained_with_what_to_call() {
     };
     let cases = [
         ("empty.json", json!([]), "recording was not on; call torch.cuda.memory._record_memory_history()"),
-        ("off.json", segments(json!([])), "before the model is made"),
+        ("off.json", segments(json!([])), "before the model is created"),
         ("stopped.json", segments(frames), "recording was stopped before the snapshot was taken"),
     ];
     for (name, segments, why) in cases {

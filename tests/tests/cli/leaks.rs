@@ -388,8 +388,8 @@ fn what_a_first_forward_pass_keeps_is_not_judged() {
     let refused = |file: &str| {
         let ended = leaks(&[file]);
         assert_eq!(ended.code, Some(3), "{ended:?}");
-        assert!(ended.errors.contains("cannot tell what leaks") && ended.text.is_empty(), "{ended:?}");
-        assert!(ended.errors.contains("no step has ended"), "{ended:?}");
+        assert!(ended.errors.contains("cannot determine what leaks") && ended.text.is_empty(), "{ended:?}");
+        assert!(ended.errors.contains("no step ended"), "{ended:?}");
         assert_eq!(leaks(&[file, "--json"]).code, Some(3));
     };
     refused(&fixture("snapshots/cases/oomforward.pickle"));
@@ -471,7 +471,7 @@ fn backward_passes_without_stacks_are_explained_with_the_option_that_records_the
     let folder = tempfile::tempdir().unwrap();
     let file = trained(&serde_json::json!([])).save(&folder, "python.json");
     let why =
-        "480 of 1,000 allocations have no stack: PyTorch recorded stacks of Python only (stacks=\"python\")";
+        "480 of 1,000 allocations have no stack: PyTorch recorded only Python stacks (stacks=\"python\")";
     for verb in ["leaks", "top", "summary"] {
         let output = Command::new(memtrack()).args([verb, &file]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -496,7 +496,7 @@ fn steps_are_told_one_by_one_and_unknown_names_list_what_there_is() {
     assert_eq!(json["memory"]["interval_name"], "step");
     let ended = leaks(&[&file, "--per", "epoch"]);
     assert_eq!(ended.code, Some(2));
-    assert!(ended.errors.contains("nothing called epoch repeats in it; it has step"), "{ended:?}");
+    assert!(ended.errors.contains("no interval named epoch repeats in it; it has step"), "{ended:?}");
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn what_says_too_little_is_refused_because_a_gate_must_not_open_for_it() {
     let unmarked = saved(&folder, "start.memtrack", &start);
     let ended = leaks(&[&unmarked]);
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(ended.errors.contains("too short, 99.5 ms, to tell what grows"), "{ended:?}");
+    assert!(ended.errors.contains("too short, 99.5 ms, to distinguish growth"), "{ended:?}");
     assert_eq!(leaks(&[&marked]).code, Some(1));
 
     let mut state = leaking();
@@ -639,7 +639,7 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     }
     assert!(ended.text.contains("in 3 of 3 periods"), "{ended:?}");
     // What is new adds up with what the snapshots have, and the others are there too.
-    let held = "In one snapshot after the other: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
+    let held = "In successive snapshots: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
     assert!(ended.text.contains(held), "{ended:?}");
     assert!(ended.text.contains("Merely alive: 14.6 KiB in 30 blocks of 1 stack."), "{ended:?}");
     let json = leaks(&[&all[..], &["--by", "stack", "--json"]].concat()).json();
@@ -654,12 +654,12 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     let twice = folder.path().join("again.memtrack");
     fs::copy(all[1], &twice).unwrap();
     for (files, said) in [
-        (vec![all[0], all[1]], "2 snapshots cannot tell"),
+        (vec![all[0], all[1]], "2 snapshots are too few"),
         (vec![all[0], all[2], all[1]], "was taken before"),
         (vec![all[0], all[1], &other[2]], "not of one process"),
         (vec![all[0], all[1], twice.to_str().unwrap()], "the same snapshot twice"),
         (vec![all[0], all[1], all[1], all[2]], "the same snapshot twice"),
-        (vec![all[0], all[1], &fixture("snapshots/samples/basic-1.pickle")], "a series is of one kind"),
+        (vec![all[0], all[1], &fixture("snapshots/samples/basic-1.pickle")], "a series must be of one kind"),
     ] {
         let ended = leaks(&files);
         assert_eq!(ended.code, Some(2), "{ended:?}");

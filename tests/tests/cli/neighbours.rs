@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 16] = [
     ("model.pt", "this is a zip archive, as torch.save writes for tensors"),
     (
         "snapshot.db",
-        "this is a database of SQLite, which memtrack does not read; torch.cuda.memory._dump_snapshot",
+        "this is an SQLite database, which memtrack does not read; torch.cuda.memory._dump_snapshot",
     ),
     ("massif.out.12", "this is a profile of Valgrind's massif, which memtrack does not read"),
     ("output.bin", "this is a profile of memray, which memtrack does not read"),

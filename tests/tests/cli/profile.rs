@@ -188,7 +188,7 @@ fn what_cannot_be_answered_is_refused_with_the_way_on() {
         2,
         "has no device cpu: it has cuda:0",
     );
-    fails(&run(&["categories", trace, "--at", "noon"], b""), 2, "write peak, end, or a time");
+    fails(&run(&["categories", trace, "--at", "noon"], b""), 2, "expected peak, end, or a time");
     fails(&run(&["categories", "missing.jsonl"], b""), 3, "cannot read missing.jsonl");
     fails(&run(&["categories", "-", "--compat"], b"{}\n"), 3, "line 1: this is not an operator trace");
     let text = fs::read_to_string(trace).unwrap();

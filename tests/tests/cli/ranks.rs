@@ -131,7 +131,7 @@ fn equal_ranks_name_nobody_and_two_cannot_tell() {
 
     Job { ranks: 2, leaking: Some(1), ..job }.write(&folder.path().join("two"), "pickle");
     let text = ranks(folder.path(), &["two"]).text;
-    assert!(text.contains("Cannot tell who is the odd one: of two ranks neither is"), "{text}");
+    assert!(text.contains("Cannot determine the odd rank: with two ranks, neither is"), "{text}");
     assert!(!text.contains("Why "), "{text}");
 }
 
@@ -173,7 +173,7 @@ fn what_cannot_be_read_is_named_and_the_rest_is_answered() {
         ended.text.lines().skip_while(|line| *line != "Not read: 3 files").skip(1).collect();
     let names: Vec<&str> = unread.iter().map(|line| line.trim_start().split(':').next().unwrap()).collect();
     assert_eq!(names, ["run/rank3.pickle", "run/rank4.pickle", "run/rank10.pickle"], "{ended:?}");
-    assert!(ended.errors.contains("3 files could not be read; the answer is about the rest"), "{ended:?}");
+    assert!(ended.errors.contains("3 files could not be read; the report covers the rest"), "{ended:?}");
     let answer = json(folder.path(), &["run"]);
     assert_eq!(answer["unread"][2]["path"], "run/rank10.pickle");
     assert_eq!(answer["ranks"].as_array().unwrap().len(), 6);
@@ -197,7 +197,7 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
     }
     let ended = ranks(folder.path(), &["a", "b"]);
     assert_eq!((ended.code, &*ended.text), (Some(2), ""), "{ended:?}");
-    assert!(ended.errors.contains("rank 0 is there once in each of a, b"), "{ended:?}");
+    assert!(ended.errors.contains("rank 0 occurs once in each of a, b"), "{ended:?}");
     let ended = ranks(folder.path(), &["named-a", "named-b/rank2.pickle"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(
@@ -217,8 +217,8 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
     fs::copy(at("other/rank7.pickle"), at("a/rank7.pickle")).unwrap();
     fs::copy(at("a/rank1.pickle"), at("a/rank1-again.pickle")).unwrap();
     let doubts = json(folder.path(), &["a"])["doubts"].to_string();
-    assert!(doubts.contains("does so in rank 7"), "{doubts}");
-    assert!(doubts.contains("rank 1 is there 2 times: a/rank1-again.pickle, a/rank1.pickle"), "{doubts}");
+    assert!(doubts.contains("allocates in rank 7"), "{doubts}");
+    assert!(doubts.contains("rank 1 occurs 2 times: a/rank1-again.pickle, a/rank1.pickle"), "{doubts}");
 }
 
 #[test]
@@ -227,14 +227,14 @@ fn what_is_no_file_is_said_with_the_code_that_every_verb_has() {
     fs::create_dir(folder.path().join("empty")).unwrap();
     for (arguments, code, said) in [
         (&["run/rank*.gz"][..], 2, "run/rank*.gz matches no file"),
-        (&["run/[.pickle"], 2, "is no pattern of files"),
+        (&["run/[.pickle"], 2, "is not a valid file pattern"),
         (&["empty"], 2, "empty has no file that ends with .pickle"),
         (&["."], 2, "--recursive searches the folders in it"),
         (&["nowhere.pickle"], 3, "cannot read nowhere.pickle: there is no such file or folder"),
         (&["-"], 2, "standard input is one file"),
         (&[], 2, "required arguments were not provided"),
-        (&["run", "-j", "0"], 2, "write a whole number, 1 or more"),
-        (&["run", "--per", "epoch"], 2, "--per epoch: nothing is called so in any of the files"),
+        (&["run", "-j", "0"], 2, "expected a whole number, 1 or more"),
+        (&["run", "--per", "epoch"], 2, "--per epoch: no interval has this name in any of the files"),
     ] {
         let ended = ranks(folder.path(), arguments);
         assert_eq!((ended.code, &*ended.text), (Some(code), ""), "{arguments:?}: {ended:?}");

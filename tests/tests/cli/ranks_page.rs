@@ -100,7 +100,7 @@ fn what_exists_is_not_replaced_without_force_and_nothing_is_written_then() {
         (&["run", "-o", "file"], 2, "file: end the name in .html"),
         (&["run", "-o", "-"], 2, "-: end the name in .html"),
         (&["run", "--pages", "own"], 2, "--output <FILE.html>"),
-        (&["run", "-o", "ranks.html", "--pages", "file"], 2, "file is no folder"),
+        (&["run", "-o", "ranks.html", "--pages", "file"], 2, "file is not a folder"),
         (
             &["run", "-o", "new/rank0.html", "--pages", "new"],
             2,

@@ -117,10 +117,7 @@ fn a_program_that_becomes_another_loses_nothing() {
     assert!(!load(&bench.path("first")).0.driver.is_empty());
     assert_work(&bench.path(&files[1]), true);
     let text = said(&output);
-    assert!(
-        text.contains("memtrack: the program that it became recorded ") && text.contains(&files[1]),
-        "{text}"
-    );
+    assert!(text.contains("memtrack: after exec: recorded ") && text.contains(&files[1]), "{text}");
     assert_eq!(lines_said(&output), 2, "{text}");
 
     // With more arguments than there are registers.

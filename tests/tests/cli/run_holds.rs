@@ -39,11 +39,11 @@ fn running_out_of_memory_is_told_at_once_and_at_the_end() {
     assert!(text.starts_with(now), "{text}");
     assert!(
         text.contains(
-            "first: look at where 1.00 TiB are asked for: a device of 16.00 GiB can never have so much"
+            "first: look at what requests 1.00 TiB: a device of 16.00 GiB can never hold that much"
         ),
         "{text}"
     );
-    let end = "\nmemtrack: who holds device 0 when memory ran out (1.00 TiB asked for, 16.00 GiB free): 2.0 MiB in 1 block";
+    let end = "\nmemtrack: who holds device 0 when memory ran out (1.00 TiB requested, 16.00 GiB free): 2.0 MiB in 1 block";
     assert!(text.contains(end), "{text}");
     assert!(summary(&bench, "oom").starts_with("who holds device 0 when memory ran out"));
 }

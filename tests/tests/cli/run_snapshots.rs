@@ -34,7 +34,7 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
         "{text}"
     );
     assert!(
-        text.contains("2.0 MiB recorded here, 0 B not ours (contexts, libraries, other processes)"),
+        text.contains("2.0 MiB recorded here, 0 B not recorded (contexts, libraries, other processes)"),
         "{text}"
     );
     assert!(text.contains("client.rs:66 alloc") && text.contains("2.0 MiB"), "{text}");

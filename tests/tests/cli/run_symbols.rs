@@ -92,11 +92,11 @@ fn a_library_without_debug_information_is_not_the_users_unless_a_glob_makes_it_s
             assert_eq!(first_line(&bench, file, &["--mine", glob]), "pages", "{glob}");
         }
         let binary = program.trim_start_matches("./");
-        assert!(first_line(&bench, file, &["--not-mine", binary]).starts_with("not mine: "), "{binary}");
+        assert!(first_line(&bench, file, &["--not-mine", binary]).starts_with("not your code: "), "{binary}");
     }
     // A folder says nothing of the sources that the program itself was built from.
     assert_eq!(first_line(&bench, "uses", &["--not-mine", "program"]), "uses.c:3 fill → store_open");
-    assert!(first_line(&bench, "without", &["--not-mine", "program"]).starts_with("not mine: "));
+    assert!(first_line(&bench, "without", &["--not-mine", "program"]).starts_with("not your code: "));
 }
 
 const SHORT_NAMES: &str = r"#include <stdlib.h>

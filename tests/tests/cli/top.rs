@@ -148,7 +148,7 @@ fn a_count_that_is_none_is_explained() {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         let said = text(&output.stderr);
-        assert!(said.contains("write a whole number, 0 or more") && !said.contains("tip:"), "{said}");
+        assert!(said.contains("expected a whole number, 0 or more") && !said.contains("tip:"), "{said}");
     }
     let said = top(Path::new("x"), &["--by", "colour"]);
     assert!(

@@ -60,7 +60,7 @@ memtrack: who holds device 0 now: 1.75 GiB in 8 blocks
 memtrack:   1. 1.50 GiB (85.7 %) by holds.rs:LINE weights (phase forward)
 memtrack:   2. 256.0 MiB (14.3 %) by holds.rs:LINE activations (module encoder, phase forward)
 memtrack:   cache 256.0 MiB, all between blocks, the largest piece 64.0 MiB
-memtrack:   since the middle of the recording, TIME earlier: 256.0 MiB more were allocated and are still held, all by \
+memtrack:   since the halfway point, TIME earlier: 256.0 MiB more were allocated and are still held, all by \
 holds.rs:LINE activations
 memtrack:   first: try expandable segments (expandable_segments:True): 256.0 MiB are cached, in pieces of at most 64.0 MiB
 ";
@@ -97,7 +97,7 @@ fn a_thousand_times_out_of_memory_are_told_a_few_times_and_counted() {
     let text = said(&run_well(CHILD, &["holds_flood"], Path::new(".")));
     let told = text.matches("memtrack: who holds device 0 now").count();
     assert!((3..=20).contains(&told), "{text}");
-    assert!(text.contains("nothing that is still held was allocated"), "{text}");
+    assert!(text.contains("nothing was allocated that is still held"), "{text}");
     let number = |line: &str, before: &str, after: &str| -> usize {
         let rest = line.split_once(before).map_or("", |(_, rest)| rest);
         rest.split_once(after).and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
@@ -142,7 +142,7 @@ fn a_recording_that_is_printed_begins_with_it() {
     );
     assert!(
         text.contains(
-            "\n  first: look at holds.rs:LINE weights: 85.7 % of all is from there\n\nTop operators"
+            "\n  first: look at holds.rs:LINE weights: 85.7 % of the memory is from there\n\nTop operators"
         ),
         "{text}"
     );

@@ -192,6 +192,6 @@ fn blocks_whose_allocations_the_ring_dropped_are_known_by_their_free_and_by_what
         Age::Exact(ns) => assert!(ns >= trace, "{ns} {trace}"),
         bound => panic!("{bound:?}"),
     }
-    // What was freed was live half-way.
+    // What was freed was live halfway.
     assert_eq!(end.rows[0].growth.unwrap().bytes(), -5000);
 }

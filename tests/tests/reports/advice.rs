@@ -172,7 +172,7 @@ fn a_program_that_follows_the_advice_has_the_promised_peak() {
         assert_eq!(lines[2], "     (and 2 findings that save less: -n 0 shows all)");
         assert_eq!(
             lines[4],
-            "All that takes no further work (2 findings): −40.0 MiB, the peak falls to 217.0 MiB."
+            "Everything that takes no further work (2 findings): −40.0 MiB, the peak falls to 217.0 MiB."
         );
         assert_eq!(lines[5], "All together (3 findings): −64.0 MiB, the peak falls to 193.0 MiB.");
     }

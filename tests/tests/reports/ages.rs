@@ -8,7 +8,7 @@ use memtrack_tests::snapshots::{empty, event, live};
 
 const HOST: DeviceId = DeviceId::HOST;
 
-/// From 100 to 1010 ns, so that 555 is half-way: weights of 100,000 bytes from the start; every 100 ns a block of 100 bytes
+/// From 100 to 1010 ns, so that 555 is halfway: weights of 100,000 bytes from the start; every 100 ns a block of 100 bytes
 /// that stays, and one of 4,000 bytes that goes after 50 ns.
 fn steps() -> Snapshot {
     let mut snapshot = empty();
@@ -52,7 +52,7 @@ fn what_leaks_grows_and_neither_does_what_stays_nor_what_comes_and_goes() {
     assert_eq!(rows, expected);
     let text = report.to_string();
     for words in
-        ["Growth", "Oldest", "Median age", "+500 B", "±0 B", "910 ns", "510 ns", "since half-way, 0.000 s"]
+        ["Growth", "Oldest", "Median age", "+500 B", "±0 B", "910 ns", "510 ns", "since halfway, 0.000 s"]
     {
         assert!(text.contains(words), "{words}\n{text}");
     }

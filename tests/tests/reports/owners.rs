@@ -92,7 +92,7 @@ fn a_line_of_ones_own_is_one_row_whatever_it_called() {
     let expected = [
         ("model.py:41 forward", 7500, 4),
         ("model.py:52 forward", 700, 1),
-        ("not mine: torch::autograd::generated::MmBackward0::apply", 400, 1),
+        ("not your code: torch::autograd::generated::MmBackward0::apply", 400, 1),
     ];
     assert_eq!(rows(&["top", "--by", "line"]), own(&expected));
     let first = device(&["top", "--by", "line"])["rows"][0].clone();
@@ -244,10 +244,10 @@ fn a_file_of_rules_that_cannot_be_read_is_told_with_its_line() {
 fn the_rule_that_decided_is_shown_on_demand() {
     let text = run(&["top", "--by", "line", "--explain", "--mine", "proj/model.py"]);
     for line in [
-        "Whose frames: model.py:41 forward → ",
+        "Owners of frames: model.py:41 forward → ",
         "> mine       model.py:41 forward  (mine proj/model.py)",
-        "  noise      module.py:1750 _call_impl  (PyTorch's call of a module)",
-        "  mine       train.py:9 <module>  (a file of Python's outside of packages)",
+        "  noise      module.py:1750 _call_impl  (PyTorch's module call)",
+        "  mine       train.py:9 <module>  (a Python file outside packages)",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -390,6 +390,6 @@ fn a_node_of_autograd_has_the_line_that_made_it_where_only_one_could_have() {
         (rows[place]["name"].as_str().unwrap(), rows[place]["requested_bytes"].as_u64().unwrap())
     };
     assert_eq!(row(0), ("model.py:41 forward", 2500));
-    assert_eq!(row(1), ("not mine: torch::autograd::generated::ExpBackward0::apply", 1000));
+    assert_eq!(row(1), ("not your code: torch::autograd::generated::ExpBackward0::apply", 1000));
     assert!(!value.to_string().contains("\"name\":\"__xmknodat"), "{value:#}");
 }

@@ -179,7 +179,10 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
         (json["requested_bytes"].as_u64(), json["count_error"]["standard_error"].as_f64().map(f64::round)),
         (Some(1051), Some(10.0))
     );
-    assert!(text.contains("in 95 of 100 cases: blocks below 4.0 KiB are sampled, one per 1000 B"), "{text}");
+    assert!(
+        text.contains("with 95 % confidence: blocks below 4.0 KiB are sampled, one per 1000 B"),
+        "{text}"
+    );
     assert!(!rank(&run(), By::Operator).to_string().contains(['~', '±', '<']));
 }
 
@@ -193,11 +196,11 @@ fn blocks_too_small_to_be_sampled_are_not_denied() {
     snapshot.devices = vec![counts];
     let text = rank(&snapshot, By::Operator).to_string();
     assert!(
-        text.contains("121.1 KiB in 1,001 blocks were allocated, so small that none was picked"),
+        text.contains("121.1 KiB in 1,001 blocks were allocated, too small for any to be sampled"),
         "{text}"
     );
     assert!(
-        text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("in 95 of 100 cases"),
+        text.contains("Requested: 121.1 KiB in 1,001 blocks") && text.contains("with 95 % confidence"),
         "{text}"
     );
 }

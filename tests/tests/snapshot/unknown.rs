@@ -27,11 +27,11 @@ fn what_a_device_had_free_when_memory_ran_out_may_be_unknown() {
         let whole = with(unknown);
         assert_eq!(device(&whole, "summary")["out_of_memory"][0]["device_free_bytes"], Value::Null);
         let (_, text) = run(&whole, "summary", &[]);
-        assert!(text.contains("event 1: 512 B asked for, 512 B live in 1 block"), "{text}");
+        assert!(text.contains("event 1: 512 B requested, 512 B live in 1 block"), "{text}");
     }
     let known = with(json!({"device_free": 0}));
     assert_eq!(device(&known, "summary")["out_of_memory"][0]["device_free_bytes"], 0);
-    assert!(run(&known, "summary", &[]).1.contains("512 B asked for, 0 B free on the device, 512 B live"));
+    assert!(run(&known, "summary", &[]).1.contains("512 B requested, 0 B free on the device, 512 B live"));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_tenants_of_older_files_say_what_was_requested() {
     assert_eq!((&unknown["requested_bytes"], &unknown["internal_free_bytes"]), (&Value::Null, &Value::Null));
     let (_, text) = run(&without, "summary", &[]);
     assert!(text.contains("Allocated      1.0 KiB in 1 block\n"), "{text}");
-    assert!(text.contains("Free           1.0 KiB outside of blocks\n"), "{text}");
+    assert!(text.contains("Free           1.0 KiB outside blocks\n"), "{text}");
 }
 
 #[test]

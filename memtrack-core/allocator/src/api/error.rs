@@ -75,8 +75,8 @@ impl fmt::Display for AllocatorError {
             Self::InvalidPointer(address) => {
                 write!(
                     f,
-                    "invalid device pointer: {address:#x} (no block that is handed out begins there: it was freed \
-                     already, or it is not of this allocator)"
+                    "invalid device pointer: {address:#x} (no allocated block begins there: it was freed \
+                     already, or it is from another allocator)"
                 )
             }
             Self::InvalidDevice { device, devices } => {

@@ -40,7 +40,7 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
             ),
         };
         let place = match failed {
-            0 => "what was allocated before the first event already does not fit".to_owned(),
+            0 => "the memory allocated before the first event already does not fit".to_owned(),
             number => format!(
                 "the best one first fails at request {} of {}",
                 human_count(number),
@@ -54,13 +54,13 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
             format!(" The program itself took at most {} from the driver.", human_bytes(bytes))
         });
         return Some(format!(
-            "No recommendation: what was recorded are calls of the driver, one for each block. The table says what PyTorch's \
-             caching allocator would have reserved in their place.{taken}"
+            "No recommendation: the recording contains calls of the driver, one for each block. The table \
+             shows what PyTorch's caching allocator would have reserved instead.{taken}"
         ));
     }
     if requests < FEWEST_REQUESTS {
         return Some(format!(
-            "No recommendation: {} within the trace {} too few to tell settings apart.",
+            "No recommendation: {} within the trace {} too few to distinguish settings.",
             counted(requests as u64, "request"),
             if requests == 1 { "is" } else { "are" }
         ));
@@ -77,8 +77,8 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
             false => "the defaults (the file does not name its settings)",
         };
         format!(
-            "No recommendation: the replay does not reproduce the recording. Under {under} it reserves {}, the \
-             recording itself {}; the trace lacks what made the difference.",
+            "No recommendation: the replay does not reproduce the recording. Under {under} it reserves {}, \
+             the recording itself {}; the cause of the difference is not in the trace.",
             human_bytes(replayed),
             human_bytes(recorded)
         )

@@ -111,8 +111,8 @@ impl Workload {
             let held =
                 workload.as_ref().map_or(0, |workload| workload.operations.len() as u64) * HELD_BY_OPERATION;
             if held > HELD_ANYWAY.saturating_add(count.bytes().saturating_mul(MOST_HELD)) {
-                let why =
-                    "it would take too much memory for its size: it repeats one thing without end".to_owned();
+                let why = "it would take too much memory for its size: it repeats the same data endlessly"
+                    .to_owned();
                 return Err(WorkloadError::Line(number, why));
             }
             let wrong = |error: serde_json::Error| WorkloadError::Line(number, without_line(&error));

@@ -57,7 +57,8 @@ impl fmt::Display for Report {
             let values = counted(self.incomplete, "value");
             write!(
                 f,
-                "\n{values} could not be looked into: what they refer to counts as held, and cycles through them are not seen."
+                "\n{values} could not be inspected: what they refer to counts as held, and cycles through \
+                 them are not seen."
             )?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use memtrack_model::units::counted;
 use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
-use memtrack_report::analysis::reserved::{reserved_course, tells_reserved};
+use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_course};
 use std::collections::{BTreeMap, HashMap};
 
 /// When events were, in nanoseconds from the oldest moment of the snapshot on.
@@ -149,7 +149,7 @@ impl<'a> Course<'a> {
 
     /// Bytes in segments, in the same way; `None` where nobody reserved any, or the file does not tell.
     pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
-        if !tells_reserved(self.snapshot, self.device) {
+        if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
         }
         let (before, after) = reserved_course(self.snapshot, self.device);

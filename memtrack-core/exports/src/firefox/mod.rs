@@ -221,7 +221,8 @@ impl<'a> Writer<'a> {
         if free.is_empty() {
             return;
         }
-        let about = "Free bytes of the device, at the moments at which somebody asked the driver; between them nothing is known";
+        let about = "Free bytes of the device, at the moments at which the driver was queried; unknown in \
+                     between";
         let counter = self.counter(process, "free", about, GraphColor::Green);
         let mut last = 0;
         for (ticks, bytes) in free {

@@ -117,7 +117,8 @@ impl<'a> Writer<'a> {
         }
         let free = course.free();
         if !free.is_empty() {
-            let about = "Free bytes of the device, at the moments at which somebody asked the driver; between them nothing is known";
+            let about = "Free bytes of the device, at the moments at which the driver was queried; unknown \
+                         in between";
             let track = self.track(format!("{}: free", course.name), true, Some(about))?;
             let mut events = Events::new(&mut self.trace);
             for (ticks, bytes) in free {

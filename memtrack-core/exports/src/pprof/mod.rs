@@ -93,13 +93,13 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         ];
         if usage.in_use[0].is_estimate() || usage.allocated.is_estimate() {
             comments.push(format!(
-                "{name}: small blocks were sampled: values are estimates, errors are those of 95 in 100 cases"
+                "{name}: small blocks were sampled: values are estimates, errors are with 95 % confidence"
             ));
         }
         profile.comment.extend(comments.iter().map(|comment| tables.string(comment)));
     }
     let words =
-        "bytes are requested bytes; what is in use and older than the trace is not among what was allocated";
+        "bytes are requested bytes; memory in use that is older than the trace is not counted as allocated";
     profile.comment.push(tables.string(words));
     add_times(&mut profile, snapshot);
     add_period(&mut profile, snapshot, &mut tables);

@@ -65,14 +65,14 @@ impl Advice {
         if self.all.findings > 1 && !listed.is_empty() {
             out.push('\n');
             if self.free.saves_bytes > 0 && self.free.findings < self.all.findings {
-                write_together(out, "All that takes no further work", &self.free)?;
+                write_together(out, "Everything that takes no further work", &self.free)?;
             }
             write_together(out, "All together", &self.all)?;
         }
         if self.unseen_bytes > 0 {
             writeln!(
                 out,
-                "{} of the peak are memory in which no tensor was seen: nothing can be said of its use.",
+                "{} of the peak are memory in which no tensor was seen: its use is unknown.",
                 self.unseen_error.as_bytes(self.unseen_bytes)
             )?;
         }
@@ -191,7 +191,7 @@ impl Advice {
                     });
                 write!(
                     out,
-                    "{} lie idle {used}{until}: move them to {} in between{}, or make them again",
+                    "{} lie idle {used}{until}: move them to {} in between{}, or recompute them",
                     what(finding),
                     self.elsewhere(),
                     rate(finding),
@@ -224,11 +224,7 @@ impl Advice {
             let per_ms = finding.saves_bytes as f64 / (took as f64 / 1e6);
             write!(out, " ({} saved for each ms)", human_bytes(per_ms as u64))?;
         }
-        write!(
-            out,
-            ": make them again in the backward pass (torch.utils.checkpoint); {}",
-            self.falls(finding)
-        )
+        write!(out, ": recompute them in the backward pass (torch.utils.checkpoint); {}", self.falls(finding))
     }
 
     /// What the finding promises.

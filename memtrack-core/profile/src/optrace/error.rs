@@ -29,9 +29,9 @@ impl fmt::Display for TraceError {
             Self::Io(error) => write!(f, "{error}"),
             Self::Empty => f.write_str("the file is empty; was the trace written to the end?"),
             Self::NoHeader => f.write_str(
-                "line 1: this is not an operator trace: it does not begin with a header of memtrack-optrace; \
-                 make one with the script that `memtrack export-script` prints; of a snapshot, `memtrack categories` \
-                 gives a reading",
+                "line 1: this is not an operator trace: it does not begin with a header of \
+                 memtrack-optrace; make one with the script that `memtrack export-script` prints; for a \
+                 snapshot, use `memtrack categories`",
             ),
             Self::Version(version) => write!(
                 f,
@@ -39,10 +39,10 @@ impl fmt::Display for TraceError {
                  use a newer memtrack"
             ),
             Self::Line(line, what) => write!(f, "line {line}: {what}"),
-            Self::Circle => f.write_str("some records are inside of each other, in a circle; write the trace again"),
+            Self::Circle => f.write_str("some records contain each other in a cycle; write the trace again"),
             Self::Cut => f.write_str(
-                "the trace is cut: its footer is missing, or counts other records; without --compat what is there \
-                 is analysed",
+                "the trace is cut: its footer is missing, or counts other records; without --compat the \
+                 rest is analysed",
             ),
         }
     }

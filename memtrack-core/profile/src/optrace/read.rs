@@ -109,8 +109,8 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
                 records += 1;
                 held = held.saturating_add(line.held_bytes());
                 if held > HELD_ANYWAY.saturating_add(MOST_HELD.saturating_mul(count.bytes())) {
-                    let what =
-                        "the trace would take too much memory for its size: it repeats one thing without end";
+                    let what = "the trace would take too much memory for its size: it repeats the same data \
+                         endlessly";
                     return Err(TraceError::Line(number, what.into()));
                 }
                 builder.add(&line, &lines.line).map_err(|what| TraceError::Line(number, what))?;

@@ -390,18 +390,21 @@ impl CategoryReading {
         let mut hints = Vec::new();
         if !self.can_tell() && self.since == Since::Start {
             hints.push(
-                "The recording has neither stacks nor scopes that tell what its memory is for: name modules, backward passes \
-                 and optimizer's steps by scopes, or record operators, which makes the categories exact.",
+                "The recording has neither stacks nor scopes that show what its memory is for: name \
+                 modules, backward passes and optimizer's steps by scopes, or record operators, which \
+                 makes the categories exact.",
             );
             return hints;
         }
         if !self.can_tell() {
             hints.push(
-                "The file has no stacks, so nothing can be told of what its memory is for. Record with stacks, from before \
-                 the model is built: torch.cuda.memory._record_memory_history(context=\"all\", stacks=\"all\").",
+                "The file has no stacks, so the purpose of its memory is unknown. Record with stacks, from \
+                 before the model is built: torch.cuda.memory._record_memory_history(context=\"all\", \
+                 stacks=\"all\").",
             );
             hints.push(
-                "An operator trace makes the categories exact: `memtrack export-script` prints what records one.",
+                "An operator trace makes the categories exact: `memtrack export-script` prints the script \
+                 that records one.",
             );
             return hints;
         }
@@ -422,8 +425,8 @@ impl CategoryReading {
         }
         if used(Rule::SizeOfGradient) || used(Rule::SizeOfGradientAgain) {
             hints.push(
-                "Memory from before the first event was told apart by sizes only; record from before the model is built \
-                 to know.",
+                "Memory from before the first event was distinguished by size only; record from before the \
+                 model is built to know.",
             );
         }
         hints

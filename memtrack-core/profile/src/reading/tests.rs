@@ -522,7 +522,7 @@ fn sums_and_shares_are_those_of_the_moment() {
         assert_eq!(totals.categories.last().unwrap().bytes, totals.untold_bytes);
     }
     let text = reading.to_string();
-    assert!(text.contains("not exact") && text.contains("Could not be told: 50.0 %"), "{text}");
+    assert!(text.contains("not exact") && text.contains("Unknown: 50.0 %"), "{text}");
     let value = serde_json::to_value(&reading).unwrap();
     assert_eq!((&value["exact"], &value["moments"][0]["moment"]), (&json!(false), &json!("peak")));
 }

@@ -16,7 +16,7 @@ impl fmt::Display for CategoryReading {
             writeln!(f, "\n{}\n{}", self.title(moment), self.table(moment))?;
             writeln!(
                 f,
-                "Could not be told: {}. Only guessed: {}.",
+                "Unknown: {}. Only guessed: {}.",
                 human_share(moment.live.untold_share),
                 human_share(moment.live.guessed_share)
             )?;
@@ -25,7 +25,7 @@ impl fmt::Display for CategoryReading {
                 let part =
                     |row: &UntoldRow| format!("{} {}", printable(&row.shown), row.error.as_bytes(row.bytes));
                 let parts: Vec<String> = moment.untold_by.iter().map(part).collect();
-                writeln!(f, "Most of what could not be told, by operator: {}.", parts.join(", "))?;
+                writeln!(f, "Largest unknown parts, by operator: {}.", parts.join(", "))?;
             }
         }
         if !self.hints.is_empty() {
@@ -52,7 +52,7 @@ impl CategoryReading {
     /// Where the categories come from.
     fn how(&self) -> String {
         if !self.can_tell() {
-            return "no category can be told".to_owned();
+            return "no category is known".to_owned();
         }
         let from = match (self.has_stacks, self.has_scopes) {
             (_, false) => "stacks",
@@ -63,7 +63,7 @@ impl CategoryReading {
             0.0 => format!("categories read from {from} and the order of events; not exact"),
             1.0 => "categories given by the file".to_owned(),
             share if !self.has_stacks && !self.has_scopes => format!(
-                "categories of {} of all bytes are given by the file; the others cannot be told without stacks",
+                "categories of {} of all bytes are given by the file; the others are unknown without stacks",
                 human_share(share)
             ),
             share => format!(
@@ -95,7 +95,7 @@ impl CategoryReading {
                 row.error.as_share(row.share),
                 row.count_error.as_count(row.blocks),
             ];
-            let name = Cell::new(row.category.unwrap_or("(could not be told)"));
+            let name = Cell::new(row.category.unwrap_or("(unknown)"));
             table.add_row(std::iter::once(name).chain(numbers.map(right)));
         }
         table.trim_fmt()

@@ -81,7 +81,7 @@ fn records_inside_of_each_other_are_refused() {
         )
     };
     let content = file(&[&record(0, 2), &record(1, 0), &record(2, 1)]);
-    refused(&content, Mode::Tolerant, "in a circle");
+    refused(&content, Mode::Tolerant, "in a cycle");
     refused(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
 }
 

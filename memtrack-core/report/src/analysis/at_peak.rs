@@ -4,7 +4,7 @@
 use super::estimate::Estimate;
 use super::layout::{Layout, SHORTEST_NAME};
 use super::moment::Moment;
-use super::reserved::{ReservedPeak, reserved_after, tells_reserved};
+use super::reserved::{ReservedPeak, has_reserved_bytes, reserved_after};
 use super::top::frames::frame_lines;
 use super::top::groups::NO_CATEGORY;
 use super::top::{By, RankingAnswer, RowAnswer, RowText, TopOptions, TopReport, TopRow, top_with};
@@ -24,7 +24,7 @@ const INDENT: &str = "     ";
 /// Which of a device's peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeakOf {
-    /// Requested bytes that were live: what the sizes of a trace add up to.
+    /// Requested bytes that were live: the sum of a trace's sizes.
     #[default]
     Requested,
     /// Bytes of segments.
@@ -32,7 +32,7 @@ pub enum PeakOf {
 }
 
 impl PeakOf {
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requested => "requested",
@@ -41,7 +41,7 @@ impl PeakOf {
     }
 }
 
-/// What was live at a peak of one device.
+/// The memory that was live at a peak of one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtPeak {
@@ -51,24 +51,24 @@ pub struct AtPeak {
     pub event: Option<usize>,
     /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
-    /// Requested bytes that were live then; of the requested ones of a sampled heap, the [`Peak`](super::peak::Peak)'s.
+    /// Requested bytes that were live then; for a sampled heap, those of the [`Peak`](super::peak::Peak).
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub error: Estimate,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// What was live then, by stack; in a [`summary`](super::summary) by line of the user's own.
+    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line of the user's own.
     pub live: TopReport,
-    /// The same by category, where the snapshot says what memory was for.
+    /// The same by category, if the snapshot has categories.
     pub made_of: Option<TopReport>,
 }
 
 impl AtPeak {
-    /// That of `device`, with at most `limit` groups.
+    /// Finds the peak of `device` and returns at most `limit` groups.
     pub fn find(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -79,7 +79,7 @@ impl AtPeak {
         Self::find_with(snapshot, symbols, device, of, &TopOptions::new().limit(limit))
     }
 
-    /// That of `device`, with these options; their moment is not asked for.
+    /// Finds the peak of `device` with these options, whose moment is ignored.
     pub fn find_with(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -90,7 +90,7 @@ impl AtPeak {
         Self::find_by(snapshot, symbols, device, of, By::Stack, options)
     }
 
-    /// The same in other groups than stacks.
+    /// Finds the peak and groups by something other than stacks.
     pub(super) fn find_by(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -105,7 +105,7 @@ impl AtPeak {
         };
         let options = options.clone().at(at);
         let live = top_with(snapshot, symbols, by, device, &options);
-        let made_of = says_categories(snapshot, device).then(|| {
+        let made_of = has_categories(snapshot, device).then(|| {
             let options = TopOptions::new().limit(usize::MAX).at(at);
             top_with(snapshot, symbols, By::Category, device, &options)
         });
@@ -120,7 +120,7 @@ impl AtPeak {
             requested_bytes: if is_peak { live.peak.bytes } else { totals.allocated_bytes },
             error: if is_peak { live.peak.error } else { totals.bytes_error },
             estimated: if is_peak { live.peak.estimated } else { totals.estimated },
-            reserved_bytes: if tells_reserved(snapshot, device) {
+            reserved_bytes: if has_reserved_bytes(snapshot, device) {
                 reserved_after(snapshot, device, row)
             } else {
                 0
@@ -130,8 +130,8 @@ impl AtPeak {
         }
     }
 
-    /// What the peak is made of, in words: `parameter 110.9 KiB (3.4 %), …`, the largest first and what has no category
-    /// last; none where nothing is known.
+    /// Formats the categories that the peak consists of: `parameter 110.9 KiB (3.4 %), …`, the largest first and blocks
+    /// without a category last; none where nothing is known.
     pub fn made_of_text(&self) -> Option<String> {
         let report = self.made_of.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
@@ -151,12 +151,12 @@ impl AtPeak {
         format!("{counted}after event {event}{}", time.unwrap_or_default())
     }
 
-    /// Whether nothing was ever live or reserved.
+    /// Returns whether nothing was ever live or reserved.
     pub fn is_empty(&self) -> bool {
         self.event.is_none() && self.requested_bytes == 0 && self.reserved_bytes == 0
     }
 
-    /// The report as `memtrack peak --json` has it.
+    /// Returns the report as `memtrack peak --json` prints it.
     pub fn answer(&self) -> AtPeakAnswer {
         AtPeakAnswer {
             live: self.live.answer(),
@@ -175,23 +175,23 @@ impl AtPeak {
         }
     }
 
-    /// The report as JSON, as [`Self::answer`] has it.
+    /// Returns the report as JSON, as [`Self::answer`] has it.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 
-/// What was live at the peak of one device.
+/// The memory that was live at the peak of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AtPeakAnswer {
-    /// What was live then, by stack.
+    /// The memory that was live then, by stack.
     #[serde(flatten)]
     pub live: RankingAnswer,
     /// How much that was, and when.
     pub highest: HighestAnswer,
-    /// The same by category; null where the file does not say what memory was for.
+    /// The same by category; null where the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
@@ -200,17 +200,17 @@ pub struct AtPeakAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestAnswer {
-    /// Which peak it is: `requested` or `reserved`.
+    /// The kind of peak: `requested` or `reserved`.
     pub of: &'static str,
     /// The event that reached it, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
     /// When it was; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Requested bytes that were live then; while small blocks were sampled, what the recorder counted: the peak is not lower.
+    /// Requested bytes that were live then; if small blocks were sampled, the recorder's count: the peak is not lower.
     pub requested_bytes: u64,
-    /// How far off they may be: between its ends is the highest that was live, at whichever moment.
+    /// The error of the requested bytes: the highest level at any moment lies within its ends.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
@@ -218,8 +218,8 @@ pub struct HighestAnswer {
     pub reserved_bytes: Option<u64>,
 }
 
-/// Whether the snapshot says what some of the device's memory was for.
-fn says_categories(snapshot: &Snapshot, device: DeviceId) -> bool {
+/// Returns whether the snapshot has a category for some of the device's memory.
+fn has_categories(snapshot: &Snapshot, device: DeviceId) -> bool {
     let mut rows = snapshot.events.rows_of(device);
     match (snapshot.categories.get(), snapshot.pytorch.as_deref()) {
         (Some(categories), _) => rows.any(|row| categories.of_event(row).is_some()),
@@ -235,7 +235,7 @@ impl fmt::Display for AtPeak {
 }
 
 impl AtPeak {
-    /// The report as text.
+    /// Formats the report as text.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -291,10 +291,10 @@ impl AtPeak {
     }
 }
 
-/// Texts of the program's that are shown of a group.
+/// The number of the program's own texts that are shown for a group.
 const TEXTS: usize = 3;
 
-/// What the program said of a group's blocks; how much of it, where it did not say the same of all.
+/// Formats the program's own texts for a group's blocks, with their shares where they differ.
 fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
     const TITLE: &str = "user_metadata: ";
     let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));

@@ -1,5 +1,5 @@
-//! Which operator an allocation belongs to: the one whose scope was open, or the one that its stack names, or none.
-//! Every report uses the same [`Attributor`], so that rows and totals agree.
+//! Which operator an allocation belongs to: the one whose scope was open, or the one that its stack names, or none. Every
+//! report uses the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
 use super::torch_stacks::TorchStack;
@@ -61,7 +61,7 @@ impl AttributedBytes {
     }
 }
 
-/// What one stack says.
+/// The operator, phase and modules that one stack shows.
 #[derive(Debug)]
 struct FromStack {
     /// The operator, by a pattern or PyTorch's frames.
@@ -74,19 +74,19 @@ struct FromStack {
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
     patterns: &'a Patterns,
-    /// The patterns that are asked before PyTorch's frames.
+    /// The patterns that take precedence over PyTorch's frames.
     above_layers: Patterns,
     by_stack: HashMap<StackId, FromStack>,
 }
 
 impl<'a> Attributor<'a> {
-    /// For events of `snapshot`; `patterns` name those for which no operator's scope was open.
+    /// Creates an attributor for events of `snapshot`; `patterns` name those for which no operator's scope was open.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
-    /// The operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with a
-    /// name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no operator)`.
+    /// Returns the operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with
+    /// a name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no operator)`.
     /// Outside modules and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
@@ -97,14 +97,14 @@ impl<'a> Attributor<'a> {
         operator_at(&place, (from_stack.operator.as_deref(), from_stack.torch.phase))
     }
 
-    /// The part of the training step: from the scopes, or else from the stack.
+    /// Returns the part of the training step: from the scopes, or else from the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }
 
-    /// The modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 > attention.py:39`;
-    /// what is in a phase but in none of the modules (`(forward, in no module)`: in the root itself), what is outside of both,
-    /// and what is unknown have names in brackets.
+    /// Returns the modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 >
+    /// attention.py:39`. Names in brackets stand for memory in a phase but in no module (`(forward, in no module)`: in
+    /// the root itself), for memory outside both, and for unknown modules.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
         if let Some(module) = module_at(&snapshot.scopes.place(scope)) {
@@ -114,7 +114,7 @@ impl<'a> Attributor<'a> {
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
-        // Without any scope, and with stacks that may be of C++ alone, nobody knows what was outside.
+        // Without any scope, and with stacks that may be of C++ alone, it is unknown what was outside.
         if snapshot.scopes.rows.len() > 1 { OUTSIDE_MODULES } else { "(no module in the stack)" }.into()
     }
 
@@ -123,7 +123,7 @@ impl<'a> Attributor<'a> {
         self.by_stack.entry(stack).or_insert_with(|| {
             let frames = symbols.stack(&snapshot.frame_keys(stack));
             let torch = TorchStack::of(&frames);
-            // What PyTorch calls an operator says more than the layer below it.
+            // PyTorch's name for an operator is more specific than the layer below it.
             let operator = above_layers.name_of(&frames).or_else(|| torch.operator.clone());
             let operator = operator.or_else(|| patterns.name_of(&frames));
             FromStack { operator, torch }
@@ -131,14 +131,14 @@ impl<'a> Attributor<'a> {
     }
 }
 
-/// What stands for the module of memory that was allocated in none.
+/// The module of memory that was allocated in no module.
 pub const OUTSIDE_MODULES: &str = "(outside modules)";
 
-/// What stands for the operator of memory that is older than the recording.
+/// The operator of memory that is older than the recording.
 pub const OLDER: &str = super::top::rows::BEFORE;
 
-/// The operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are the operator and the
-/// phase that the stack shows.
+/// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are
+/// the operator and the phase that the stack shows.
 pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (row_name(&name), Source::Annotated);
@@ -149,12 +149,13 @@ pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>))
         None if phase.is_some() => ("(no operator)", Source::Unattributed),
         None => ("(unattributed)", Source::Unattributed),
     };
-    // The modules of a stack are its lines: they have rows of their own, and would make of each call an operator.
+    // The modules of a stack are its lines: they have rows of their own, and would make each call an operator.
     let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
     (row_name(&format!("{prefix}.{operator}")), source)
 }
 
-/// The module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside of modules and phases.
+/// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside modules
+/// and phases.
 pub fn module_at(place: &Place<'_>) -> Option<String> {
     if !place.modules.is_empty() {
         return Some(row_name(&place.module_path()));
@@ -162,11 +163,11 @@ pub fn module_at(place: &Place<'_>) -> Option<String> {
     place.phase.map(|phase| format!("({phase}, in no module)"))
 }
 
-/// What reports call the operator and the module of each allocation of a snapshot.
+/// The names that reports use for the operator and the module of each allocation of a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     names: Vec<String>,
-    /// By row of the event table, as places in `names`; only rows of allocations have some.
+    /// By row of the event table, as indices into `names`; only rows of allocations have some.
     of_row: Vec<Option<[u32; 2]>>,
 }
 
@@ -196,17 +197,17 @@ impl EventNames {
         Self { names: names.into_iter().map(|(name, _)| name).collect(), of_row }
     }
 
-    /// Whether there are no names at all.
+    /// Returns whether there are no names at all.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The operator of the allocation in this row.
+    /// Returns the operator of the allocation in this row.
     pub fn operator(&self, row: usize) -> Option<&str> {
         self.name(row, 0)
     }
 
-    /// The module of the allocation in this row.
+    /// Returns the module of the allocation in this row.
     pub fn module(&self, row: usize) -> Option<&str> {
         self.name(row, 1)
     }
@@ -217,10 +218,10 @@ impl EventNames {
     }
 }
 
-/// Full names longer than this many characters lose their middle: nobody reads them, and there may be many.
+/// Full names longer than this many characters lose their middle: they are unreadable, and there may be many.
 const MAX_NAME: usize = 1000;
 
-/// The name of a row: the root module has none, so that names in it would begin with a dot.
+/// Returns the name of a row: the root module has none, so that names in it would begin with a dot.
 fn row_name(name: &str) -> String {
     shorten_middle(name.trim_start_matches('.'), MAX_NAME)
 }

@@ -9,13 +9,13 @@ use memtrack_model::units::human_bytes;
 pub struct Amount {
     /// The number.
     pub value: u64,
-    /// How far off it may be.
+    /// The error of the number.
     pub error: Estimate,
 }
 
 impl Amount {
     pub(in crate::analysis) fn new(value: u64, error: Estimate) -> Self {
-        // Rounding apart the two are the same; of an exact one the integer counts.
+        // Apart from rounding the two are equal; an exact number is the integer.
         let error = if error.is_exact() { Estimate::exact(value as f64) } else { error };
         Self { value, error }
     }
@@ -32,23 +32,23 @@ pub struct Change {
 }
 
 impl Change {
-    /// By how much it grew; negative if it shrank.
+    /// Returns by how much it grew; negative if it shrank.
     pub fn by(&self) -> i128 {
         i128::from(self.after.value) - i128::from(self.before.value)
     }
 
-    /// By how much it grew, with how far off that may be.
+    /// Returns by how much it grew, with its error.
     pub fn estimate(&self) -> Estimate {
         self.after.error.less(&self.before.error)
     }
 
-    /// Whether both numbers are exact.
+    /// Returns whether both numbers are exact.
     pub fn is_exact(&self) -> bool {
         self.before.error.is_exact() && self.after.error.is_exact()
     }
 
-    /// The difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`; with a large error, where it lies: `+1.0 MiB to
-    /// +9.0 MiB`.
+    /// Formats the difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`; with a large error, as an interval: `+1.0
+    /// MiB to +9.0 MiB`.
     pub(in crate::analysis) fn as_bytes(&self) -> String {
         let signed = |by: i128| {
             let sign = match by {
@@ -65,7 +65,7 @@ impl Change {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
-        // A recording that lacks its end has no upper limit.
+        // An incomplete recording has no upper limit.
         match (estimate.low.is_finite(), estimate.high.is_finite()) {
             (true, true) => {}
             (true, false) => return format!("at least {}", signed(estimate.low as i128)),
@@ -73,7 +73,7 @@ impl Change {
             (false, false) => return format!("{} recorded", signed(by)),
         }
         if counted || off > MOST_ERROR {
-            // The number itself says little; where it lies says more.
+            // The number itself means little; the interval means more.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
         }
         let percent = (off * 100.0).max(0.1);

@@ -1,6 +1,6 @@
-//! Blocks of which only the free is in the trace: what the stack of that free says. A free carries its own stack or, where
-//! only allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A
-//! recording says which; of a PyTorch file, the blocks whose two ends are in the trace do.
+//! Blocks of which only the free is in the trace, and the stack of that free. A free carries its own stack or, where only
+//! allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A recording
+//! states which; for a PyTorch file, it follows from the blocks whose two ends are in the trace.
 //!
 //! **How does a PyTorch file show it?** One block whose free and allocation have different stacks shows that frees carry
 //! their own; eight blocks whose frees all have the stacks of their allocations show that they carry the allocations'.
@@ -10,18 +10,18 @@ use memtrack_model::event::{Action, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashSet;
 
-/// So many different stacks have to end as they began before frees are taken for carrying those of allocations: of a few
-/// lines, each may free what it allocated.
+/// The number of different stacks that must end as they began before frees are taken to carry those of allocations: with
+/// a few lines, each may free what it allocated.
 const ENOUGH: usize = 8;
 
-/// Whose stacks frees carry.
+/// The stacks that frees carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carried {
-    /// Their own.
+    /// The stacks of the frees themselves.
     Own,
-    /// Those of the blocks' allocations.
+    /// The stacks of the blocks' allocations.
     Allocations,
-    /// Nobody knows.
+    /// It is unknown.
     Unknown,
 }
 
@@ -33,10 +33,10 @@ pub(super) struct Frees<'a> {
 }
 
 impl<'a> Frees<'a> {
-    /// Those of the device with these lifetimes.
+    /// Creates the frees of the device with these lifetimes.
     pub(super) fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         let carried = match (snapshot.pytorch.is_some(), &snapshot.meta.context[..]) {
-            (true, _) => told_by_pairs(snapshot, lifetimes),
+            (true, _) => carried_by_pairs(snapshot, lifetimes),
             (false, "all") => Carried::Own,
             (false, "alloc") => Carried::Allocations,
             (false, _) => Carried::Unknown,
@@ -44,17 +44,17 @@ impl<'a> Frees<'a> {
         Self { snapshot, carried }
     }
 
-    /// The stack of the allocation of a block, as its free has it.
+    /// Returns the stack of a block's allocation, if its free carries it.
     pub(super) fn allocation(&self, lifetime: &Lifetime) -> Option<StackId> {
         self.stack(lifetime).filter(|_| self.carried == Carried::Allocations)
     }
 
-    /// The stack that freed a block.
+    /// Returns the stack that freed a block.
     pub(super) fn freeing(&self, lifetime: &Lifetime) -> Option<StackId> {
         self.stack(lifetime).filter(|_| self.carried == Carried::Own)
     }
 
-    /// The stack of the free of a block that is older than the trace.
+    /// Returns the stack of the free of a block that is older than the trace.
     fn stack(&self, lifetime: &Lifetime) -> Option<StackId> {
         let row = lifetime.to.filter(|&row| lifetime.from.is_none() && is_free(self.snapshot, row))?;
         let stack = self.snapshot.events.stack[row];
@@ -62,12 +62,12 @@ impl<'a> Frees<'a> {
     }
 }
 
-/// Whether a block's end is its free: otherwise another block was handed out at its address, and the free is lost.
+/// Returns whether a block's end is its free: otherwise another block was allocated at its address, and the free is lost.
 fn is_free(snapshot: &Snapshot, row: usize) -> bool {
     matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested | Action::FreeCompleted)
 }
 
-fn told_by_pairs(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Carried {
+fn carried_by_pairs(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Carried {
     let mut same: HashSet<StackId, foldhash::fast::RandomState> = HashSet::default();
     let mut different: HashSet<(StackId, StackId), foldhash::fast::RandomState> = HashSet::default();
     for lifetime in lifetimes {

@@ -1,5 +1,5 @@
-//! What a device holds at the end of a snapshot in PyTorch's form: bytes handed out, lost to rounding, pending and
-//! free. `summary` and `check` use it; the sums are those of PyTorch's own statistics.
+//! What a device holds at the end of a snapshot in PyTorch's form: bytes allocated, lost to rounding, pending and free.
+//! `summary` and `check` use it; the sums are those of PyTorch's own statistics.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -17,27 +17,27 @@ pub struct Held {
     pub expandable: u64,
     /// Bytes of all segments.
     pub reserved: u64,
-    /// Blocks that are handed out.
+    /// Allocated blocks.
     pub blocks: u64,
     /// Bytes of those blocks.
     pub allocated: u64,
     /// Requested bytes of those blocks, as far as they are known: [`Self::requested()`].
     pub requested: u64,
-    /// Blocks that are handed out and do not say what was requested, as in some of PyTorch's older files.
+    /// Allocated blocks without a requested size, as in some of PyTorch's older files.
     pub unknown_requests: u64,
-    /// Blocks that were given back but are not free yet.
+    /// Blocks that were freed but are still in use by a stream.
     pub pending_blocks: u64,
     /// Bytes of those.
     pub pending: u64,
     /// Requested bytes of those, as far as they are known.
     pub pending_requested: u64,
-    /// Whether sampled blocks are among those that are handed out, which makes their bytes and number estimates.
+    /// Whether sampled blocks are among the allocated ones, which makes their bytes and number estimates.
     pub estimated: bool,
     /// Bytes of free blocks.
     pub inactive: u64,
-    /// Bytes of free blocks that share a segment with others, except in expandable segments: they cannot be given back.
+    /// Bytes of free blocks that share a segment with others, except in expandable segments: they cannot be released.
     pub inactive_split: u64,
-    /// Those blocks.
+    /// The number of those blocks.
     pub inactive_split_blocks: u64,
     /// Bytes of the largest of them.
     pub largest_inactive_split: u64,
@@ -50,7 +50,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// What `device` holds.
+    /// Sums up what `device` holds.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
         let pytorch = snapshot.details();
@@ -63,8 +63,8 @@ impl Held {
         held
     }
 
-    /// What each private pool of `device` holds, with the pool's number, the largest first. Memory that is free in one
-    /// serves only that pool's requests.
+    /// Sums up what each private pool of `device` holds, with the pool's number, the largest first. Memory that is free
+    /// in one serves only that pool's requests.
     pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let pytorch = snapshot.details();
@@ -143,23 +143,23 @@ impl Held {
         }
     }
 
-    /// Bytes of blocks that are handed out or pending.
+    /// Returns the bytes of blocks that are allocated or pending.
     pub fn active(&self) -> u64 {
         self.allocated.saturating_add(self.pending)
     }
 
-    /// What the program asked for of the blocks that are handed out, if all of them say it.
+    /// Returns the requested bytes of the allocated blocks, if all of them have a requested size.
     pub fn requested(&self) -> Option<u64> {
         (self.unknown_requests == 0).then_some(self.requested)
     }
 
-    /// Bytes that rounding added to the requested ones, if those are known.
+    /// Returns the bytes that rounding added to the requested ones, if those are known.
     pub fn rounding(&self) -> Option<u64> {
         Some(self.allocated.saturating_sub(self.requested()?))
     }
 
-    /// Free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds but can neither
-    /// give back nor use for a request larger than its pieces.
+    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds but
+    /// can neither release nor use for a request larger than its pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
     }
@@ -167,7 +167,7 @@ impl Held {
 
 const DEFAULT_POOL: (u64, u64) = (0, 0);
 
-/// What reports call a pool.
+/// Formats a pool's name for reports.
 pub fn pool_name(pool: (u64, u64)) -> String {
     match pool {
         DEFAULT_POOL => "default pool".to_owned(),
@@ -175,7 +175,7 @@ pub fn pool_name(pool: (u64, u64)) -> String {
     }
 }
 
-/// Sums stay at the largest number rather than overflow.
+/// Adds, saturating at the largest number.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

@@ -9,25 +9,25 @@ use memtrack_model::units::shorten_middle;
 pub struct Layout {
     /// Characters that a line may have; none: as many as it needs, with no name shortened.
     pub width: Option<usize>,
-    /// Frames shown of a stack, without those that only pass a call on; 0: all.
+    /// Frames shown of a stack, not counting those that only pass a call on; 0: all.
     pub frames: usize,
 }
 
 impl Layout {
-    /// The default layout.
+    /// Returns the default layout.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Characters that a line may have; `None`: as many as it needs.
+    /// Sets the characters that a line may have; `None`: as many as it needs.
     #[must_use]
     pub fn width(mut self, characters: impl Into<Option<usize>>) -> Self {
         self.width = characters.into();
         self
     }
 
-    /// Frames shown of a stack; 0: all.
+    /// Sets the frames shown of a stack; 0: all.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = frames;
@@ -37,13 +37,13 @@ impl Layout {
 
 /// Frames shown by default.
 pub const FRAMES: usize = 7;
-/// Names are given at least so many characters before columns are left out.
-pub(super) const TELLING_NAME: usize = 30;
-/// Names are not made shorter than this many characters, however narrow the terminal.
+/// Names get at least this many characters before columns are left out.
+pub(super) const LEGIBLE_NAME: usize = 30;
+/// Names are never shortened below this many characters, however narrow the terminal.
 pub(super) const SHORTEST_NAME: usize = 16;
 
 impl Default for Layout {
-    /// No limit of width, and [`FRAMES`] frames.
+    /// Returns no limit of width, and [`FRAMES`] frames.
     fn default() -> Self {
         Self { width: None, frames: FRAMES }
     }
@@ -56,11 +56,11 @@ impl From<Option<usize>> for Layout {
     }
 }
 
-/// Texts as wide as a page are not wrapped: who reads them from a file looks for whole lines.
+/// Texts as wide as a page are not wrapped: readers of a file expect whole lines.
 const PAGE: usize = 120;
 
-/// The lines of a text in at most `width` characters where that is less than a page: what is too long goes on in the next
-/// line, indented, between words.
+/// Wraps a text to lines of at most `width` characters where that is less than a page: between words, with the next line
+/// indented.
 pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width.filter(|&width| width < PAGE) else { return text.to_owned() };
     let mut wrapped = String::with_capacity(text.len());
@@ -83,7 +83,7 @@ pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
     wrapped
 }
 
-/// A function's name in at most `room` characters.
+/// Shortens a function's name to at most `room` characters.
 pub(super) fn fit(function: &str, room: usize) -> String {
     let fits = |text: &str| text.chars().count() <= room;
     if fits(function) {
@@ -96,7 +96,7 @@ pub(super) fn fit(function: &str, room: usize) -> String {
     shorten_middle(&cut(&without_parameters, '<', '>'), room)
 }
 
-/// `name` with an ellipsis for what stands between brackets: `f<…>` of `f<a, b>`. Brackets that are part of a name
+/// Replaces the contents of brackets in `name` by an ellipsis: `f<…>` for `f<a, b>`. Brackets that are part of a name
 /// stay, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
 fn cut(name: &str, open: char, close: char) -> String {
     let mut short = String::with_capacity(name.len());
@@ -123,7 +123,7 @@ fn cut(name: &str, open: char, close: char) -> String {
     short + rest
 }
 
-/// Behind the bracket that closes the one `text` begins with. The `>` of an arrow closes nothing.
+/// Returns the index after the bracket that closes the one at the start of `text`. The `>` of an arrow closes nothing.
 fn end_of(text: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut last) = (0usize, ' ');
     for (at, letter) in text.char_indices() {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_go_before_template_arguments_and_these_before_letters() {
+    fn parameters_are_cut_before_template_arguments_and_those_before_letters() {
         let name =
             "at::(anonymous namespace)::wrap<std::vector<at::Tensor>, long>::call(at::Tensor const&, long)";
         for (room, short) in [
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_go_on_between_words_where_a_page_does_not_fit() {
+    fn lines_wrap_between_words_where_a_page_does_not_fit() {
         let text = "peak +1.0 MiB: train.py:14 softmax\n\nUnchanged: 1 group.\n";
         assert_eq!(
             wrapped(text, Some(20)),

@@ -1,12 +1,12 @@
-//! From events to lifetimes: from which event to which each block was live. `peak`, `top` and `phases` use these
-//! instead of each pairing frees with allocations itself.
+//! From events to lifetimes: from which event to which each block was live. `peak`, `top` and `phases` use these instead
+//! of pairing frees with allocations themselves.
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
 use std::collections::HashMap;
 
-/// A block while it was live, as far as the recording knows. Rows are those of the snapshot's event table.
+/// A block while it was live, as far as the recording shows. Rows are those of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lifetime {
@@ -59,7 +59,7 @@ impl Lifetime {
         Self { scope, stack, block: Some(row as u32), ..Self::new(snapshot.weighed_block(row)) }
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self, snapshot: &Snapshot) -> u64 {
         match self.from.or(self.to) {
             Some(row) => snapshot.events.address[row],
@@ -67,7 +67,7 @@ impl Lifetime {
         }
     }
 
-    /// The stream that owns it.
+    /// Returns the stream that owns it.
     pub fn stream(&self, snapshot: &Snapshot) -> StreamId {
         match self.from.or(self.to) {
             Some(row) => snapshot.events.stream[row],
@@ -75,8 +75,8 @@ impl Lifetime {
         }
     }
 
-    /// What a profile says the block was for, or what was found out of the operators that a recording has
-    /// ([`Snapshot::categories`]); none where nobody knows.
+    /// Returns its category from a profile, or the one inferred from the operators of a recording
+    /// ([`Snapshot::categories`]); none where it is unknown.
     pub fn category(&self, snapshot: &Snapshot) -> Option<String> {
         let row = self.from.or(self.to)?;
         if let Some(categories) = snapshot.categories.get() {
@@ -90,22 +90,22 @@ impl Lifetime {
         self.block.and_then(|row| snapshot.blocks.get(row as usize))
     }
 
-    /// Whether it is live right after event `row`; with none, whether it is before the first event.
+    /// Returns whether it is live right after event `row`; with none, whether it is before the first event.
     pub fn is_live_after(&self, row: Option<usize>) -> bool {
-        // `None < Some(0)`: what was live from the start comes before every row.
+        // `None < Some(0)`: a block that was live from the start comes before every row.
         self.from <= row && self.to.is_none_or(|to| row.is_none_or(|row| row < to))
     }
 }
 
-/// The lifetimes of all blocks of `device`. A block counts until its free was requested. A block that is known only
-/// from its free or from the table of live blocks was live from the start, so that sums are right when the ring dropped
-/// events or memory existed before. A trace may contain no requests; then a block's only event may be that its free was
-/// completed.
+/// Returns the lifetimes of all blocks of `device`. A block counts until its free was requested. A block that is known
+/// only from its free or from the table of live blocks was live from the start, so that sums are right when the ring
+/// dropped events or memory existed before. A trace may contain no requests; then a block's only event may be that its
+/// free was completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     // There are millions: growing by doubling would take twice the memory for a moment, and copy all of them.
     let begun = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Alloc);
     let mut lifetimes: Vec<Lifetime> = Vec::with_capacity(begun.count() + snapshot.blocks.len());
-    // Live blocks by address: where their lifetime lies.
+    // Live blocks by address: the index of their lifetime.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
     let has_requests = snapshot
         .events
@@ -115,7 +115,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
         let event = snapshot.events.get(row);
         match event.action {
             Action::Alloc => {
-                // A block at an address that is taken: the free between them was not recorded.
+                // A block at an address in use: the free between them was not recorded.
                 if let Some(before) = open.insert(event.address, lifetimes.len()) {
                     lifetimes[before].to = Some(row);
                 }
@@ -128,7 +128,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
-            // Mostly requested before. Where requests are not recorded, the block ends here.
+            // Its free was usually requested before. Where requests are not recorded, the block ends here.
             Action::FreeCompleted => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None if has_requests => {}
@@ -147,8 +147,8 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     lifetimes
 }
 
-/// The bytes and the number, both exact, of blocks allocated on `device` that were not recorded individually. `None`
-/// where the recorder did not count, or where older events were dropped. Devices that are not sampled have none.
+/// Returns the bytes and the number, both exact, of blocks allocated on `device` that were not recorded individually.
+/// `None` where the recorder did not count, or where older events were dropped. Devices that are not sampled have none.
 pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<(u64, u64)> {
     if !is_sampled(snapshot, device) {
         return Some((0, 0));
@@ -160,13 +160,13 @@ pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     Some((counts.allocated_bytes.saturating_sub(bytes), counts.allocations.saturating_sub(blocks)))
 }
 
-/// Whether sums over blocks of `device` are estimates: they include samples, or small blocks may be missing.
+/// Returns whether sums over blocks of `device` are estimates: they include samples, or small blocks may be missing.
 pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> bool {
     lifetimes.iter().any(|one| one.estimated)
         || not_one_by_one(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)
 }
 
-/// Whether small blocks of `device` were picked by chance.
+/// Returns whether small blocks of `device` were sampled.
 fn is_sampled(snapshot: &Snapshot, device: DeviceId) -> bool {
     snapshot.is_heap(device) && snapshot.may_lack_small_blocks()
 }

@@ -1,6 +1,6 @@
 //! Limits for a gate in CI: does a snapshot stay within a peak, a leak and a fragmentation? A number that is based on
-//! samples is judged with its error: when the limit is within the error, it is not certain to be kept, and the gate
-//! must not pass.
+//! samples is judged with its error: when the limit is within the error, the result is uncertain, and the gate must not
+//! pass.
 
 use super::diff::AgainstAnswer;
 use super::estimate::{Estimate, Precision, Sum};
@@ -8,7 +8,7 @@ use super::held::Held;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
-use super::reserved::tells_held;
+use super::reserved::has_held_bytes;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::units::{counted, human_bytes, human_share};
@@ -16,10 +16,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// With fewer events a verdict says so.
+/// With fewer events, the verdict carries a caveat.
 const FEW_EVENTS: u64 = 10;
 
-/// What a device may hold; `None`: no limit.
+/// The limits of a device; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// No limits.
+    /// Returns no limits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,17 +67,16 @@ impl Limits {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is not above the limit. Of an estimate, the complete interval is not, which holds the truth in 95 of 100
-    /// cases.
+    /// It is not above the limit; for an estimate, its whole interval is not, which holds the truth with 95 % confidence.
     Within,
     /// The limit is within that interval.
     CannotTell,
-    /// It is above the limit; of an estimate, the complete interval is.
+    /// It is above the limit; for an estimate, its whole interval is.
     Exceeded,
 }
 
 impl Verdict {
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Within => "within",
@@ -95,12 +94,12 @@ pub struct Measured {
     pub device: u16,
     /// The requested bytes.
     pub bytes: u64,
-    /// How far they may be off.
+    /// Their error.
     pub error: Estimate,
 }
 
 impl Measured {
-    /// How it compares with a limit.
+    /// Compares it with a limit.
     pub fn against(&self, limit: u64) -> Verdict {
         let (low, high) = self.interval();
         match (low > limit, high > limit) {
@@ -110,7 +109,7 @@ impl Measured {
         }
     }
 
-    /// The interval that holds the truth in 95 of 100 cases; of a number that is known, the number.
+    /// Returns the interval that holds the truth with 95 % confidence; for an exact number, the number.
     fn interval(&self) -> (u64, u64) {
         match self.error.is_exact() {
             true => (self.bytes, self.bytes),
@@ -118,13 +117,13 @@ impl Measured {
         }
     }
 
-    /// The interval in words.
+    /// Formats the interval.
     fn range(&self) -> String {
         let (low, high) = self.interval();
         if self.error.counted || self.error.high.is_infinite() {
             return self.error.as_bytes(self.bytes);
         }
-        format!("{} to {} in 95 of 100 cases", human_bytes(low), human_bytes(high))
+        format!("{} to {} with 95 % confidence", human_bytes(low), human_bytes(high))
     }
 }
 
@@ -144,22 +143,22 @@ pub struct Found {
     pub events: u64,
     /// Blocks that are live at the end, and segments.
     pub held: u64,
-    /// Blocks that were allocated while it was recorded.
+    /// Blocks that were allocated during the recording.
     pub allocations: u64,
-    /// Requested bytes that are live at the end and older than what was recorded.
+    /// Requested bytes that are live at the end and older than the recording.
     pub older_bytes: u64,
     /// Older events that the recorder dropped.
     pub dropped: u64,
-    /// Whether there is nothing but the heap, which has no segments that could be fragmented.
+    /// Whether there is only the heap, which has no segments that could be fragmented.
     pub heap_alone: bool,
-    /// Whether the recording has its end. Without it, peaks and leaks are at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, peaks and leaks are at least as large as the numbers.
     pub complete: bool,
-    /// Whether a device has no segments because the file leaves them out: how fragmented it is nobody knows.
+    /// Whether a device has no segments because the file leaves them out: its fragmentation is unknown.
     pub segments_missing: bool,
 }
 
 impl Found {
-    /// The numbers of the devices of a snapshot.
+    /// Measures the devices of a snapshot.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let mut found = Self {
             events: snapshot.events.len() as u64,
@@ -173,7 +172,7 @@ impl Found {
             let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
             found.names.insert(device, snapshot.device_name(id));
             let precision = Precision::of(snapshot, id, &lifetimes);
-            // What was handed out and not given back by the recorder's own count is there for certain.
+            // Memory that was allocated and not freed, by the recorder's own count, is certain to be held.
             let estimated = is_estimate(snapshot, id, &lifetimes);
             let certain =
                 if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
@@ -194,7 +193,7 @@ impl Found {
                 bytes = bytes.saturating_add(one.bytes);
                 sum.add(one.size_bytes as f64, one.blocks);
             }
-            // No more is left of it than was ever live.
+            // No more of it can be left than was ever live.
             let most = if estimated { peak.recorded.high } else { f64::INFINITY };
             let error = precision.bytes(&sum).at_most(most);
             let bytes = if most.is_finite() { bytes.min(most.ceil() as u64) } else { bytes };
@@ -203,7 +202,7 @@ impl Found {
             found.leaks.push(leak);
             // A heap's blocks lie in no segments that could be fragmented.
             let is_heap = snapshot.is_heap(id);
-            found.segments_missing |= !is_heap && !tells_held(snapshot, id);
+            found.segments_missing |= !is_heap && !has_held_bytes(snapshot, id);
             let fragmentation = if is_heap { 0.0 } else { Held::of(snapshot, id).fragmentation() };
             if fragmentation > found.fragmentation.0 {
                 found.fragmentation = (fragmentation, device);
@@ -212,24 +211,24 @@ impl Found {
         found
     }
 
-    /// Whether the largest fragmentation is known.
-    fn tells_fragmentation(&self) -> bool {
+    /// Returns whether the largest fragmentation is known.
+    fn knows_fragmentation(&self) -> bool {
         !self.heap_alone && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
-    /// The peak of the worst device: the highest or, if there is a limit, the one that compares worst with it.
+    /// Returns the peak of the worst device: the highest or, if there is a limit, the one that compares worst with it.
     pub fn peak(&self, limit: Option<u64>) -> Measured {
         worst(&self.peaks, limit)
     }
 
-    /// The leak of the worst device, likewise.
+    /// Returns the leak of the worst device, likewise.
     pub fn leak(&self, limit: Option<u64>) -> Measured {
         worst(&self.leaks, limit)
     }
 
-    /// Peak, leak and fragmentation in words.
+    /// Formats peak, leak and fragmentation.
     pub fn to_text(&self) -> String {
-        let fragmentation = match self.tells_fragmentation() {
+        let fragmentation = match self.knows_fragmentation() {
             false => String::new(),
             true => format!(", fragmentation {}", human_share(self.fragmentation.0)),
         };
@@ -238,27 +237,29 @@ impl Found {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Why one of the limits cannot be checked at all: nothing in the file could exceed it. A gate must not pass then.
+    /// Returns why one of the limits cannot be checked at all: nothing in the file could exceed it. A gate must not pass
+    /// then.
     pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.held) {
-            (0, 0) => Some("it holds no events and no memory, so that there is nothing to check"),
+            (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
             (0, _) if limits.leak.is_some() => {
-                Some("it holds no events, so that a leak cannot be seen; record the history of memory")
+                Some("it holds no events, so leaks cannot be detected; record the memory history")
             }
             _ if limits.leak.is_some() && self.allocations == 0 && self.older_bytes > 0 => Some(
-                "nothing in it was allocated while it was recorded, so that a leak cannot be seen; record for longer",
+                "nothing in it was allocated while it was recorded, so leaks cannot be detected; record \
+                 for longer",
             ),
             _ if limits.fragmentation.is_some() && self.heap_alone => {
-                Some("it holds nothing but the heap, which has no segments that could be fragmented")
+                Some("it holds only the heap, which has no segments that could be fragmented")
             }
             _ if limits.fragmentation.is_some() && self.segments_missing => {
-                Some("it has no segments, so that nobody knows how fragmented memory is")
+                Some("it has no segments, so fragmentation is unknown")
             }
             _ => None,
         }
     }
 
-    /// What a reader of the verdict should know about how little it may be based on.
+    /// Returns what a reader of the verdict should know about its basis.
     pub fn caveats(&self, limits: &Limits) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.events == 0 && limits.peak.is_some() {
@@ -268,13 +269,12 @@ impl Found {
         }
         if self.older_bytes > 0 && limits.leak.is_some() {
             let older = human_bytes(self.older_bytes);
-            caveats
-                .push(format!("{older} are older than what was recorded: whether they leak is not judged"));
+            caveats.push(format!("{older} are older than the recording: whether they leak is not checked"));
         }
         if !self.complete {
             caveats.push(
-                "the recording was not ended (the program was killed or still runs, or the file is cut): what came later is \
-                 missing, so that numbers may be higher"
+                "the recording was not ended (the program was killed or still runs, or the file is \
+                 truncated): later events are missing, so the true numbers may be higher"
                     .to_owned(),
             );
         }
@@ -283,34 +283,34 @@ impl Found {
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
-            // That its end is missing has been said, and says enough.
+            // The missing end has been reported already, and is enough.
             if found.error.high.is_infinite() && !found.error.counted {
                 continue;
             }
             if found.error.counted {
                 caveats.push(format!(
-                    "small blocks were sampled, so the {name} is known by the recorder's count: {}; record with Options::exact() \
-                     to judge it to the byte",
+                    "small blocks were sampled, so the {name} is the recorder's count: {}; record with \
+                     Options::exact() to check it to the byte",
                     found.range()
                 ));
                 continue;
             }
             caveats.push(format!(
-                "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() to judge it to \
-                 the byte",
+                "the {name} is an estimate from samples of small blocks, {}; record with Options::exact() \
+                 to check it to the byte",
                 found.range()
             ));
         }
         if self.dropped > 0 {
             caveats.push(format!(
-                "{} did not fit the ring: what they did is not judged",
+                "{} did not fit the ring: their effect is not checked",
                 counted(self.dropped, "older event")
             ));
         }
         caveats
     }
 
-    /// A line for each limit that is exceeded.
+    /// Returns a line for each limit that is exceeded.
     pub fn exceeded(&self, limits: &Limits) -> Vec<String> {
         let mut lines = self.lines(limits, Verdict::Exceeded);
         let (share, device) = self.fragmentation;
@@ -322,8 +322,8 @@ impl Found {
         lines
     }
 
-    /// A line for each limit that may or may not be exceeded, because it is within the error of an estimate, or the recording
-    /// lacks its end.
+    /// Returns a line for each limit that may or may not be exceeded, because it is within the error of an estimate, or
+    /// the recording is incomplete.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
         let mut lines = self.lines(limits, Verdict::CannotTell);
         let (share, device) = self.fragmentation;
@@ -337,7 +337,7 @@ impl Found {
         lines
     }
 
-    /// The limits of bytes that the worst device stands to in that way.
+    /// Returns lines for the byte limits that compare with the worst device that way.
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measured, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
@@ -368,7 +368,7 @@ impl Found {
         self.names.get(&device).cloned().unwrap_or_else(|| format!("device {device}"))
     }
 
-    /// The numbers beside their limits, as `memtrack check --json` has them.
+    /// Returns the numbers beside their limits, as `memtrack check --json` prints them.
     pub fn answer(&self, limits: &Limits) -> FoundAnswer {
         let device = |device: u16| DeviceAnswer::called(&self.called(device));
         let bytes = |found: Measured, limit: Option<u64>| MeasuredAnswer {
@@ -390,8 +390,8 @@ impl Found {
             peak: bytes(self.peak(limits.peak), limits.peak),
             leak: bytes(self.leak(limits.leak), limits.leak),
             fragmentation: FragmentationAnswer {
-                device: self.tells_fragmentation().then(|| device(self.fragmentation.1)),
-                share: self.tells_fragmentation().then_some(self.fragmentation.0),
+                device: self.knows_fragmentation().then(|| device(self.fragmentation.1)),
+                share: self.knows_fragmentation().then_some(self.fragmentation.0),
                 limit: limits.fragmentation,
                 verdict: limits.fragmentation.map(verdict),
             },
@@ -402,7 +402,7 @@ impl Found {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self, limits: &Limits) -> Value {
         serde_json::to_value(self.answer(limits)).unwrap_or_default()
     }
@@ -415,20 +415,19 @@ impl Found {
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that is within the error of an estimate, or that a recording without its end stays below.
+    /// A line for each limit that is within the error of an estimate, or that an incomplete recording stays below.
     pub cannot_tell: Vec<String>,
-    /// The highest requested bytes, of the worst device.
+    /// The highest requested bytes, for the worst device.
     pub peak: MeasuredAnswer,
-    /// What was allocated within the trace and is live at the end, of the worst device.
+    /// Bytes that were allocated within the trace and are live at its end, for the worst device.
     pub leak: MeasuredAnswer,
-    /// Free bytes in split segments as a share of reserved ones, of the worst device.
+    /// Free bytes in split segments as a share of reserved ones, for the worst device.
     pub fragmentation: FragmentationAnswer,
     /// Events of all devices.
     pub events: u64,
-    /// Whether the recording has its end. Without it, the numbers are what was reached at least, and no limit is certain to be
-    /// kept.
+    /// Whether the recording is complete. Otherwise, the numbers are lower limits, and no limit is certain to be kept.
     pub complete: bool,
-    /// What should be known of how little this may be based on.
+    /// Caveats about how little the verdict may be based on.
     pub caveats: Vec<String>,
     /// The comparison with another file, with `--against`.
     pub against: Option<AgainstAnswer>,
@@ -443,7 +442,7 @@ pub struct MeasuredAnswer {
     pub device: DeviceAnswer,
     /// The requested bytes.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// Their error.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether they are an estimate.
     pub estimated: bool,
@@ -458,8 +457,8 @@ pub struct MeasuredAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FragmentationAnswer {
-    /// The device; null where there is nothing but a heap, which has no segments that could be fragmented, or the file has
-    /// no segments.
+    /// The device; null where there is only a heap, which has no segments that could be fragmented, or the file has no
+    /// segments.
     pub device: Option<DeviceAnswer>,
     /// The share, from 0 to 1.
     pub share: Option<f64>,
@@ -469,11 +468,10 @@ pub struct FragmentationAnswer {
     pub verdict: Option<Verdict>,
 }
 
-/// Of several devices the one that stands worst to the limit; of those that stand alike, and without a limit, the one
-/// with the most.
+/// Returns the device that compares worst with the limit; among equals, and without a limit, the one with the most.
 fn worst(all: &[Measured], limit: Option<u64>) -> Measured {
     let verdict = |found: &Measured| limit.map(|limit| found.against(limit));
-    // Of equal ones the first.
+    // The first of equal ones.
     let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));
     worst.copied().unwrap_or_default()
 }

@@ -19,13 +19,14 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// When `device` last ran out of memory; `None` if it never did.
+    /// Returns when `device` last ran out of memory; `None` if it never did.
     pub fn last_oom(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
         rows.last().map(Self::Oom)
     }
 
-    /// After event `number` of the device's trace, as counted in PyTorch's form; `None` if it has fewer events.
+    /// Returns the moment after event `number` of the device's trace, as counted in PyTorch's form; `None` if it has
+    /// fewer events.
     pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
         let mut end = 0;
         let mut rows = snapshot.events.rows_of(device);
@@ -36,18 +37,18 @@ impl Moment {
         found.map(|row| Self::Event(number, row))
     }
 
-    /// How many events the device's trace has in PyTorch's form.
+    /// Returns how many events the device's trace has in PyTorch's form.
     pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
         snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// The number of the event in `row` in its device's trace.
+    /// Returns the number of the event in `row` in its device's trace.
     pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
         let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
         earlier.map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// The row of the event that it comes after. For the peak, only [`Peak`](super::peak::Peak) knows it.
+    /// Returns the row of the event before the moment. For the peak, only [`Peak`](super::peak::Peak) knows it.
     pub fn row(self) -> Option<usize> {
         match self {
             Self::Peak => None,
@@ -58,7 +59,7 @@ impl Moment {
         }
     }
 
-    /// The moment in words.
+    /// Formats the moment.
     pub fn name(self) -> String {
         match self {
             Self::Peak => "at the peak".into(),
@@ -70,7 +71,7 @@ impl Moment {
     }
 }
 
-/// A free that is complete at once is two events in PyTorch's form, in which reports number them.
+/// Returns the number of events in PyTorch's form, in which reports number them: a free that completes at once is two.
 fn events_of(snapshot: &Snapshot, row: usize) -> usize {
     1 + usize::from(snapshot.events.action[row] == Action::Free)
 }

@@ -1,6 +1,6 @@
-//! What a heap has handed out and not got back, by the recorder's own count: exact even where sums over sampled blocks
-//! are estimates. Every report has what a heap holds at the end from [`counted_at_end`]; [`net`] only bounds what was kept,
-//! which `check` compares with the limit.
+//! What a heap has allocated and not freed, by the recorder's own count: exact even where sums over sampled blocks are
+//! estimates. Every report takes what a heap holds at the end from [`counted_at_end`]; [`net`] only bounds the retained
+//! memory, which `check` compares with the limit.
 //!
 //! **When is the count not used?** Where it is less than the blocks that were recorded one by one: then an unknown amount
 //! of memory from before the recording was freed too, and the estimate is reported. The only row of a ranking does not
@@ -11,17 +11,17 @@ use super::lifetimes::{Lifetime, is_estimate};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// What was handed out since recording began, minus what was given back.
+/// Everything allocated since recording began, minus everything freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Net {
-    /// Requested bytes; negative when more of older memory was given back than was handed out.
+    /// Requested bytes; negative when more older memory was freed than new memory was allocated.
     pub bytes: i64,
     /// Blocks; negative likewise.
     pub blocks: i64,
 }
 
-/// What a sampled heap holds at the end, as every report has it.
+/// What a sampled heap holds at the end, in every report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtEnd {
@@ -29,15 +29,15 @@ pub struct AtEnd {
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
-    /// The same bytes, which are exact unless the recording lacks its end.
+    /// The error of the bytes, which are exact unless the recording is incomplete.
     pub bytes_error: Estimate,
-    /// The same blocks, which are exact likewise.
+    /// The error of the blocks, likewise.
     pub blocks_error: Estimate,
 }
 
-/// What `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own count. `None` where sums over blocks
-/// are exact, where nobody counted, and where the count is less than the blocks that were recorded: then older memory, which
-/// was never counted, was given back.
+/// Returns what `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own count. `None` where
+/// sums over blocks are exact, where there is no count, and where the count is less than the recorded blocks: then older
+/// memory, which was never counted, was freed.
 pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<AtEnd> {
     let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
     let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);
@@ -52,7 +52,7 @@ pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     })
 }
 
-/// The net count of `device`; `None` unless it is a heap whose recorder counted.
+/// Returns the net count of `device`; `None` unless it is a heap whose recorder counted.
 pub fn net(snapshot: &Snapshot, device: DeviceId) -> Option<Net> {
     let counts = snapshot.exact_counts(device).filter(|_| snapshot.is_heap(device))?;
     Some(Net {

@@ -27,8 +27,8 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
         );
     }
     Some(
-        "it has no trace: recording was not on; call torch.cuda.memory._record_memory_history() before the model is made, and \
-         take the snapshot while it is on"
+        "it has no trace: recording was not on; call torch.cuda.memory._record_memory_history() before the \
+         model is created, and take the snapshot while it is on"
             .to_owned(),
     )
 }
@@ -59,13 +59,13 @@ pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{lacking} of {} have no stack: PyTorch recorded stacks of Python only (stacks=\"python\"), and a backward pass runs in \
-         threads of C++, which have none; record with context=\"all\", stacks=\"all\"",
+        "{lacking} of {} have no stack: PyTorch recorded only Python stacks (stacks=\"python\"), and a \
+         backward pass runs in C++ threads, which have none; record with context=\"all\", stacks=\"all\"",
         counted(all, "allocation")
     ))
 }
 
-/// Whether any frame is of C++: then stacks of C++ were recorded.
+/// Returns whether any frame is of C++: then C++ stacks were recorded.
 fn has_native_frames(snapshot: &Snapshot) -> bool {
     (0..snapshot.frames.len()).any(|frame| {
         let frame = FrameId(frame as u32);

@@ -1,12 +1,12 @@
-//! Where a block is from, as far as the trace tells: the stack of its allocation, or for blocks that are older than the
-//! trace the stack that freed them. Flame graphs and exports ask it.
+//! The origin of a block, as far as the trace shows it: the stack of its allocation, or for blocks that are older than
+//! the trace the stack that freed them. Flame graphs and exports use it.
 
 use super::frees::Frees;
 use super::lifetimes::Lifetime;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
 
-/// What is known of where a block is from.
+/// The known origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// This stack allocated it.
@@ -20,8 +20,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// What stands for the stack where there is none: `(allocated before the first event)`, `(no stack)`; none where there
-    /// is one.
+    /// Returns the placeholder for a missing stack: `(allocated before the first event)`, `(no stack)`; none where there
+    /// is a stack.
     pub fn stands_for_stack(self) -> Option<&'static str> {
         match self {
             Self::Allocated(_) => None,
@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-/// Tells where the blocks of one device are from.
+/// Finds the origins of the blocks of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct Origins<'a> {
     snapshot: &'a Snapshot,
@@ -39,12 +39,12 @@ pub struct Origins<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// Of the device with these lifetimes.
+    /// Creates the origins for the device with these lifetimes.
     pub fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         Self { snapshot, frees: Frees::of(snapshot, lifetimes) }
     }
 
-    /// Where a block is from.
+    /// Returns the origin of a block.
     pub fn origin(&self, lifetime: &Lifetime) -> Origin {
         let has_frames = |stack: &StackId| !self.snapshot.frame_keys(*stack).is_empty();
         let own = Some(lifetime.stack).filter(|_| lifetime.known).filter(has_frames);

@@ -13,15 +13,15 @@
 //!
 //! The user's own patterns name the innermost function that matches; the library is its crate.
 //!
-//! The layers below, cudarc, cust, cubecl and what carries an allocation out, only say how memory was obtained: there
-//! the first function outside of them names the operator, `my_crate.scores`, and the layer itself only where there is
+//! The layers below, cudarc, cust, cubecl and allocation functions, only show how memory was obtained: there
+//! the first function outside them names the operator, `my_crate.scores`, and the layer itself only where there is
 //! none.
 
 use super::trim::is_plumbing;
 use memtrack_model::Frame;
 use memtrack_symbols::names::plain_path;
 
-/// A tensor library: what a user calls an operator is a function of it.
+/// A tensor library, whose operators are functions that a user calls.
 #[derive(Debug)]
 struct Library {
     name: &'static str,
@@ -29,7 +29,7 @@ struct Library {
     functions: &'static [&'static str],
     /// Those that are operators of tensors.
     operators: &'static [&'static str],
-    /// Beginnings of functions that are operators too, for one kind of tensor: they are left out of the name.
+    /// Prefixes of functions that are operators too, for one kind of tensor: they are left out of the name.
     prefixes: &'static [&'static str],
     /// Those that may lie between an operator and what it calls; others, such as modules and optimizers, call operators.
     internal: &'static [&'static str],
@@ -108,7 +108,7 @@ const LIBRARIES: [Library; 4] = [
         name: "tch",
         functions: &["tch::*"],
         operators: &["tch::Tensor::*", "tch::tensor::*", "tch::wrappers::*"],
-        // What returns a `Result` instead of panicking.
+        // Functions that return a `Result` instead of panicking.
         prefixes: &["f_", "g_"],
         internal: &["tch::*"],
     },
@@ -139,10 +139,10 @@ const PASSING_ON: [&str; 10] = [
     "clone",
 ];
 
-/// Endings of helpers that are left out of an operator's name.
+/// Suffixes of helpers that are left out of an operator's name.
 const HELPER_ENDINGS: [&str; 2] = ["_impl", "_inner"];
 
-/// What those stand on; says something of a stack only when no library does, and names its caller.
+/// The layers below those libraries; they matter in a stack only where no library does, and name their caller.
 const LAYERS_BELOW: [(&str, &str); 4] =
     [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
@@ -160,7 +160,7 @@ impl Default for Patterns {
 }
 
 impl Patterns {
-    /// The same without the layers below the libraries.
+    /// Returns the same patterns without the layers below the libraries.
     pub(super) fn without_layers(&self) -> Self {
         Self { with_layers: false, ..self.clone() }
     }
@@ -171,14 +171,14 @@ impl Patterns {
         self
     }
 
-    /// The operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
+    /// Returns the operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
     pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
         let functions = functions.into_iter().map(Function::new).collect();
         self.name_functions(functions)
     }
 
-    /// The operator that a stack (innermost frame first) belongs to; none when no pattern matches. Functions of which only the
-    /// file is known, such as closures that were inlined, name nothing.
+    /// Returns the operator that a stack (innermost frame first) belongs to; none when no pattern matches. Functions of
+    /// which only the file is known, such as closures that were inlined, name nothing.
     pub fn name_of(&self, frames: &[Frame]) -> Option<String> {
         let named = frames.iter().filter(|frame| !has_only_a_file(frame));
         self.name_functions(named.map(|frame| Function::new(&frame.function)).collect())
@@ -199,11 +199,11 @@ impl Patterns {
         };
         let (place, name) =
             functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
-        // A name without a crate is C's, or the program's beginning.
-        let says_something = |function: &&Function<'_>| {
+        // A name without a crate is C's, or the program's entry.
+        let is_informative = |function: &&Function<'_>| {
             function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
         };
-        let caller = functions[place..].iter().find(says_something);
+        let caller = functions[place..].iter().find(is_informative);
         Some(match caller {
             Some(caller) => operator(&caller.path, None),
             None => operator(&functions[place].path, Some(name)),
@@ -227,14 +227,14 @@ impl<'a> Function<'a> {
         LIBRARIES.iter().find(|library| any_matches(library.functions, &self.path))
     }
 
-    /// The last part of its path.
+    /// Returns the last part of its path.
     fn last(&self) -> &str {
         self.path.rsplit("::").next().unwrap_or(&self.path)
     }
 }
 
-/// Whether nothing is known of a function but the file that it is in, as of inlined closures, whose debug information has
-/// neither a path nor the function around them. What names them derives a path from the file: it ends in a module, or in the word
+/// Returns whether a function is known only by its file, like inlined closures, whose debug information has neither a
+/// path nor the function around them. The symbolizer derives a path from the file: it ends in a module, or in the word
 /// `closure`.
 fn has_only_a_file(frame: &Frame) -> bool {
     let path = plain_path(&frame.function);
@@ -257,7 +257,7 @@ fn any_matches(globs: &[&str], path: &str) -> bool {
     globs.iter().any(|glob| matches(glob, path))
 }
 
-/// The operator that the functions of libraries name.
+/// Returns the operator that the functions of libraries name.
 fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     let (mut place, mut library) =
         functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
@@ -278,8 +278,8 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     }
 }
 
-/// The place of the operator of `library` that called its function at `place`, if one did, and the place after those of the
-/// library's functions that belong to it.
+/// Returns the index of the operator of `library` that called its function at `place`, if one did, and the index after
+/// those of the library's functions that belong to it.
 fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
     let mut found = None;
     let mut end = place + 1;
@@ -293,7 +293,7 @@ fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (
                 && found.is_none()
                 && any_matches(library.internal, &functions[place].path)
             {
-                // What a backend uses to compute, which calls its closures.
+                // A backend's own computation, which calls its closures.
                 continue;
             }
             break;
@@ -314,7 +314,7 @@ fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (
 impl Library {
     fn is_operator(&self, function: &Function<'_>) -> bool {
         let name = function.last();
-        // A method of another type is one of its own.
+        // A method of another type is a separate operator.
         let type_name = type_of(&function.path).filter(|&of| of != "Tensor");
         !PASSING_ON.contains(&name)
             && (self.prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -322,7 +322,7 @@ impl Library {
                     && (type_name.is_none() || self.name == "ort")))
     }
 
-    /// The name of an operator by the function's path.
+    /// Returns the name of an operator by the function's path.
     fn operator(&self, path: &str) -> String {
         let name = operator(path, Some(self.name));
         let (owner, function) = name.rsplit_once('.').unwrap_or(("", &name));
@@ -334,7 +334,7 @@ impl Library {
     }
 }
 
-/// The type that a method is of.
+/// Returns the type that a method belongs to.
 fn type_of(path: &str) -> Option<&str> {
     path.rsplit("::").nth(1).filter(|segment| segment.starts_with(char::is_uppercase))
 }
@@ -346,11 +346,11 @@ fn operator(path: &str, library: Option<&str>) -> String {
     [library, owner, Some(function)].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-/// Whether `glob` matches all of `text`. Takes time proportional to the product of their lengths at worst.
+/// Returns whether `glob` matches all of `text`. Takes time proportional to the product of their lengths at worst.
 pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // Where to go on when what follows the last star does not match: one character more for the star.
+    // Where to resume when the text after the last star does not match: one character more for the star.
     let mut retry = None;
     while t < text.len() {
         if glob.get(g) == Some(&b'*') {
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_has_a_file_names_nothing() {
+    fn functions_known_only_by_file_name_nothing() {
         let frame = |function: &str, file: &str| Frame {
             function: function.into(),
             file: Some(file.into()),
@@ -601,7 +601,7 @@ mod tests {
         assert_eq!(name(&stack).as_deref(), Some("app.Layer.new"));
         assert_eq!(name(&stack[..4]).as_deref(), Some("cudarc.cuMemAllocAsync"), "nobody else is there");
         assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
-        // What is inside of the layer asked for nothing, and a stack without one is named by nobody.
+        // Frames inside the layer requested nothing, and a stack without an outer frame has no name.
         assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));
         assert_eq!(name(&["other::hook", stack[5]]), None);
         let own = Patterns::default().with("cudarc::*").name(stack);

@@ -1,5 +1,5 @@
-//! How high a device's live bytes rose, and when. [`Peak::of`] is what every report takes it from; then
-//! they ask which lifetimes were live at that moment.
+//! How high a device's live bytes rose, and when. Every report takes the peak from [`Peak::of`], and then the lifetimes
+//! that were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
@@ -13,14 +13,14 @@ use serde::Serialize;
 
 /// The highest sum of live bytes of a device, and when it was first reached.
 ///
-/// Of a heap whose small blocks were sampled the highest of many estimates says little: mostly it is the one that is furthest off.
-/// So the moment is the one at which the recorder counted most, the number is that count, and the peak is not below it. In
-/// files without that count, the moment is the one at which most was live for certain, and the interval allows for having looked at
-/// all of them.
+/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the one with the
+/// largest error. So the moment is the one at which the recorder's count was highest, the number is that count, and the
+/// peak is not below it. In files without that count, the moment is the one at which most was live for certain, and the
+/// interval allows for the number of moments compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
-    /// Live bytes at the peak; of a sampled heap, at least.
+    /// Live bytes at the peak; for a sampled heap, a lower limit.
     pub bytes: u64,
     /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
     pub row: Option<usize>,
@@ -30,28 +30,28 @@ pub struct Peak {
     pub event: Option<usize>,
     /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is, and if the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// How far off the number may be: how high the peak may have been, whenever that was. Without an upper limit where the
-    /// recording lacks its end.
+    /// The error of the number: how high the peak may have been, at any moment. Has no upper limit if the recording is
+    /// incomplete.
     pub error: Estimate,
-    /// The same of what was recorded alone: no more was live at any moment of the recording than its upper limit.
+    /// The same for the recorded blocks alone: no more was live at any moment of the recording than its upper limit.
     pub(in crate::analysis) recorded: Estimate,
 }
 
-/// A level that was reached, and after which row.
+/// A level that was reached, and the row after which it was.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     bytes: f64,
     row: Option<usize>,
-    /// When, where that is known better than by the row.
+    /// The time, where it is known more precisely than by the row.
     ticks: Option<u64>,
 }
 
 impl Peak {
-    /// The peak of `device` over `lifetimes`, which are all of its blocks.
+    /// Finds the peak of `device` over `lifetimes`, which are all of its blocks.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let estimated = is_estimate(snapshot, device, lifetimes);
         let (reached, error) = match estimated {
@@ -76,7 +76,7 @@ impl Peak {
         }
     }
 
-    /// Whether the number is what the recorder counted, and the peak may have been higher.
+    /// Returns whether the number is the recorder's count, so that the peak may have been higher.
     pub(super) fn is_counted(&self) -> bool {
         self.error.counted
     }
@@ -91,12 +91,12 @@ impl Peak {
         }
     }
 
-    /// The peak in one line; `place` is the phase and the operator of the event that reached it.
+    /// Formats the peak in one line; `place` is the phase and the operator of the event that reached it.
     pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         let when = self.when();
         match place.filter(|_| self.event.is_some()) {
-            // A file without scopes has nothing to say here.
+            // A file without scopes has no operator to show here.
             Some((phase, operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
                 format!("{what}, {when}, in {operator} ({phase})")
@@ -105,7 +105,7 @@ impl Peak {
         }
     }
 
-    /// The peak as answers have it; `place` as in [`Self::described`].
+    /// Returns the peak for JSON; `place` as in [`Self::described`].
     pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
         let name = |text: &String| NameAnswer::shown(text).name;
         PeakAnswer {
@@ -125,13 +125,13 @@ impl Peak {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakAnswer {
-    /// Live bytes then. While small blocks were sampled, what the recorder counted: the peak is not lower.
+    /// Live bytes then. If small blocks were sampled, the recorder's count: the peak is not lower.
     pub live_bytes: u64,
-    /// How far off they may be: between its ends is the highest that was live, at whichever moment.
+    /// The error of the live bytes: the highest level at any moment lies within its ends.
     pub live_bytes_error: Option<ErrorAnswer>,
     /// When it was; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
     /// The phase of the event that reached it.
     pub phase: Option<String>,
@@ -141,7 +141,7 @@ pub struct PeakAnswer {
     pub estimated: bool,
 }
 
-/// The highest level of the recorded blocks, up to the event of row `last`.
+/// Returns the highest level of the recorded blocks, up to the event of row `last`.
 fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
@@ -168,12 +168,12 @@ fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached 
     Reached { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
 }
 
-/// The peak of a heap whose small blocks were sampled, and how high it may have been.
+/// Returns the peak of a heap whose small blocks were sampled, and how high it may have been.
 fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Reached, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
-    // What was there before recording began was live until it was freed, and counts as given back from then on.
+    // Memory from before recording began was live until it was freed, and counts as freed from then on.
     let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_some() && !one.known;
     let older: u64 = match dropped {
         0 => lifetimes.iter().filter(is_older).fold(0, |sum, one| sum.saturating_add(one.bytes)),
@@ -188,17 +188,17 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     });
     let mut reached: Vec<Reached> = Vec::new();
     let mut high = 0.0_f64;
-    // Of what follows nothing was counted, or nothing is known.
+    // After this row nothing was counted, or nothing is known.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
-        // Up to the first look every block was recorded.
+        // Up to the first reading, every block was recorded.
         reached.extend(since.map(|since| highest(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
-        // A moment whose events are gone says only how much there was.
+        // A moment whose events are gone only shows how much was live.
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Reached { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
-            // Of a free's two events in PyTorch's form the first counts.
+            // In PyTorch's form, the first of a free's two events counts.
             let is_second = |row: usize| snapshot.events.action[row] == Action::FreeCompleted;
             let is_later = rows().any(|row| Some(row) > until && !is_second(row));
             unknown_from = is_later.then_some(until);
@@ -206,7 +206,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     }
     let guess = unknown_from.map(|from| most_certain(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
-        // It counts by what is certain.
+        // It counts with its certain part.
         reached.push(Reached { bytes: error.low, ..*guess });
         high = high.max(error.high);
     }
@@ -215,19 +215,19 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
         reached.push(Reached { bytes, row: last, ticks: None });
         high = high.max(bytes);
     }
-    // Of equal ones the first.
+    // The first of equal ones.
     let none = Reached { bytes: 0.0, row: None, ticks: None };
     let best = reached.into_iter().reduce(|best, one| if one.bytes > best.bytes { one } else { best });
     let best = best.unwrap_or(none);
     let certain = mark.map_or(0.0, |mark| counted(mark.bytes)).max(best.bytes);
     match guess {
-        // Nobody counted at that moment.
+        // There is no count for that moment.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
             let error =
                 Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
             (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
-        // What was counted is above all that samples would allow: so they say nothing of how high it may have been.
+        // The count is above everything that samples would allow: so they give no upper limit for the peak.
         Some((_, error)) if error.high < certain && mark.is_none() => {
             (Reached { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
         }
@@ -235,8 +235,8 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     }
 }
 
-/// The row of the last event up to a moment: one stamped up to `ticks`, or where it is known how many events come before, the last
-/// of those.
+/// Returns the row of the last event up to a moment: one stamped up to `ticks`, or where the number of events before it
+/// is known, the last of those.
 fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<u64>) -> Option<usize> {
     let mut rows = snapshot.events.rows_of(device);
     match before {
@@ -251,8 +251,8 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
     }
 }
 
-/// The moment from the event of row `from` on at which most was live for certain, as far as samples say so, and the highest level of
-/// all of them: its interval holds the truth in 95 of 100 cases though the moments are many.
+/// Returns the moment from the event of row `from` on at which most was live for certain, as far as samples show, and the
+/// highest level of all: its interval holds the truth with 95 % confidence although the moments are many.
 fn most_certain(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -292,7 +292,7 @@ fn most_certain(
             best = (Some(first + at), now);
         }
     }
-    // Anew, without what rounding left behind.
+    // Computed again, without accumulated rounding errors.
     let (row, mut live, mut bytes) = (best.0, Sum::default(), 0u64);
     for one in lifetimes.iter().filter(|one| one.is_live_after(row)) {
         live.add(one.size_bytes as f64, one.blocks);
@@ -303,7 +303,7 @@ fn most_certain(
     (Reached { bytes: bytes as f64, row, ticks: None }, Estimate { high, bound: high, ..error })
 }
 
-/// Sampled programs whose live bytes rise and fall many times, with the real sampler and the looks that the recorder takes.
+/// Sampled programs whose live bytes rise and fall many times, with the real sampler and the recorder's readings.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,12 +441,12 @@ mod tests {
     }
 
     #[test]
-    fn intervals_at_the_peak_hold_the_truth_in_95_of_100_cases() {
+    fn intervals_at_the_peak_hold_the_truth_with_95_percent_confidence() {
         let (mut within, mut all) = (0, 0);
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
             let found = peak_of(&snapshot);
-            // What was live right before the picked block that had it looked.
+            // The bytes live right before the sampled block that triggered the reading.
             let truth = live[found.row.unwrap() + 1];
             let options = TopOptions::new().limit(usize::MAX);
             for row in top(&snapshot, By::Operator, HOST, &options).rows {
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_was_cut_knows_what_was_counted_until_then() {
+    fn a_truncated_recording_keeps_the_counts_up_to_its_end() {
         for seed in 1..=20 {
             let Program { mut snapshot, peak, .. } = program(seed, 5);
             let whole = peak_of(&snapshot);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_whole_before_the_first_look_is_exact() {
+    fn blocks_recorded_before_the_first_reading_are_exact() {
         let mut snapshot = program(1, 5).snapshot;
         let mark = snapshot.counted_peak.as_mut().unwrap();
         mark.since_ticks = 5;

@@ -1,5 +1,5 @@
-//! The short answer: how much each phase requested and held at the peak, and where the peak was. Programs print it
-//! after a run; the numbers are those of [`top`](super::top) by phase.
+//! The short report: how much each phase requested and held at the peak, and where the peak was. Programs print it after
+//! a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::{Peak, PeakAnswer};
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};
@@ -36,7 +36,7 @@ pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
 }
 
 impl PhaseReport {
-    /// The report as JSON.
+    /// Returns the report as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         let row = |row: &TopRow| PhaseAnswer {
             phase: NameAnswer::shown(&row.name).name,
@@ -55,7 +55,7 @@ impl PhaseReport {
     }
 }
 
-/// What phases requested and held.
+/// The memory that phases requested and held.
 #[derive(Serialize)]
 struct PhasesAnswer {
     phases: Vec<PhaseAnswer>,

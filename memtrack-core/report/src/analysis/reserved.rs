@@ -1,5 +1,5 @@
-//! Reserved bytes over time. The segments at the end are known, so the events are undone from there: right also when
-//! older events are lost.
+//! Reserved bytes over time. The segments at the end are known, so the events are undone from there, which is also right
+//! when older events are lost.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
@@ -16,7 +16,7 @@ pub struct ReservedPeak {
 }
 
 impl ReservedPeak {
-    /// The peak of `device`.
+    /// Finds the peak of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         let (mut highest, mut at) = (before(snapshot, device), None);
         for (row, held) in changes(snapshot, device) {
@@ -28,7 +28,8 @@ impl ReservedPeak {
     }
 }
 
-/// Reserved bytes of `device` over time: before the first event, and after the row of each event that changed them.
+/// Returns the reserved bytes of `device` over time: before the first event, and after the row of each event that changed
+/// them.
 pub fn reserved_course(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -37,13 +38,13 @@ pub fn reserved_course(
     (clamped(before(snapshot, device)), after)
 }
 
-/// What was held before the first event.
+/// Returns the bytes reserved before the first event.
 fn before(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let changes: i128 = snapshot.events.rows_of(device).map(|row| change(snapshot, row)).sum();
     at_end(snapshot, device) - changes
 }
 
-/// The rows that changed what was held, and how much was held after each.
+/// Returns the rows that changed the reserved bytes, and the bytes after each.
 fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
     let mut held = before(snapshot, device);
     snapshot.events.rows_of(device).filter_map(move |row| {
@@ -53,24 +54,24 @@ fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize
     })
 }
 
-/// Whether the file says what a device holds at the end: a PyTorch file without segments says what happened, and not what
-/// was there before. memtrack's own always have what was live.
-pub fn tells_held(snapshot: &Snapshot, device: DeviceId) -> bool {
+/// Returns whether the file states what a device holds at the end: a PyTorch file without segments has events, but not
+/// the earlier state. memtrack's own files always have the live blocks.
+pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     // Segments on the host may be among those of the devices.
     let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
 
-/// Whether the file says what an allocator reserved for a device. For a heap nobody did. PyTorch's memory profiles, and
-/// memtrack's snapshots of operator traces, have categories and segments that only say where blocks were seen: no event is
-/// about them, and nothing was counted in them.
-pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
+/// Returns whether the file states what an allocator reserved for a device. For a heap there is no such thing. PyTorch's
+/// memory profiles, and memtrack's snapshots of operator traces, have categories and segments that only show where blocks
+/// were seen: no event is about them, and nothing was counted in them.
+pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
         return false;
     }
-    if !tells_held(snapshot, device) {
+    if !has_held_bytes(snapshot, device) {
         return false;
     }
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
@@ -83,19 +84,19 @@ pub fn tells_reserved(snapshot: &Snapshot, device: DeviceId) -> bool {
         || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
 }
 
-/// Reserved bytes of `device` right after the event in `row`; with none, before the first event.
+/// Returns the reserved bytes of `device` right after the event in `row`; with none, before the first event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
     clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())
 }
 
-/// Bytes of the segments that `device` holds at the end.
+/// Returns the bytes of the segments that `device` holds at the end.
 pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// By how many bytes the event in `row` changes what is reserved.
+/// Returns by how many bytes the event in `row` changes the reserved bytes.
 pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {

@@ -1,5 +1,5 @@
-//! What a stack of PyTorch's says about an allocation where no scope does: the operator, the part of the training step
-//! and the modules. `attribution` asks it once per distinct stack. What frames say of a block's purpose is read in
+//! The facts about an allocation in a PyTorch stack, for allocations without a scope: the operator, the part of the training step
+//! and the modules. `attribution` reads each distinct stack once. The purpose of a block is read from frames in
 //! memtrack-profile.
 //!
 //! | what | is read from |
@@ -11,14 +11,14 @@
 //! | `forward` | inside a module, and in neither of those |
 //! | modules | in Python stacks, the line (or the class, where the frame names it) that runs within each call of a module; in a profiler's stacks, the modules by name |
 //!
-//! Of backward and optimizer the innermost decides, as with scopes. Stacks of C++ alone do not tell forward from the
+//! The innermost of backward and optimizer decides, as with scopes. Stacks of C++ alone do not distinguish forward from the
 //! rest, nor modules.
 
 use super::top::frames::is_python;
 use memtrack_model::paths::{file_name, slashed};
 use memtrack_model::{Frame, Phase};
 
-/// What one stack says.
+/// The operator, phase and modules that one stack shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TorchStack {
     /// The operator.
@@ -76,12 +76,12 @@ pub struct Line<'a> {
     pub function: &'a str,
     /// The line in the file.
     pub line: Option<u32>,
-    /// Whether it is Python's.
+    /// Whether it is a Python frame.
     pub is_python: bool,
 }
 
 impl<'a> Line<'a> {
-    /// The frame's parts.
+    /// Splits a frame into its parts.
     pub fn of(frame: &'a Frame) -> Self {
         let function = frame.function.as_str();
         if let Some((file, rest)) = function.split_once(".py(")
@@ -94,7 +94,7 @@ impl<'a> Line<'a> {
         Self { file, function, line: frame.line, is_python: is_python(frame) }
     }
 
-    /// Whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
+    /// Returns whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
     pub fn is_in(&self, path: &str) -> bool {
         let file = slashed(self.file);
         let found = file.match_indices(path).any(|(at, _)| {
@@ -104,18 +104,18 @@ impl<'a> Line<'a> {
         self.is_python && found
     }
 
-    /// The function without its class, which newer Pythons name too.
+    /// Returns the function without its class, which newer Pythons name too.
     pub fn method(&self) -> &'a str {
         self.function.rsplit('.').next().unwrap_or(self.function)
     }
 
-    /// Whether this is the frame that calls a module.
+    /// Returns whether this is the frame that calls a module.
     pub fn is_module_call(&self) -> bool {
         self.is_in("torch/nn/modules/module.py")
             && matches!(self.method(), "_call_impl" | "_wrapped_call_impl")
     }
 
-    /// The name of the module whose code this is: of its class, else of its file and line.
+    /// Returns the name of the module whose code this is: its class, else its file and line.
     fn module(&self) -> String {
         if let Some((class, _)) = self.function.rsplit_once('.')
             && !class.ends_with('>')
@@ -127,7 +127,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The part of the training step that the frame begins: backward or optimizer.
+/// Returns the part of the training step that the frame begins: backward or optimizer.
 pub fn phase_of(line: &Line<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
@@ -142,7 +142,7 @@ pub fn phase_of(line: &Line<'_>) -> Option<Phase> {
     optimizer.then_some(Phase::Optimizer)
 }
 
-/// Whether this function of C++ runs a backward pass.
+/// Returns whether this C++ function runs a backward pass.
 fn is_autograd(function: &str) -> bool {
     function.starts_with("torch::autograd::Engine::")
         || function.starts_with("torch::autograd::python::PythonEngine::")
@@ -151,14 +151,14 @@ fn is_autograd(function: &str) -> bool {
         || function.starts_with("torch::autograd::AccumulateGrad::")
 }
 
-/// `add_Tensor` of `at::_ops::add_Tensor::call(…)`.
+/// Extracts `add_Tensor` from `at::_ops::add_Tensor::call(…)`.
 pub fn operator(function: &str) -> Option<&str> {
     let (name, rest) = function.strip_prefix("at::_ops::")?.split_once("::")?;
     let dispatch = rest.split('(').next()?;
     matches!(dispatch, "call" | "redispatch").then_some(name)
 }
 
-/// `torch.mul_` of `<built-in method mul_ of Parameter object at 0x0>`.
+/// Extracts `torch.mul_` from `<built-in method mul_ of Parameter object at 0x0>`.
 pub(super) fn built_in(frame: &Frame) -> Option<String> {
     let rest = frame.function.strip_prefix("<built-in ")?;
     let name = rest.strip_prefix("method ").or_else(|| rest.strip_prefix("function "))?;
@@ -170,7 +170,7 @@ pub(super) fn built_in(frame: &Frame) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Frames as `function` or `function @ file:line`.
+    /// Reads frames written as `function` or `function @ file:line`.
     fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
         let frame = |text: &&str| match text.split_once(" @ ") {
             None => Frame { function: (*text).into(), ..Frame::default() },

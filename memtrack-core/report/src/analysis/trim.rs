@@ -1,12 +1,12 @@
-//! Which frames of a stack say nothing: memtrack's own, the unwinder's, the allocator's and the standard library's, as
-//! long as they are the innermost, and everything inside of an allocator that the program brought itself. `top` groups
-//! stacks by what is left.
+//! Which frames of a stack carry no information: memtrack's own, the unwinder's, the allocator's and the standard
+//! library's, as long as they are the innermost, and everything inside an allocator that the program brought itself.
+//! `top` groups stacks by the remaining frames.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 use memtrack_symbols::names::plain_path;
 
-/// Crates whose leading frames only carry an allocation out.
+/// Crates whose innermost frames only perform an allocation.
 const CRATES: [&str; 12] = [
     "memtrack_core",
     "memtrack_recorder",
@@ -21,7 +21,7 @@ const CRATES: [&str; 12] = [
     "std",
     "hashbrown",
 ];
-/// Functions without a crate that do.
+/// Functions without a crate that only perform an allocation.
 const FUNCTIONS: [&str; 10] = [
     "_Unwind_Backtrace",
     "malloc",
@@ -35,8 +35,8 @@ const FUNCTIONS: [&str; 10] = [
     "operator new[]",
 ];
 
-/// Beginnings of PyTorch's functions that do: what takes the stack, the caching allocator, and what makes an empty
-/// tensor of its memory.
+/// Prefixes of such PyTorch functions: stack capture, the caching allocator, and creation of an empty tensor from its
+/// memory.
 const PYTORCH: [&str; 6] = [
     "torch::unwind::",
     "torch::CapturedTraceback::",
@@ -46,15 +46,15 @@ const PYTORCH: [&str; 6] = [
     "at::TensorBase at::detail::",
 ];
 
-/// Beginnings of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`.
-/// They carry the crate's name and the line of that `static`, as if the user had written them.
+/// Prefixes of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
+/// carry the crate's name and the line of that `static`, as if the user had written them.
 const SHIMS: [&str; 6] =
     ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
 /// The trait that such an allocator implements.
 const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
 
-/// Whether this function is where the program's own allocator is entered: frames further in are that allocator's work,
-/// whoever wrote it.
+/// Returns whether this function is the entry of the program's own allocator: frames further in are that allocator's
+/// work.
 pub fn is_allocator_entry(function: &str) -> bool {
     let of_trait = function.split_once(ALLOCATOR).is_some_and(|(before, after)| {
         (before.starts_with('<') && before.ends_with(" as ") && after.starts_with(">::"))
@@ -68,7 +68,7 @@ fn is_shim(path: &str) -> bool {
     SHIMS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Whether a frame of this function only carries out an allocation for its caller.
+/// Returns whether a frame of this function only performs an allocation for its caller.
 pub fn is_plumbing(function: &str) -> bool {
     if is_allocator_entry(function) {
         return true;
@@ -76,10 +76,11 @@ pub fn is_plumbing(function: &str) -> bool {
     if PYTORCH.iter().any(|beginning| function.starts_with(beginning)) {
         return true;
     }
-    // What a trait does for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, is the trait's.
+    // A trait's method for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, belongs to the
+    // trait.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
-    // What is in its path, such as `<impl [T]>`, does not matter.
+    // Types in its path, such as `<impl [T]>`, do not matter.
     let raw = of_trait.unwrap_or(function);
     if raw.split_once("::").is_some_and(|(first, _)| CRATES.contains(&first)) {
         return true;
@@ -94,8 +95,8 @@ pub fn is_plumbing(function: &str) -> bool {
     }
 }
 
-/// Beginnings of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its
-/// engine and its generated code add.
+/// Prefixes of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its engine
+/// and its generated code add.
 const PASSING_ON: [&str; 14] = [
     "c10::impl::",
     "c10::Dispatcher::",
@@ -112,10 +113,10 @@ const PASSING_ON: [&str; 14] = [
     "_object* torch::autograd::TypeError_to_NotImplemented_",
     "std::",
 ];
-/// Beginnings of functions of C that do: the interpreter's, and how programs start.
+/// Prefixes of such C functions: the interpreter's, and a program's startup.
 const INTERPRETER: [&str; 9] =
     ["_Py", "Py", "pymain_", "pyrun_", "method_vectorcall", "cfunction_", "slot_", "__libc_", "pthread_"];
-/// Whole names of such.
+/// Full names of such functions.
 const STARTING: [&str; 11] = [
     "run_mod",
     "run_eval_code_obj",
@@ -138,7 +139,7 @@ const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
     ("torch/utils/_contextlib.py", "decorate_context"),
 ];
 
-/// Whether a frame only passes a call on, so that a reader misses nothing without it.
+/// Returns whether a frame only passes a call on, so that a reader misses nothing without it.
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
@@ -154,7 +155,7 @@ pub fn is_internal(frame: &Frame) -> bool {
         || is_plumbing(function)
 }
 
-/// The frames from the first on that does more than carry out an allocation; all of them when none does.
+/// Returns the frames from the first on that does more than perform an allocation; all of them when none does.
 pub fn interesting(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_plumbing_goes_and_inner_plumbing_stays() {
+    fn leading_plumbing_is_trimmed_and_inner_plumbing_stays() {
         let frames = named(&[
             "memtrack_recorder::recorder::record",
             "<memtrack_recorder::host::TrackingAllocator<A> as core::alloc::global::GlobalAlloc>::alloc",

@@ -1,5 +1,5 @@
-//! Where an axis has its ticks and what they say: at most a handful, at round numbers, with no more digits than their
-//! distance needs.
+//! The ticks of an axis and their labels: at most a handful, at round numbers, with no more digits than their distance
+//! needs.
 
 /// The values an axis shows and its ticks.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,19 +8,19 @@ pub struct Axis {
     pub from: f64,
     /// The upper end.
     pub to: f64,
-    /// Where the ticks are, and their labels.
+    /// The positions of the ticks, and their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// An axis of operator calls, from 0 to `count`.
+    /// Creates an axis of operator calls, from 0 to `count`.
     pub fn of_calls(count: usize) -> Self {
         let to = count.max(1) as f64;
         let step = round_step(to / 8.0).max(1.0);
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// An axis from 0 to at least `to`, with some `ticks_wanted` ticks; it ends at the last of them if `whole`.
+    /// Creates an axis from 0 to at least `to`, with some `ticks_wanted` ticks; it ends at the last of them if `whole`.
     pub fn from_zero(to: f64, ticks_wanted: f64, whole: bool) -> Self {
         let to = if to > 0.0 { to } else { 1.0 };
         let step = round_step(to / ticks_wanted);
@@ -28,8 +28,8 @@ impl Axis {
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// An axis of memory that holds `low..=high`. It starts at 0 unless the values are all so far from it that their
-    /// course would be a flat line.
+    /// Creates an axis of memory that holds `low..=high`. It starts at 0 unless the values are all so far from it that
+    /// their course would be a flat line.
     pub fn of_memory(low: f64, high: f64) -> Self {
         let (mut from, mut to) = (low.min(0.0), high.max(0.0));
         if low > 0.0 && low > 0.75 * high {
@@ -38,7 +38,7 @@ impl Axis {
         if high < 0.0 && high < 0.75 * low {
             to = high;
         }
-        // A line that never moves lies in the middle of something.
+        // A constant line lies in the middle of the axis.
         if to - from <= to.abs().max(from.abs()) * 1e-9 {
             let half = if to == 0.0 { 1.0 } else { to.abs() * 0.05 };
             (from, to) = (from - half, to + half);
@@ -49,13 +49,13 @@ impl Axis {
         Self { from, to, ticks: ticks(from, to, step) }
     }
 
-    /// How far along the axis a value is, from 0 to 1.
+    /// Returns how far along the axis a value is, from 0 to 1.
     pub fn share(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 }
 
-/// The smallest of 1, 2 and 5 times a power of ten that is at least `least`.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10f64.powi(least.log10().floor() as i32);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * (1.0 - 1e-9));
@@ -68,7 +68,7 @@ fn ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, label(value, step))).collect()
 }
 
-/// A number with the digits its tick distance needs, thousands set apart.
+/// Formats a number with the digits its tick distance needs, thousands set apart.
 fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e9 || step < 1e-4 {
         return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };

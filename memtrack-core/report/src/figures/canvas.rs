@@ -1,4 +1,4 @@
-//! What all figures are drawn with: lines, areas and text on any plotters backend.
+//! Drawing primitives of all figures: lines, areas and text on any plotters backend.
 
 use super::{BACKGROUND, MUTED, TEXT};
 use plotters::coord::Shift;
@@ -10,7 +10,7 @@ use plotters::style::{
     Color, FontDesc, FontFamily, FontStyle, IntoTextStyle, RGBColor, ShapeStyle, TextStyle,
 };
 
-/// A place in pixels.
+/// A point in pixels.
 pub type Point = (i32, i32);
 
 /// The drawing area, in pixels of scale 1 for text and boxes, in real pixels for lines.
@@ -19,7 +19,7 @@ pub struct Canvas<'a, DB: DrawingBackend> {
     scale: i32,
 }
 
-/// What drawing returns.
+/// The result of drawing.
 pub type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 /// A font: its size in pixels of scale 1, its style and its colour.
@@ -33,12 +33,12 @@ pub const LEGEND: Font = (13, FontStyle::Normal, TEXT);
 pub const TITLE: Font = (16, FontStyle::Bold, TEXT);
 
 impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
-    /// All of `root`, with `scale` real pixels for one.
+    /// Creates a canvas over all of `root`, with `scale` real pixels for one.
     pub const fn new(root: &'a DrawingArea<DB, Shift>, scale: u32) -> Self {
         Self { root, scale: scale as i32 }
     }
 
-    /// Real pixels for one of scale 1.
+    /// Returns the real pixels for one of scale 1.
     pub const fn scale(&self) -> i32 {
         self.scale
     }
@@ -52,43 +52,43 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.root.draw(&Rectangle::new([(0, 0), corner], BACKGROUND.filled()))
     }
 
-    /// An area within points in real pixels; what lies behind it shines through as far as `opacity` is below 1.
+    /// Fills an area within points in real pixels; what lies behind it shines through as far as `opacity` is below 1.
     pub fn area(&self, points: Vec<Point>, color: RGBColor, opacity: f64) -> Drawn<DB> {
         self.root.draw(&Polygon::new(points, color.mix(opacity).filled()))
     }
 
-    /// A filled box between corners of scale 1.
+    /// Fills a box between corners of scale 1.
     pub fn filled(&self, from: Point, to: Point, color: RGBColor, opacity: f64) -> Drawn<DB> {
         let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
         self.root.draw(&Rectangle::new([real(from), real(to)], color.mix(opacity).filled()))
     }
 
-    /// A line between points in real pixels, `width` in half pixels of scale 1.
+    /// Draws a line between points in real pixels, `width` in half pixels of scale 1.
     pub fn path(&self, points: Vec<Point>, color: RGBColor, width: i32) -> Drawn<DB> {
         let style = ShapeStyle::from(color).stroke_width((width * self.scale / 2).max(1) as u32);
         self.root.draw(&PathElement::new(points, style))
     }
 
-    /// A straight line between points of scale 1.
+    /// Draws a straight line between points of scale 1.
     pub fn line(&self, from: Point, to: Point, color: RGBColor, width: i32) -> Drawn<DB> {
         let real = |point: Point| (point.0 * self.scale, point.1 * self.scale);
         self.path(vec![real(from), real(to)], color, width)
     }
 
-    /// A text beside, or around, a place of scale 1.
+    /// Draws a text beside, or around, a point of scale 1.
     pub fn text(&self, text: &str, at: Point, horizontal: HPos, font: Font) -> Drawn<DB> {
         let (size, style, color) = font;
         // plotters' sizes are line heights, 1.24 times the size of the font.
         let size = f64::from(size * self.scale) * 1.24;
         let style: TextStyle = FontDesc::new(FontFamily::SansSerif, size, style).into_text_style(self.root);
-        // Backends disagree by a pixel or two about where text is in the middle, least so about its bottom.
+        // Backends disagree by a pixel or two about the vertical middle of text, least so about its bottom.
         let style = style.color(&color).pos(Pos::new(horizontal, VPos::Bottom));
         let bottom = at.1 * self.scale + font.0 * self.scale * 66 / 100;
         self.root.draw(&Text::new(text.to_owned(), (at.0 * self.scale, bottom), style))
     }
 }
 
-/// How wide a text may be, in pixels, for a font of `size`.
+/// Returns the most width of a text, in pixels, for a font of `size`.
 pub fn width_of(text: &str, size: i32) -> i32 {
     let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
     (ems * f64::from(size)).ceil() as i32

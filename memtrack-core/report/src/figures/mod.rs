@@ -1,5 +1,5 @@
-//! What figures are made of, whatever they show: axes, a canvas and its colours. Nothing here measures text with a font: SVG
-//! is drawn without any, and the layout is the same for all backends.
+//! The elements of figures, whatever they show: axes, a canvas and its colours. Nothing here measures text with a font:
+//! SVG is drawn without any, and the layout is the same for all backends.
 
 mod axis;
 mod canvas;
@@ -9,7 +9,7 @@ pub use canvas::{Canvas, Drawn, Font, LABEL, LEGEND, Point, TITLE, width_of};
 
 use plotters::style::RGBColor;
 
-/// What figures are drawn on.
+/// The background of figures.
 pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// Text that is read first.
 pub const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);

@@ -1,4 +1,4 @@
-//! A frame with its private parts replaced: the function and the file, whoever wrote them down.
+//! A frame with its private parts replaced: the function and the file, in any notation.
 
 use super::native::Naming;
 use super::paths;
@@ -27,7 +27,7 @@ const PYTHON: [&str; 10] = [
 const BUILT_IN: [&str; 9] =
     ["built-in", "method", "function", "of", "type", "object", "at", "module", "PyCapsule"];
 
-/// The frame with its private parts replaced.
+/// Returns the frame with its private parts replaced.
 pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
     let line = Line::of(frame);
     // A profiler's frame is all in the function's name: `file.py(12): function`.
@@ -73,11 +73,11 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         true => file.to_owned(),
         false => paths::scrubbed(file, keep, pseudonyms),
     });
-    // The file does not contain which binary it was, so nor does the snapshot in memory.
+    // The file does not name the binary, so neither does the snapshot in memory.
     Frame { function, file, line: frame.line, binary: None }
 }
 
-/// Whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.
+/// Returns whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.
 fn is_generated(file: &str) -> bool {
     const BEGINNINGS: [&str; 6] = [
         "Register",
@@ -92,13 +92,13 @@ fn is_generated(file: &str) -> bool {
         && BEGINNINGS.iter().any(|name| file.starts_with(name))
 }
 
-/// `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`.
+/// Scrubs `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`.
 fn in_a_binary(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> Option<String> {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if matches!(function, "" | "??" | "[unknown]") || function.strip_prefix("0x").is_some_and(is_hex) {
         return Some(function.to_owned());
     }
-    // A build id tells which binary it was.
+    // A build id identifies the binary.
     let (place, without) = match function.split_once(" [build id ") {
         Some((place, _)) => (place, ""),
         None => match function.strip_suffix(" [no build id]") {
@@ -110,11 +110,11 @@ fn in_a_binary(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> 
     Some(format!("{}+0x{offset}{without}", paths::scrubbed(file, keep, pseudonyms)))
 }
 
-/// `Class.method.<locals>.<lambda>`, part by part.
+/// Scrubs `Class.method.<locals>.<lambda>`, part by part.
 fn python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     let part = |part: &str| {
         let is_special = part.len() > 4 && part.starts_with("__") && part.ends_with("__");
-        // `__secret__` is as much of the program's as any other name.
+        // `__secret__` is as private as any other name.
         if PYTHON.contains(&part) || (is_special && SPECIAL.contains(&part)) {
             return part.to_owned();
         }

@@ -1,8 +1,9 @@
-//! Snapshots for others to read: paths, the names of functions, scopes, threads and moments, process ids and the time of day
-//! are replaced by pseudonyms, before anything is written. A function from snapshot to snapshot, so that every writer and
-//! every report has it; sizes, relative times, lines and the structure stay, so reports say the same about other names.
+//! Snapshots for sharing: paths, the names of functions, scopes, threads and moments, process ids and the time of day are
+//! replaced by pseudonyms, before anything is written. This is a function from snapshot to snapshot, so that it applies
+//! to every writer and every report; sizes, relative times, lines and the structure stay, so reports are the same but for
+//! the names.
 //!
-//! The repository's docs/EXPORT.md says what a reader can still infer.
+//! The repository's docs/EXPORT.md lists what a reader can still infer.
 
 mod frames;
 mod native;
@@ -23,13 +24,13 @@ use pseudonyms::Pseudonyms;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The key where none is given: names are told apart, and not hidden from who guesses them.
+/// The default key: it distinguishes names, but does not hide them from guessing.
 const DEFAULT_KEY: &str = "memtrack";
 
 /// When scrubbed snapshots begin, in nanoseconds since the Unix epoch: on 1 January 2000.
 const BEGINS_NS: u64 = 946_684_800_000_000_000;
 
-/// Replaces what a snapshot says of who made it.
+/// Replaces everything in a snapshot that identifies its author.
 ///
 /// ```
 /// # use memtrack_model::Snapshot;
@@ -55,13 +56,13 @@ impl Default for Scrub {
 
 impl Scrub {
     /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard libraries …),
-    /// and hides others under a key that everybody knows: anyone who guesses a name can confirm it.
+    /// and hides others under a public key: anyone who guesses a name can confirm it.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
     }
 
-    /// Also keeps what matches: functions, files and what is below a folder, as in [`Rules`], and names of scopes, threads
+    /// Also keeps matching names: functions, files and everything below a folder, as in [`Rules`], and names of scopes, threads
     /// and moments.
     ///
     /// [`Rules`]: crate::analysis::ownership::Rules
@@ -79,7 +80,7 @@ impl Scrub {
         self
     }
 
-    /// The snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
+    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
     /// without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing twice is scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
@@ -88,7 +89,7 @@ impl Scrub {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
     }
 
-    /// Gives an operator trace the time of day of scrubbed snapshots, if it has one; nothing else of it changes. Its names are
+    /// Gives an operator trace the time of day of scrubbed snapshots, if it has one; everything else stays. Its names are
     /// hidden in the snapshot that is made of it.
     pub fn times(&self, trace: &mut OperatorTrace) {
         let Some(first) =
@@ -104,20 +105,20 @@ impl Scrub {
         }
     }
 
-    /// The name of a file with its private parts replaced, for titles.
+    /// Returns the name of a file with its private parts replaced, for titles.
     #[must_use]
     pub fn file(&mut self, path: &Path) -> String {
         paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
-    /// How many names had first digits that were another name's, so that their pseudonyms are longer.
+    /// Returns how many pseudonyms are longer because the first digits were those of another name.
     #[must_use]
     pub fn collisions(&self) -> usize {
         self.pseudonyms.collisions
     }
 
     fn recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
-        // Numbers instead of addresses: those, and the binaries' build ids, tell which binaries they were.
+        // Numbers instead of addresses: addresses, and the binaries' build ids, identify the binaries.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         let mut stacks = StackTable::default();
         let mut known = KnownNames::default();
@@ -139,7 +140,7 @@ impl Scrub {
         snapshot.stacks = stacks;
         snapshot.names = known;
         snapshot.modules.clear();
-        // A recording has none of these; what a damaged one has is nobody's.
+        // A recording has none of these; those of a damaged one have no owner.
         (snapshot.strings, snapshot.frames, snapshot.named) =
             (StringTable::default(), Default::default(), Default::default());
         self.common(&mut snapshot);
@@ -147,7 +148,7 @@ impl Scrub {
         snapshot
     }
 
-    /// What every snapshot has.
+    /// Scrubs the parts that every snapshot has.
     fn common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
         meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
@@ -179,12 +180,12 @@ impl Scrub {
         frames::scrubbed(frame, &self.keep, &mut self.pseudonyms)
     }
 
-    /// Whether the user keeps that name.
+    /// Returns whether the user keeps that name.
     fn keeps_label(&self, name: &str) -> bool {
         self.keep.iter().any(|glob| matches(glob, name))
     }
 
-    /// A name that the program chose, part by part: `layers.0.attention` has three, of which numbers stay.
+    /// Scrubs a name that the program chose, part by part: `layers.0.attention` has three, of which numbers stay.
     fn label(&mut self, kind: &'static str, name: &str) -> String {
         if name.is_empty() || public::is_common(name) || self.keeps_label(name) {
             return name.to_owned();
@@ -202,7 +203,7 @@ impl Scrub {
         name.split('.').map(part).collect::<Vec<_>>().join(".")
     }
 
-    /// The log of operators with new names of modules, parameters and states. Lines that nobody knows are left out.
+    /// Scrubs the log of operators: names of modules, parameters and states. Unknown lines are left out.
     fn operators(&mut self, log: &OperatorLog) -> OperatorLog {
         let mut pieces = Vec::with_capacity(log.pieces.len());
         for piece in &log.pieces {
@@ -250,14 +251,15 @@ impl Scrub {
     }
 }
 
-/// `aten::mm`, `autograd::engine::evaluate_function` and their like.
+/// Returns whether a name is PyTorch's: `aten::mm`, `autograd::engine::evaluate_function` and the like.
 fn is_of_pytorch(name: &str) -> bool {
     let Some((root, rest)) = name.split_once("::") else { return false };
     matches!(root, "aten" | "prim" | "c10d" | "nccl")
         && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
 }
 
-/// `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` and `iteration_12`: reports look for steps by these names.
+/// Returns whether a name is a step's: `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` and `iteration_12`:
+/// reports find steps by these names.
 fn is_step(name: &str) -> bool {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let number = name.len() - stem.len();
@@ -265,7 +267,7 @@ fn is_step(name: &str) -> bool {
     number <= 9 && matches!(stem, "ProfilerStep" | "step" | "iteration")
 }
 
-/// The clock with another time of day, a whole number of microseconds off, so that seconds are rounded as before.
+/// Shifts the clock to another time of day, by a whole number of microseconds, so that seconds are rounded as before.
 fn shifted(clock: Clock) -> Clock {
     if clock == Clock::default() {
         return clock;

@@ -1,31 +1,31 @@
-//! Names of functions of Rust, C++ and C, whose identifiers become pseudonyms one by one: what stands in brackets may be
-//! private where the function is not (`Vec<my::Secret>::push`), and reports need the form of a name (that it is a trait's
-//! method, that it is an allocator's entry).
+//! Names of functions of Rust, C++ and C, whose identifiers become pseudonyms one by one: arguments in brackets may be
+//! private even if the function is not (`Vec<my::Secret>::push`), and reports need the form of a name (whether it is a
+//! trait's method, or an allocator's entry).
 
 use super::pseudonyms::Pseudonyms;
 use super::public;
 
-/// What decides about the paths in a name.
+/// The context that decides about the paths in a name.
 pub(super) struct Naming<'a> {
     pub(super) pseudonyms: &'a mut Pseudonyms,
-    /// Whether the function itself stays; its arguments are judged by themselves.
+    /// Whether the function itself stays; its arguments are judged separately.
     pub(super) is_kept: bool,
-    /// Whether a path such as `my::Type` is to stay because the user says so.
+    /// Returns whether the user keeps a path such as `my::Type`.
     pub(super) keeps: &'a dyn Fn(&str) -> bool,
     /// Rust's, or else C's and C++'s.
     pub(super) is_rust: bool,
-    /// Whether the source file is known and none of a public library's.
+    /// Whether the source file is known and not a public library's.
     pub(super) in_own_file: bool,
 }
 
-/// Words of the languages, types among them, that stand for themselves.
+/// Words of the languages, including types, that stay.
 const WORDS: &str = "\
     as for impl dyn mut const fn unsafe extern where bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 \
     f32 f64 int long short unsigned signed void float double auto decltype volatile restrict static virtual thunk to \
     vtable typeinfo guard variable non-virtual wchar_t char8_t char16_t char32_t __int128 nullptr_t bfloat16 new delete \
     true false self Self C _object";
 
-/// Words of compilers in braces and after dots.
+/// Words that compilers use in braces and after dots.
 const COMPILERS: &str = "\
     closure impl shim lambda vtable type env async_fn async_block async_closure async_fn_env async_block_env closure_env \
     coroutine constant default arg unnamed once drop_in_place clone reify cold part constprop isra llvm lto_priv localalias \
@@ -35,20 +35,20 @@ fn is_word(word: &str) -> bool {
     WORDS.split_ascii_whitespace().any(|known| known == word)
 }
 
-/// What is open: a bracket and the path that runs in it.
+/// An open bracket and the path in it.
 #[derive(Debug)]
 struct Level {
     bracket: char,
-    /// Whether the path that runs stays.
+    /// Whether the current path stays.
     path: Option<bool>,
-    /// What holds after the next name of the path: what lies within a trait's method is the type's again.
+    /// The decision after the next name of the path: a name within a trait's method is the type's again.
     then: Option<bool>,
     /// The path before `as` or `for`.
     first: Option<Option<bool>>,
     is_impl: bool,
     /// It begins a path: `<X as Y>::f`, and not `X<Y>`.
     is_qualified: bool,
-    /// It is the function itself, and nothing that the function is about.
+    /// Whether it is the function itself, and no argument.
     is_subject: bool,
 }
 
@@ -59,7 +59,7 @@ impl Level {
 }
 
 impl Naming<'_> {
-    /// The name with its private parts replaced.
+    /// Returns the name with its private parts replaced.
     pub(super) fn scrubbed(&mut self, name: &str) -> String {
         const ANONYMOUS: &str = "(anonymous namespace)";
         let mut out = String::with_capacity(name.len());
@@ -159,7 +159,7 @@ impl Naming<'_> {
         if stays { word.to_owned() } else { self.hidden(word, after) }
     }
 
-    /// Whether the path that begins with `word` stays.
+    /// Returns whether the path that begins with `word` stays.
     fn stays(&self, word: &str, after: &str) -> bool {
         let of_library = if !after.starts_with("::") {
             public::is_function(word)
@@ -183,7 +183,7 @@ impl Naming<'_> {
     }
 }
 
-/// What holds for a path after a bracket that belongs to it.
+/// Sets the decision for a path after a bracket that belongs to it.
 fn after_own_bracket(inner: &Level, outer: &mut Level) {
     if inner.is_qualified {
         // `<[T]>::f` can only be the standard library's.
@@ -206,7 +206,7 @@ fn is_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '$'
 }
 
-/// How long the sign of C++'s `operator` is.
+/// Returns the length of the sign of C++'s `operator`.
 fn operator_length(rest: &str) -> usize {
     if rest.starts_with("()") || rest.starts_with("[]") {
         return 2;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_public_stays_as_it_is() {
+    fn public_names_are_kept() {
         for name in [
             "alloc::vec::Vec<u8>::push",
             "<[T]>::to_vec",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn private_parts_go_wherever_they_stand() {
+    fn private_parts_are_replaced_anywhere_in_a_name() {
         for (name, is_rust) in [
             ("secret::model::Secret<secret::T>::secret", true),
             ("alloc::vec::Vec<secret::Secret>::push", true),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_names_are_no_trouble() {
+    fn malformed_names_are_accepted() {
         for name in [
             "<",
             "<<<",

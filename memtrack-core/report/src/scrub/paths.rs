@@ -1,11 +1,11 @@
 //! Paths of files, folder by folder: the same folder has the same pseudonym, a public library's files keep their place in
-//! it, and folders that only say how systems are laid out stay, because whose code it is follows from them.
+//! it, and folders of a system's usual layout stay, because the owner of the code follows from them.
 
 use super::pseudonyms::{Pseudonyms, is_pseudonym};
 use super::public;
 use crate::analysis::ownership::on_path;
 
-/// Folders and files that say how a system, a package or an interpreter is laid out, and nothing of who uses it.
+/// Folders and files of the usual layout of a system, a package or an interpreter, which identify no user.
 const LAYOUT: &str = "\
     usr local lib lib64 bin opt include src vendor .cargo registry git checkouts rustlib rust rustc library site-packages \
     dist-packages conda miniconda miniconda3 anaconda anaconda3 miniforge3 mambaforge envs pkgs nix store c++ libstdc++-v3 \
@@ -14,7 +14,7 @@ const LAYOUT: &str = "\
     Lib Scripts DLLs x86_64-linux-gnu aarch64-linux-gnu multiprocessing concurrent futures . .. \
     malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
-/// Endings of files of programs, which stay.
+/// Suffixes of program files, which stay.
 const ENDINGS: [&str; 25] = [
     "py", "pyx", "pyi", "pyc", "ipynb", "rs", "c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "inl",
     "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
@@ -31,7 +31,7 @@ const PLACES: [&str; 7] = [
     "<console>",
 ];
 
-/// From which folder on a path is a public library's; none where it is not.
+/// Returns the index of the first folder on a path that is a public library's; none where none is.
 fn public_from(parts: &[&str]) -> Option<usize> {
     let stem = |part: &str| part.split('.').next().unwrap_or(part).to_owned();
     let python_folder =
@@ -65,7 +65,7 @@ fn public_from(parts: &[&str]) -> Option<usize> {
     None
 }
 
-/// The folder of a public crate in cargo's registry, if that is what stands at `at`.
+/// Returns the folder of a public crate in cargo's registry, if there is one at `at`.
 fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
     let in_registry = at >= 2 && parts[at - 2] == "src" && is_index(parts[at - 1]);
     let folder = *parts.get(at).filter(|_| in_registry)?;
@@ -76,7 +76,7 @@ fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
     public::is_crate(&name.replace('-', "_")).then_some(folder)
 }
 
-/// The folder of crates.io's crates; other registries are somebody's own.
+/// Returns whether this is the folder of crates.io's crates; other registries are private.
 fn is_index(folder: &str) -> bool {
     let hash = folder.strip_prefix("index.crates.io-").or_else(|| folder.strip_prefix("github.com-"));
     hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -86,7 +86,7 @@ fn is_version_byte(byte: u8) -> bool {
     byte == b'.' || byte.is_ascii_digit()
 }
 
-/// Whether a file is a public library's.
+/// Returns whether a file is a public library's.
 pub(super) fn is_public(file: &str) -> bool {
     let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     PLACES.contains(&file)
@@ -95,13 +95,13 @@ pub(super) fn is_public(file: &str) -> bool {
         || parts.last().is_some_and(|file| public::is_binary(file))
 }
 
-/// `<frozen importlib._bootstrap>` of the standard library.
+/// Returns whether this is a frozen module of the standard library: `<frozen importlib._bootstrap>`.
 fn is_frozen(file: &str) -> bool {
     let module = file.strip_prefix("<frozen ").and_then(|rest| rest.strip_suffix('>'));
     module.is_some_and(|module| module.split('.').all(public::is_standard))
 }
 
-/// The path with its private parts replaced.
+/// Returns the path with its private parts replaced.
 pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
     if matches!(file, "" | "??") || PLACES.contains(&file) || is_frozen(file) {
         return file.to_owned();
@@ -114,7 +114,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let inner = &file[1..file.len() - 1];
         return format!("<{}>", pseudonyms.of("file", inner));
     }
-    // What separates the parts stays where it is.
+    // The separators of the parts stay.
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = file;
     while !rest.is_empty() {
@@ -143,7 +143,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
     out
 }
 
-/// A folder or a file.
+/// Scrubs a folder or a file.
 fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     let is_python = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
@@ -163,7 +163,7 @@ fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     });
     let stem = |ending: &str| part.strip_suffix(ending).and_then(|stem| stem.strip_suffix('.'));
     match ending {
-        // What it was called before is whole, endings that are not known with it.
+        // Its earlier name is complete, including unknown suffixes.
         Some(ending) if stem(ending).is_some_and(is_pseudonym) => part.to_owned(),
         Some(ending) => format!("{}.{ending}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
         None => pseudonyms.of(if is_file { "file" } else { "path" }, part),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn private_folders_go_and_the_structure_stays() {
+    fn private_folders_are_replaced_and_the_structure_stays() {
         let (one, two) = (scrub("/home/ana/secret/model.py"), scrub("/home/ana/secret/train.py"));
         assert_eq!(one.rsplit_once('/').unwrap().0, two.rsplit_once('/').unwrap().0);
         assert_eq!(one.matches('/').count(), 4);

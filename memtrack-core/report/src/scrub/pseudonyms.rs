@@ -1,5 +1,5 @@
 //! Pseudonyms: `function_3f9a1c04` for a name, always the same for one name and key. The digits are the beginning of a
-//! keyed hash (HMAC-SHA-256), so that nobody without the key can confirm a guess.
+//! keyed hash (HMAC-SHA-256), so that a guess can be confirmed only with the key.
 //!
 //! **Why `hmac-sha256`?** It has no dependencies and no build script; blake3 needs a crate that runs a C compiler, and
 //! sha2 with hmac eight more crates.
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 
 /// Digits of a pseudonym, four bits each.
 const DIGITS: usize = 8;
-/// Digits where the first ones are another name's already.
+/// Digits if the first ones are another name's already.
 const LONG_DIGITS: usize = 16;
 
-/// What a name stood for, which its pseudonym begins with.
+/// The kind of a name, with which its pseudonym begins.
 pub(super) const KINDS: [&str; 14] = [
     "annotation",
     "class",
@@ -30,12 +30,12 @@ pub(super) const KINDS: [&str; 14] = [
     "Type",
 ];
 
-/// Gives names their pseudonyms.
+/// Assigns pseudonyms to names.
 #[derive(Clone, Debug)]
 pub(super) struct Pseudonyms {
     key: Vec<u8>,
     digits: HashMap<String, String>,
-    /// Who has which digits.
+    /// The name of each group of digits.
     owners: HashMap<String, String>,
     /// Names whose first digits another name had already.
     pub(super) collisions: usize,
@@ -43,12 +43,12 @@ pub(super) struct Pseudonyms {
 
 impl Pseudonyms {
     pub(super) fn new(key: &str) -> Self {
-        // Apart from what else the same text may be a key for.
+        // Distinct from other uses of the same text as a key.
         let key = HMAC::mac(key.as_bytes(), b"memtrack scrub 1").to_vec();
         Self { key, digits: HashMap::new(), owners: HashMap::new(), collisions: 0 }
     }
 
-    /// `kind_digits` for a name; what is a pseudonym already stays, so that scrubbing twice is scrubbing once.
+    /// Returns `kind_digits` for a name; a pseudonym stays, so that scrubbing twice equals scrubbing once.
     pub(super) fn of(&mut self, kind: &'static str, name: &str) -> String {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         if name.is_empty() || is_pseudonym(name) {
@@ -57,7 +57,7 @@ impl Pseudonyms {
         format!("{kind}_{}", self.digits(name))
     }
 
-    /// A number for a number, with its highest bit of 32 set, which no process and no thread has on Linux. 0 stays.
+    /// Replaces a number by another, with its highest bit of 32 set, which no process and no thread has on Linux. 0 stays.
     pub(super) fn number(&self, number: u64) -> u64 {
         const MARK: u64 = 1 << 31;
         if number == 0 || number >> 31 == 1 {
@@ -83,7 +83,7 @@ impl Pseudonyms {
     }
 }
 
-/// Whether a name has the form of a pseudonym.
+/// Returns whether a name has the form of a pseudonym.
 pub(super) fn is_pseudonym(name: &str) -> bool {
     name.rsplit_once('_').is_some_and(|(kind, digits)| {
         KINDS.contains(&kind)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_their_first_digits_are_told_apart() {
+    fn names_that_share_their_first_digits_stay_distinct() {
         let mut names = Pseudonyms::new("");
         let taken = names.of("name", "a");
         let digits = taken.trim_start_matches("name_").to_owned();

@@ -1,6 +1,6 @@
-//! What may keep its name: well-known public libraries, by exact names. The table of [`ownership`] says whose code is whose
-//! for reports, where `tokio*` and everything in `site-packages` are a framework's; here a name that is wrongly kept is told
-//! to strangers, so that only names stand here that are those libraries' own.
+//! Names that may stay: those of well-known public libraries, by exact names. The table of [`ownership`] assigns owners
+//! for reports, where `tokio*` and everything in `site-packages` are a framework's; here a name that is wrongly kept is
+//! disclosed to strangers, so that only names are listed that belong to those libraries alone.
 //!
 //! [`ownership`]: crate::analysis::ownership
 
@@ -30,12 +30,12 @@ const NAMESPACES: &str = "\
     std __gnu_cxx __cxxabiv1 at c10 torch c10d caffe2 nvfuser pybind11 boost Eigen absl google grpc tensorflow xla \
     stream_executor thrust cub cutlass nvinfer1 oneapi dnnl mkldnn ideep triton llvm onnxruntime";
 
-/// Namespaces of C++ that programs of their own are unlikely to have. The others stay only where the source file, if one is
+/// C++ namespaces that programs are unlikely to define themselves. The others stay only where the source file, if one is
 /// known, is not one of the program's.
 const CERTAIN_NAMESPACES: &str =
     "std __gnu_cxx __cxxabiv1 c10 c10d pybind11 absl nvfuser onnxruntime cutlass thrust";
 
-/// Packages of Python, as their folders in `site-packages` are called.
+/// Python packages, by their folders in `site-packages`.
 const PACKAGES: &str = "\
     torch torchvision torchaudio torchtext torchgen functorch numpy scipy pandas sklearn matplotlib PIL cv2 transformers \
     accelerate diffusers datasets tokenizers safetensors huggingface_hub peft bitsandbytes deepspeed megatron apex \
@@ -57,7 +57,7 @@ const STANDARD: &str = "\
     zipimport zoneinfo _bootstrap _bootstrap_external _weakrefset _collections_abc _compat_pickle _pydecimal _strptime \
     _pyio __future__ lib-dynload lib2to3 sre_compile sre_parse unicodedata";
 
-/// Functions of C by their whole names.
+/// C functions by their whole names.
 const FUNCTIONS: &str = "\
     main _start __libc_start_main __libc_start_call_main __libc_start_main_impl start_thread clone clone3 __clone __clone3 \
     malloc calloc realloc free reallocarray posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size mmap \
@@ -67,21 +67,21 @@ const FUNCTIONS: &str = "\
     method_vectorcall cfunction_call partial_call do_richcompare subtype_dealloc list_resize rust_begin_unwind \
     rust_eh_personality operator list_append dict_resize unicode_resize vgetargskeywords";
 
-/// What the names of libraries' functions of C begin with.
+/// Prefixes of the C functions of libraries.
 const BEGINNINGS: &str = "\
     _Py _IO_ _Unwind_ __cxa_ __rust_ __rdl_ __rg_ _dl_ __libc_ pthread_ pymain_ cuMem cuCtx cuInit cuModule cuLaunch \
     cuLibrary cuStream cuDevice cudaMalloc cudaFree cudaHost cudaMemcpy cudaMemset cudaLaunch cudaStream cudaEvent cudaGet \
     cudaSet cudaDevice __cuda cublas cublasLt cudnn cufft cusparse cusolver curand nccl pnccl ncclComm mkl_ cblas_ openblas \
     GOMP_ __kmp g_malloc g_slice_ sqlite3_ SSL_ CRYPTO_ THPVariable_ THPEngine_ THPFunction_";
 
-/// What Python's interpreter calls its functions after, behind `Py` and before a line.
+/// The words after `Py` and before an underscore in names of the Python interpreter's functions.
 const INTERPRETER: &str = "\
     Arg Bool Buffer Bytes ByteArray Callable Capsule Cell CFunction CMethod Code Codec Complex Context Coro Descr Dict \
     Err Eval Exception File Float Frame FrozenSet Function Gen GILState Import Index InstanceMethod Interpreter Iter List Long \
     Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
     Thread Time Tuple Type Unicode Vectorcall Weakref Wrapper _RunMain _BytesMain _Main _Finalize _Initialize";
 
-/// Shared libraries without `lib` and what follows the first dot.
+/// Shared libraries without `lib` and everything after the first dot.
 const BINARIES: &str = "\
     c m pthread dl rt stdc++ gcc_s python3 cuda cudart cublas cublasLt cudnn nccl nvrtc torch torch_cpu torch_cuda \
     torch_python c10 c10_cuda gomp iomp5 mkl_core mkl_rt openblas";
@@ -98,7 +98,7 @@ const CLASSES: &str = "\
     BCEWithLogitsLoss KLDivLoss SmoothL1Loss HuberLoss Tensor Parameter Module SGD Adam AdamW Adagrad Adadelta Adamax \
     RMSprop LBFGS NAdam RAdam Rprop SparseAdam ASGD";
 
-/// What everybody calls such things: moments, threads, operators, states of optimizers.
+/// Common names of moments, threads, operators and states of optimizers.
 const COMMON: &str = "\
     main step epoch batch iteration request forward backward optimizer loss train eval (other) tokio-runtime-worker \
     pt_main_thread weight bias exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer running_mean running_var zero_grad \
@@ -109,27 +109,27 @@ fn is_in(list: &str, name: &str) -> bool {
     !name.is_empty() && list.split_ascii_whitespace().any(|one| one == name)
 }
 
-/// Whether a crate is public.
+/// Returns whether a crate is public.
 pub(super) fn is_crate(name: &str) -> bool {
     is_in(CRATES, name)
 }
 
-/// Whether a namespace is a public library's, of a function whose source file is the program's own or not.
+/// Returns whether a namespace is a public library's, for a function whose source file is the program's own or not.
 pub(super) fn is_namespace(name: &str, in_own_file: bool) -> bool {
     is_in(if in_own_file { CERTAIN_NAMESPACES } else { NAMESPACES }, name)
 }
 
-/// Whether a folder of `site-packages`, or a file there without its ending, is a public package's.
+/// Returns whether a folder of `site-packages`, or a file there without its suffix, is a public package's.
 pub(super) fn is_package(name: &str) -> bool {
     is_in(PACKAGES, name)
 }
 
-/// Whether a folder or file without its ending is of Python's standard library.
+/// Returns whether a folder or file without its suffix is of Python's standard library.
 pub(super) fn is_standard(name: &str) -> bool {
     is_in(STANDARD, name)
 }
 
-/// Whether a function of C is a public library's.
+/// Returns whether a C function is a public library's.
 pub(super) fn is_function(name: &str) -> bool {
     is_in(FUNCTIONS, name)
         || BEGINNINGS.split_ascii_whitespace().any(|beginning| name.starts_with(beginning))
@@ -139,7 +139,7 @@ pub(super) fn is_function(name: &str) -> bool {
         })
 }
 
-/// Whether a shared library is public: `libtorch_cuda.so`, `libc.so.6`.
+/// Returns whether a shared library is public: `libtorch_cuda.so`, `libc.so.6`.
 pub(super) fn is_binary(file: &str) -> bool {
     let stem = file.strip_prefix("lib").and_then(|rest| rest.split_once(".so"));
     stem.is_some_and(|(stem, version)| {
@@ -149,12 +149,12 @@ pub(super) fn is_binary(file: &str) -> bool {
     })
 }
 
-/// Whether a class is PyTorch's.
+/// Returns whether a class is PyTorch's.
 pub(super) fn is_class(name: &str) -> bool {
     is_in(CLASSES, name)
 }
 
-/// Whether a name is so common that it says nothing.
+/// Returns whether a name is too common to identify anything.
 pub(super) fn is_common(name: &str) -> bool {
     is_in(COMMON, name)
 }

@@ -1,6 +1,5 @@
-//! Snapshots in PyTorch's form. Everything in them is a table of known keys, or a value under one: strings are replaced by
-//! what their key says they are, and what is under keys that memtrack does not know is left out, because nobody can say
-//! what it tells.
+//! Snapshots in PyTorch's form. Everything in them is a table of known keys, or a value under one: strings are replaced
+//! according to their key, and values under unknown keys are left out, because their content is unknown.
 
 use super::{BEGINS_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, find_own};
@@ -13,7 +12,7 @@ use memtrack_model::{Frame, Place, ScopeStep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Times below this (in 1973) are none of day, and stay.
+/// Times below this (in 1973) are not times of day, and stay.
 const FIRST_TIME_US: u64 = 100_000_000_000_000;
 
 /// Settings of PyTorch's allocators, by the names under which they are in snapshots.
@@ -24,7 +23,7 @@ const SETTINGS: &str = "\
     per_process_memory_fraction pinned_use_background_threads pinned_reserve_segment_size_mb \
     pinned_max_round_threshold_mb pinned_max_cached_size_mb large_segment_size use_expandable_segments memtrack";
 
-/// What the strings among them are made of, beside numbers.
+/// The words that the strings among them consist of, beside numbers.
 const OPTIONS: &str = "\
     max_split_size_mb max_non_split_rounding_mb garbage_collection_threshold expandable_segments backend native \
     cudaMallocAsync roundup_power2_divisions roundup_bypass_threshold_mb release_lock_on_cudamalloc \
@@ -63,7 +62,7 @@ impl Scrub {
             offset_us,
             shared: HashMap::new(),
         };
-        // First what says which metadata are paths of scopes.
+        // First the part that determines which metadata are paths of scopes.
         let root = std::mem::take(&mut pytorch.root);
         pytorch.root = root.into_iter().filter_map(|(key, part)| tables.root(key, part)).collect();
         tables.frames(&mut snapshot.frames.records);
@@ -97,7 +96,7 @@ impl Scrub {
     }
 }
 
-/// How far its times are from where scrubbed snapshots begin, in microseconds.
+/// Returns the distance of its times from the begin of scrubbed snapshots, in microseconds.
 fn offset_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
     let events = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
     let annotations = &pytorch.annotations;
@@ -116,17 +115,17 @@ fn moved(time_us: u64, offset_us: u64) -> u64 {
     }
 }
 
-/// The tables while they are made anew.
+/// The tables while they are rebuilt.
 struct Tables<'a> {
     scrub: &'a mut Scrub,
     from: &'a StringTable,
     to: StringInterner,
     texts: HashMap<(Key, StringId), StringId>,
-    /// What memtrack wrote as metadata: paths of scopes, and of samples in them.
+    /// Metadata that memtrack wrote: paths of scopes, and of samples in them.
     metadata: HashMap<StringId, StringId>,
     offset_us: u64,
-    /// Values that are in the file once and referred to often, by where they are; they live as long as the snapshot
-    /// that is replaced.
+    /// Values that are in the file once and referred to often, by their address; they live as long as the snapshot that
+    /// is replaced.
     shared: HashMap<(usize, Key), (Value, Value)>,
 }
 
@@ -141,7 +140,7 @@ impl Tables<'_> {
         Some((Value::Str(known.id()), part))
     }
 
-    /// Frames, whose function and file are judged together.
+    /// Scrubs frames, whose function and file are judged together.
     fn frames(&mut self, frames: &mut Records) {
         let mut named = Vec::with_capacity(frames.len());
         for row in 0..frames.len() {
@@ -169,7 +168,7 @@ impl Tables<'_> {
         }
     }
 
-    /// A table: unknown keys go, and texts are replaced, but those under the keys that are judged elsewhere.
+    /// Scrubs a table: unknown keys are removed, and texts are replaced, except under the keys that are judged elsewhere.
     fn records(&mut self, records: &mut Records, judged_elsewhere: &[Key]) {
         let old_shapes = std::mem::take(&mut records.shapes);
         let mut places: Vec<Vec<Option<u16>>> = Vec::with_capacity(old_shapes.len());
@@ -201,7 +200,7 @@ impl Tables<'_> {
             };
             let value = self.value(key, &odd.value);
             match value {
-                // Of an unknown action, whose name has no column.
+                // The name of an unknown action, which has no column.
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
                     to_columns.push((odd.row as usize, key, id));
                 }
@@ -229,7 +228,7 @@ impl Tables<'_> {
         }
     }
 
-    /// A string under a key.
+    /// Scrubs a string under a key.
     fn text(&mut self, key: Key, id: StringId) -> StringId {
         if id == StringId::EMPTY {
             return id;
@@ -268,7 +267,7 @@ impl Tables<'_> {
         }
     }
 
-    /// A value under a key: what is under keys that nobody knows goes, strings and bytes become what they say.
+    /// Scrubs a value under a key: values under unknown keys are removed, strings and bytes are replaced.
     fn value(&mut self, key: Key, value: &Value) -> Value {
         let place = match value {
             Value::Tuple(items) | Value::List(items) | Value::Set(items) | Value::FrozenSet(items) => {
@@ -282,7 +281,7 @@ impl Tables<'_> {
         }
         let new = match value {
             Value::None => Value::None,
-            // A number is what it is only where one belongs.
+            // A number stays only under a key that has numbers.
             Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_)
                 if matches!(key.kind(), Kind::Text | Kind::Stack) =>
             {
@@ -300,7 +299,7 @@ impl Tables<'_> {
             Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Stack(_) | Value::Frame(_) => {
                 value.clone()
             }
-            // Longer than any address or size is a message.
+            // Anything longer than an address or a size is a message.
             Value::Big(bytes) if bytes.len() <= 9 => value.clone(),
             Value::Big(_) | Value::Bytes(_) => Value::None,
             Value::Str(id) => Value::Str(self.text(key, *id)),
@@ -335,7 +334,7 @@ impl Tables<'_> {
         items.iter().map(|item| self.value(key, item)).collect()
     }
 
-    /// The allocator's settings: numbers, and strings of the options that PyTorch has.
+    /// Scrubs the allocator's settings: numbers, and strings of the options that PyTorch has.
     fn settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let entry = |(name, value): &(Value, Value)| {
@@ -376,7 +375,7 @@ impl Tables<'_> {
         }
     }
 
-    /// What memtrack wrote among the settings.
+    /// Scrubs memtrack's own entries among the settings.
     fn own(&mut self, ours: &Value) -> Value {
         let Value::Dict(entries) = ours else { return Value::Dict([].into()) };
         let mut parts: Vec<(String, &Value)> = Vec::new();
@@ -385,7 +384,7 @@ impl Tables<'_> {
                 parts.push((self.from.get(*id).into_owned(), value));
             }
         }
-        // The others are told by the paths of scopes.
+        // The others depend on the paths of scopes.
         let mut scopes = None;
         if let Some((_, value)) = parts.iter().find(|(name, _)| name == "scopes") {
             scopes = Some(self.own_scopes(value));
@@ -414,7 +413,7 @@ impl Tables<'_> {
         Value::Dict(new.into())
     }
 
-    /// `[[path, [[kind, name], …]], …]`.
+    /// Scrubs `[[path, [[kind, name], …]], …]`.
     fn own_scopes(&mut self, scopes: &Value) -> Value {
         let Value::List(entries) = scopes else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
@@ -431,8 +430,8 @@ impl Tables<'_> {
             }
             let outwards = scopes.iter().rev().map(|scope| ScopeStep { kind: scope.kind, name: &scope.name });
             let place = Place::of(outwards);
-            let said = place.operator_name().unwrap_or_else(|| place.prefix());
-            let new_path = self.to.intern(said.trim_start_matches('.').as_bytes());
+            let text = place.operator_name().unwrap_or_else(|| place.prefix());
+            let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
             self.metadata.insert(*path, new_path);
             let steps = scopes.iter().map(|scope| {
                 let pair = [name_of(scope.kind), &scope.name]
@@ -445,7 +444,7 @@ impl Tables<'_> {
         Value::List(new.into())
     }
 
-    /// `[time, folded, [[device, path, bytes, blocks], …]]`.
+    /// Scrubs `[time, folded, [[device, path, bytes, blocks], …]]`.
     fn own_sums(&mut self, sums: &Value) -> Value {
         let Value::List(parts) = sums else { return Value::List([].into()) };
         let [ticks, folded, Value::List(rows)] = &parts[..] else { return Value::List([].into()) };
@@ -461,20 +460,20 @@ impl Tables<'_> {
         Value::List([ticks, folded, rows].into_iter().collect())
     }
 
-    /// `[[text, path, size, weight], …]`.
+    /// Scrubs `[[text, path, size, weight], …]`.
     fn own_samples(&mut self, samples: &Value) -> Value {
         let Value::List(entries) = samples else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries.iter() {
             let Value::List(parts) = entry else { continue };
             let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { continue };
-            let (said, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
+            let (old_text, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
             let path = self.text(Key::UserMetadata, *path);
-            // Behind the path it says what the numbers say.
-            let numbers = said.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
+            // After the path, the text repeats the numbers.
+            let numbers = old_text.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
             let new_text = match numbers {
                 Some(numbers) => format!("{}{numbers}", self.to.table.get(path)),
-                None => self.scrub.pseudonyms.of("text", &said),
+                None => self.scrub.pseudonyms.of("text", &old_text),
             };
             let new_text = self.to.intern(new_text.as_bytes());
             self.metadata.insert(*text, new_text);
@@ -485,7 +484,7 @@ impl Tables<'_> {
         Value::List(new.into())
     }
 
-    /// `[[name, value], …]`.
+    /// Scrubs `[[name, value], …]`.
     fn own_record(&mut self, record: &Value) -> Value {
         let Value::List(pairs) = record else { return Value::List([].into()) };
         let pair = |pair: &Value| {
@@ -509,7 +508,7 @@ impl Tables<'_> {
     }
 }
 
-/// `[sample of 48 B, stands for 10.50 blocks]`.
+/// Returns whether a text is `[sample of 48 B, stands for 10.50 blocks]`.
 fn is_sample(text: &str) -> bool {
     let inner = text.strip_prefix("[sample of ").and_then(|rest| rest.strip_suffix(" blocks]"));
     let numbers = inner.and_then(|inner| inner.split_once(" B, stands for "));

@@ -20,13 +20,14 @@ pub struct ReachedPeak {
 }
 
 impl ReachedPeak {
-    /// A peak between these bounds, in bytes, outside of operators.
+    /// Creates a peak between these bounds, in bytes, outside operators.
     #[must_use]
     pub fn at(least_bytes: f64, most_bytes: f64, ticks: u64) -> Self {
         Self { least_bytes, most_bytes, ticks, operators: Vec::new() }
     }
 
-    /// The peak of `device`; `None` if it was before the first event, or if the recording has no counts to compare with.
+    /// Finds the peak of `device`; `None` if it was before the first event, or if the recording has no counts to compare
+    /// with.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let counts = snapshot.exact_counts(device)?;
         let lifetimes = lifetimes(snapshot, device);
@@ -65,7 +66,7 @@ mod tests {
     use memtrack_model::event::{Action, Event};
     use memtrack_model::snapshot::{DeviceStatistics, Scope};
 
-    /// One block inside an operator inside a module, and one that is older and freed first.
+    /// Creates one block inside an operator inside a module, and one that is older and freed first.
     fn recording() -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (parent, kind, name) in

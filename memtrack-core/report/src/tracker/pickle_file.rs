@@ -12,9 +12,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The key of our own: how many operators ran before those of the file.
+/// memtrack's own key: how many operators ran before those of the file.
 const FOLDED: &str = "memtrack_folded_operators";
-/// Another: where markers were before they moved.
+/// Another: the earlier positions of markers that moved.
 const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
 /// Another: the peak, as MiB that were reached, MiB that were not exceeded, the operator and whether it was inside.
 const PEAK: &str = "memtrack_peak";
@@ -35,7 +35,7 @@ impl TrackerStats {
         })
     }
 
-    /// Like [`TrackerStats::load`], from any reader. Because the length is not known in advance, it reads no more than
+    /// Does the same as [`TrackerStats::load`] from any reader. Because the length is not known in advance, it reads no more than
     /// 256 MiB.
     ///
     /// # Errors
@@ -154,33 +154,33 @@ fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> 
     })
 }
 
-/// A count as the pickle writer takes it; none of ours comes near the limit.
+/// Converts a count for the pickle writer; no count of memtrack's comes near the limit.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A pickle on its way to statistics.
+/// A pickle while it is converted to statistics.
 struct Reading<'a> {
     document: &'a Document,
     root: DictId,
-    /// Operator names by where they lie in the pickle: the series refer to the same strings.
+    /// Operator names by their position in the pickle: the series refer to the same strings.
     operators: HashMap<Span, Arc<str>>,
 }
 
 impl Reading<'_> {
-    /// The value of a key that must be there.
+    /// Returns the value of a key that must be there.
     fn required(&self, key: &str) -> Result<Value, StatsError> {
         let value = self.document.get(self.root, key);
         value.ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
     }
 
-    /// What to say of a value of the wrong type.
+    /// Formats the error of a value of the wrong type.
     fn wrong(&self, place: &str, expected: &str, found: Value) -> StatsError {
         let found = self.document.type_name(found);
         StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
     }
 
-    /// The dictionary under a key.
+    /// Returns the dictionary under a key.
     fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
         match self.required(key)? {
             Value::Dict(id) => Ok(&self.document.dict(id).entries),
@@ -188,7 +188,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A number that counts something.
+    /// Reads a number that counts something.
     fn count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
         self.as_count(value).ok_or_else(|| self.wrong(key, "a count", value))
@@ -198,7 +198,7 @@ impl Reading<'_> {
         self.document.as_i64(value).and_then(|number| u64::try_from(number).ok())
     }
 
-    /// A series. Its indices may come in any order, and a later record replaces an earlier one, but none from 0 to
+    /// Reads a series. Its indices may come in any order, and a later record replaces an earlier one, but none from 0 to
     /// the last may be missing.
     fn series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
         let entries = self.entries(key)?.to_vec();
@@ -243,7 +243,7 @@ impl Reading<'_> {
         series.into_iter().enumerate().map(|(index, sample)| sample.ok_or_else(|| gap(index))).collect()
     }
 
-    /// Where markers were before they moved; none in PyTorch's files.
+    /// Reads the earlier positions of markers; none in PyTorch's files.
     fn earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
         let entries = match self.document.get(self.root, EARLIER_MARKERS) {
             None => return Ok(Vec::new()),
@@ -266,7 +266,7 @@ impl Reading<'_> {
         Ok(earlier)
     }
 
-    /// The peak; none in PyTorch's files.
+    /// Reads the peak; none in PyTorch's files.
     fn peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
         let Some(value) = self.document.get(self.root, PEAK) else { return Ok(None) };
         let fields = match value {
@@ -287,7 +287,7 @@ impl Reading<'_> {
         read().map(Some).ok_or_else(|| self.wrong(PEAK, "two numbers, an index and a bool", value))
     }
 
-    /// The markers, each at its first place with its last value, as in a Python dictionary.
+    /// Reads the markers, each at its first position with its last value, as in a Python dictionary.
     fn markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
         let mut markers: Vec<(String, u64)> = Vec::new();
         let mut rows = HashMap::new();

@@ -15,7 +15,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The counter `mib` after `operator`.
+    /// Creates the counter `mib` after `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, mib: f64) -> Self {
         Self { operator, mib }
@@ -27,17 +27,17 @@ impl Sample {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TrackerStats {
-    /// Memory handed out to the program.
+    /// Memory allocated by the program.
     pub memories_allocated: Vec<Sample>,
-    /// Memory handed out, or given back but still in use by a stream.
+    /// Memory allocated, or freed but still in use by a stream.
     pub memories_active: Vec<Sample>,
-    /// Memory taken from the driver.
+    /// Memory obtained from the driver.
     pub memories_reserved: Vec<Sample>,
     /// Markers in the order they were first set: a name, and the index of the operator that came next. PyTorch sets
     /// `fw_start` and `fw_bw_boundary`.
     pub markers: Vec<(String, u64)>,
-    /// Where markers were before they moved, in order: a name, and the index of the operator that came next. A training run
-    /// has two for each step but the last. Files that PyTorch wrote have none.
+    /// The earlier positions of markers that moved, in order: a name, and the index of the operator that came next. A
+    /// training run has two for each step but the last. Files that PyTorch wrote have none.
     pub earlier_markers: Vec<(Arc<str>, u64)>,
     /// The highest level of allocated memory, which may lie between two samples; `None` where it is not known, as in files
     /// that PyTorch wrote.
@@ -50,8 +50,8 @@ pub struct TrackerStats {
     pub folded: Folded,
 }
 
-/// The highest level of allocated memory in a run. The series are sampled when operators end, so that what an operator allocates
-/// and frees again is in no sample.
+/// The highest level of allocated memory in a run. The series are sampled when operators end, so that memory that an
+/// operator allocates and frees again is in no sample.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AllocatedPeak {
@@ -67,13 +67,13 @@ pub struct AllocatedPeak {
 }
 
 impl AllocatedPeak {
-    /// A peak between these bounds, in MiB, at an operator of the series.
+    /// Creates a peak between these bounds, in MiB, at an operator of the series.
     #[must_use]
     pub fn new(least_mib: f64, most_mib: f64, op_index: Option<u64>, is_inside: bool) -> Self {
         Self { least_mib, most_mib, op_index, is_inside }
     }
 
-    /// Whether the number is exact.
+    /// Returns whether the number is exact.
     pub fn is_exact(&self) -> bool {
         self.least_mib >= self.most_mib
     }
@@ -108,8 +108,8 @@ impl TrackerStats {
         self.op_index += 1;
     }
 
-    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves; where it was is kept in
-    /// [`Self::earlier_markers`].
+    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves; its earlier position is
+    /// kept in [`Self::earlier_markers`].
     pub fn mark(&mut self, name: &str) {
         match self.markers.iter_mut().find(|marker| marker.0 == name) {
             Some(marker) => {

@@ -16,7 +16,7 @@ pub enum StatsError {
     Shape(String),
     /// There are no records, so there is nothing to summarise. PyTorch raises `KeyError: 0`.
     NoRecords,
-    /// The operator index says that there are more records than the series holds.
+    /// The operator index is larger than the number of records in the series.
     MissingRecord {
         /// The first index that is missing.
         index: u64,

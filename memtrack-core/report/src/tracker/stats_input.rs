@@ -1,11 +1,12 @@
-//! The pickle in a file of statistics, packed or not; and of files of another kind, what they are and who reads them.
+//! The pickle in a file of statistics, compressed or not; and for files of another kind, their kind and the verbs that
+//! read them.
 
 use super::StatsError;
 use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
 use memtrack_formats::{Compression, Counted, Stored, unpack};
 use std::io::{Cursor, Read};
 
-/// How much larger a packed file is unpacked than stored, where memory is set aside for it.
+/// The largest ratio of unpacked to stored size for which memory is reserved.
 pub(super) const PACKED: u64 = 8;
 
 /// Reads the pickle within the limits for its packing.

@@ -18,12 +18,12 @@ pub struct Growth {
     /// The operator's full name.
     #[serde(serialize_with = "as_text")]
     pub operator: Arc<str>,
-    /// Allocated memory after it minus before it, in MiB; negative when it gave memory back.
+    /// Allocated memory after it minus before it, in MiB; negative when it freed memory.
     pub growth_mib: f64,
 }
 
 impl Growth {
-    /// That `operator` made allocated memory grow by `growth_mib`.
+    /// Creates the growth of allocated memory by `growth_mib` with `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, growth_mib: f64) -> Self {
         Self { operator, growth_mib }
@@ -47,7 +47,7 @@ pub struct Summary {
 }
 
 impl TrackerStats {
-    /// The summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
+    /// Returns the summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
     /// of several records with the same name the last one counts, at the position of the first.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl TrackerStats {
         self.rank(top, 1, first.mib)
     }
 
-    /// The summary of a run for which it is known how much was allocated before its first operator, in MiB: the first
+    /// Returns the summary of a run whose allocated memory before its first operator is known, in MiB: the first
     /// operator is listed like any other. Without records, the list is empty.
     ///
     /// # Errors
@@ -97,12 +97,12 @@ impl TrackerStats {
     }
 }
 
-/// A shared name is serialised as the text it is.
+/// Serialises a shared name as text.
 fn as_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(name)
 }
 
-/// Larger numbers first, 0 and -0 alike as in Python, and what is no number last.
+/// Orders larger numbers first, 0 and -0 alike as in Python, and NaN last.
 fn descending(a: f64, b: f64) -> Ordering {
     b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_pytorchs() {
+    fn the_text_equals_pytorchs() {
         let summary = run(&[("a", 1.0), ("b", 1.5), ("c", 1.00001)]).summary(5).unwrap();
         assert_eq!(
             summary.to_string(),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_index_rules_over_the_series() {
+    fn the_operator_index_limits_the_series() {
         let mut stats = run(&[("a", 1.0), ("b", 1.5)]);
         stats.op_index = 0;
         assert_eq!(stats.summary(5).unwrap().operators, []);

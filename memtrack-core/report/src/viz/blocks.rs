@@ -1,4 +1,4 @@
-//! Segments and blocks as the texts see them: exact sizes, states as written, and the rules by which PyTorch finds a
+//! Segments and blocks as the texts need them: exact sizes, states as written, and the rules by which PyTorch finds a
 //! block's requested size and stack in files of every age.
 
 use super::number::{integer, integer_of};
@@ -20,32 +20,32 @@ pub(super) struct Blocks<'a> {
 /// An earlier tenant of a block, as PyTorch wrote them up to 2.0.
 pub(super) struct Tenant {
     pub(super) bytes: i128,
-    /// None: the entry has no frames.
+    /// The stack of the entry; none if it has no frames.
     pub(super) stack: Option<StackId>,
 }
 
 impl<'a> Blocks<'a> {
-    /// For a snapshot in PyTorch's form.
+    /// Creates the view of a snapshot in PyTorch's form.
     pub(super) fn of(snapshot: &'a PytorchSnapshot) -> Self {
         Self { snapshot, pytorch: snapshot.details() }
     }
 
-    /// The rows of the devices' segments.
+    /// Returns the rows of the devices' segments.
     pub(super) fn segments(self) -> Range<usize> {
         0..self.pytorch.device_segments
     }
 
-    /// The rows of a segment's blocks.
+    /// Returns the rows of a segment's blocks.
     pub(super) fn of_segment(self, segment: usize) -> Range<usize> {
         self.pytorch.segments.rows(segment, Key::Blocks)
     }
 
-    /// Where a segment begins.
+    /// Returns the address of a segment.
     pub(super) fn address(self, segment: usize) -> i128 {
         integer(&self.pytorch.segments, segment, Key::Address)
     }
 
-    /// The bytes of a segment.
+    /// Returns the bytes of a segment.
     pub(super) fn total(self, segment: usize) -> i128 {
         integer(&self.pytorch.segments, segment, Key::TotalSize)
     }
@@ -55,7 +55,7 @@ impl<'a> Blocks<'a> {
         self.push(out, &self.pytorch.segments, segment, Key::Stream);
     }
 
-    /// Whether a segment is of the default stream.
+    /// Returns whether a segment is of the default stream.
     pub(super) fn is_default_stream(self, segment: usize) -> bool {
         let segments = &self.pytorch.segments;
         match segments.odd_under(segment, Key::Stream) {
@@ -69,17 +69,17 @@ impl<'a> Blocks<'a> {
         self.push(out, &self.pytorch.blocks, block, Key::State);
     }
 
-    /// The state of a block.
+    /// Returns the state of a block.
     pub(super) fn state(self, block: usize) -> &'a [u8] {
         self.snapshot.strings.bytes(self.pytorch.blocks.text(block, Key::State))
     }
 
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     pub(super) fn size(self, block: usize) -> i128 {
         integer(&self.pytorch.blocks, block, Key::Size)
     }
 
-    /// The tenants of a block; `None` when it has no history.
+    /// Returns the tenants of a block; `None` when it has no history.
     pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
         match self.pytorch.blocks.odd_under(block, Key::History)? {
             Value::List(entries) => Some(entries),
@@ -87,7 +87,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// One tenant.
+    /// Reads one tenant.
     pub(super) fn tenant(self, entry: &Value) -> Tenant {
         let mut tenant = Tenant { bytes: 0, stack: None };
         let Value::Dict(entries) = entry else { return tenant };
@@ -103,7 +103,7 @@ impl<'a> Blocks<'a> {
         tenant
     }
 
-    /// The requested size of a block and its stack: as written beside its frames, else those of the first tenant.
+    /// Returns the requested size of a block and its stack: as written beside its frames, else those of the first tenant.
     pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
         let blocks = &self.pytorch.blocks;
         let size = || integer(blocks, block, Key::RequestedSize);
@@ -112,7 +112,7 @@ impl<'a> Blocks<'a> {
             if blocks.has(block, Key::RequestedSize) {
                 return (size(), stack);
             }
-            odd.note("has frames but no `requested_size`; its size was taken", || self.name(block));
+            odd.note("has frames but no `requested_size`; its size was used", || self.name(block));
             return (self.size(block), stack);
         }
         match self.history(block) {
@@ -121,7 +121,7 @@ impl<'a> Blocks<'a> {
                 (tenant.bytes, tenant.stack.unwrap_or_default())
             }
             Some([]) => {
-                odd.note("has a history without entries; its size was taken", || self.name(block));
+                odd.note("has a history without entries; its size was used", || self.name(block));
                 (self.size(block), StackId::NONE)
             }
             None if blocks.has(block, Key::RequestedSize) => (size(), StackId::NONE),
@@ -129,7 +129,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// A block in words.
+    /// Formats a block's name.
     pub(super) fn name(self, block: usize) -> String {
         format!("block {block} at {:#x}", self.pytorch.blocks.number(block, Key::Address))
     }

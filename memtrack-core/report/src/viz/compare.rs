@@ -1,4 +1,4 @@
-//! `compare`: which segments are only in one of two snapshots. A segment is known by its address and size, so an
+//! `compare`: which segments are only in one of two snapshots. A segment is identified by its address and size, so an
 //! expandable one that grew counts as gone and new.
 
 use super::blocks::Blocks;
@@ -10,7 +10,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// What a segment is known by.
+/// The identity of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct SegmentKey {
@@ -20,7 +20,7 @@ pub struct SegmentKey {
     pub total_size: i128,
 }
 
-/// Segments of `one` that `other` has not, by address.
+/// Returns the segments of `one` that `other` does not have, by address.
 pub fn only_in(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey> {
     let (one, other) = (keys(Blocks::of(one)), keys(Blocks::of(other)));
     one.difference(&other).copied().collect()
@@ -59,14 +59,14 @@ pub fn compare_folded(
     Ok(odd)
 }
 
-/// What is only in one of the two, for a picture or as data: before, then after.
+/// Returns the segments that are only in one of the two, for a picture or as data: before, then after.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
     let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
     let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));
     [gone, new]
 }
 
-/// The rows of `one`'s segments that `other` has not, in the order of the file.
+/// Returns the rows of `one`'s segments that `other` does not have, in the order of the file.
 fn unmatched(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
     let (blocks, other) = (Blocks::of(one), keys(Blocks::of(other)));
     blocks.segments().filter(|&segment| !other.contains(&key(blocks, segment))).collect()

@@ -11,15 +11,15 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What the colours say.
-const LEGEND: &str = "Blue: device, stream, segment. Green: handed out. Grey: free. Yellow: rounding. Violet: freed, \
-                      still used by others. Warm: who asked.";
+/// The meaning of the colours.
+const LEGEND: &str = "Blue: device, stream, segment. Green: allocated. Grey: free. Yellow: rounding. \
+                      Violet: freed, still used by others. Warm: stack frames.";
 
 const fn colour(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
-/// The colour of a frame that stands before the stacks; none for a frame of a stack.
+/// Returns the colour of a frame before the stacks; none for a frame of a stack.
 fn colour_of(frame: &str) -> Option<Color> {
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| frame.starts_with(beginning));
     match frame {
@@ -34,7 +34,7 @@ fn colour_of(frame: &str) -> Option<Color> {
     }
 }
 
-/// The colours of all frames before the stacks.
+/// Returns the colours of all frames before the stacks.
 fn palette(lines: &[String]) -> PaletteMap {
     let mut palette = PaletteMap::default();
     // The frame around all has no name.
@@ -50,7 +50,7 @@ fn palette(lines: &[String]) -> PaletteMap {
 }
 
 /// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] has them, as an SVG image that needs nothing else. Equal
-/// lines make equal images; no lines make one that says so.
+/// lines make equal images; no lines make one with a note.
 ///
 /// # Errors
 /// When `out` cannot be written, or a line does not end in a number.

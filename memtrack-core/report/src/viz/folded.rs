@@ -1,5 +1,5 @@
 //! `segments` and `memory` as folded lines, PyTorch's to the byte: also for inactive blocks, whose requested size is
-//! stale, so that gaps may be negative. [`super::Usage`] says what is true.
+//! stale, so that gaps may be negative. [`super::Usage`] has the true sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -53,7 +53,7 @@ impl<'a> Folder<'a> {
         Self { blocks: Blocks::of(snapshot), odd: Oddities::default(), stacks, prefix: Vec::new() }
     }
 
-    /// The lines of one segment, named by its stream and address after `before`.
+    /// Writes the lines of one segment, named by its stream and address after `before`.
     pub(super) fn segment<W: Write>(
         &mut self,
         sink: &mut Sink<'_, W>,

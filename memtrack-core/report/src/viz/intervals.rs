@@ -1,14 +1,14 @@
-//! Which of many address ranges, some over others, holds an address: the one that was added first. Asking and adding
-//! take logarithmic time, because later ranges only fill the gaps that earlier ones left.
+//! Finds which of many overlapping address ranges holds an address: the one that was added first. Finding and adding take
+//! logarithmic time, because later ranges only fill the gaps that earlier ones left.
 
 use std::collections::BTreeMap;
 
 /// Ranges in the order they were added.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    /// Start → end of what is covered, neighbours joined.
+    /// Start → end of the covered parts, neighbours joined.
     covered: BTreeMap<i128, i128>,
-    /// Start → end and number of the range that answers there.
+    /// Start → end and number of the range that is found there.
     pieces: BTreeMap<i128, (i128, u32)>,
     /// The start of each range.
     starts: Vec<i128>,
@@ -23,7 +23,7 @@ impl Intervals {
         if size <= 0 {
             return;
         }
-        // What is covered around and inside the range becomes one piece with it, so no part is looked at twice.
+        // The covered parts around and inside the range become one piece with it, so no part is visited twice.
         let (mut from, mut to, mut at) = (start, end, start);
         if let Some((&before, &until)) = self.covered.range(..=start).next_back()
             && until >= start
@@ -51,7 +51,7 @@ impl Intervals {
         self.covered.insert(from, to);
     }
 
-    /// The number and the start of the range that holds `address`.
+    /// Returns the number and the start of the range that holds `address`.
     pub(super) fn find(&self, address: i128) -> Option<(u32, i128)> {
         let (_, &(end, number)) = self.pieces.range(..=address).next_back()?;
         (address < end).then(|| (number, self.starts[number as usize]))
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_range_that_holds_an_address_answers(
+        fn the_first_range_that_holds_an_address_is_found(
             ranges in prop::collection::vec((0i128..60, -1i128..20), 0..30),
         ) {
             let mut intervals = Intervals::default();

@@ -2,8 +2,8 @@
 //! [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for a flame graph.
 //!
 //! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
-//! [`Write`](std::io::Write) without holding the text, and return the [`Oddities`] of the file: where PyTorch gives up,
-//! they report as much as the file allows, and the oddities say what is wrong with it.
+//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file: where PyTorch
+//! gives up, they report as much as the file allows, and the oddities describe what is wrong with it.
 
 mod blocks;
 mod compare;

@@ -1,5 +1,5 @@
-//! Exact numbers of records, and numbers as PyTorch writes them. A column holds what fits 64 bits; what does not lies
-//! beside it, and the texts must show it.
+//! Exact numbers of records, and numbers as PyTorch writes them. A column holds numbers of up to 64 bits; larger ones lie
+//! beside it, and the texts must show them.
 
 use super::sink::push_decimal;
 use memtrack_model::snapshot::pytorch::{Key, Records};
@@ -8,7 +8,7 @@ use memtrack_model::snapshot::{Snapshot, Value};
 /// Larger magnitudes count as this one: no memory is as large, and sums must not overflow.
 const LARGEST: i128 = 1 << 90;
 
-/// The integer under `key`; 0 where there is none.
+/// Returns the integer under `key`; 0 where there is none.
 pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     match records.odd_under(row, key) {
         Some(value) => integer_of(value),
@@ -16,7 +16,7 @@ pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     }
 }
 
-/// The integer under `key` of an event, which `column` holds unless it is odd.
+/// Returns the integer under `key` of an event, which `column` holds unless it is odd.
 pub(super) fn event_integer(
     snapshot: &Snapshot,
     details: &Records,
@@ -30,10 +30,10 @@ pub(super) fn event_integer(
     snapshot.event_value(row, key).map_or(column.into(), |value| integer_of(&value))
 }
 
-/// The integer that a value is nearest to; 0 for what is no number.
+/// Returns the integer nearest to a value; 0 for NaN and for other types.
 pub(super) fn integer_of(value: &Value) -> i128 {
     match value {
-        // `as` cuts the fraction and takes what is no number for 0.
+        // `as` cuts the fraction and converts NaN to 0.
         Value::Float(number) => (*number as i128).clamp(-LARGEST, LARGEST),
         Value::Big(bytes) if bytes.len() > 11 => {
             if bytes.last().is_some_and(|last| last & 0x80 != 0) {
@@ -70,7 +70,7 @@ pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     out.extend_from_slice(UNITS[unit].as_bytes());
 }
 
-/// The digits of an integer of any width, little-endian in two's complement; `None` when it has more than Python
+/// Returns the digits of an integer of any width, little-endian in two's complement; `None` when it has more than Python
 /// would print.
 pub(super) fn wide_decimal(bytes: &[u8]) -> Option<String> {
     const MOST_BYTES: usize = 1785;

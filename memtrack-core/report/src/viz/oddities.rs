@@ -1,16 +1,16 @@
-//! What is odd about a file. Reports go on where PyTorch stops, and collect here what they had to make up; the command
-//! prints it beside the answer.
+//! The oddities of a file. Reports go on where PyTorch stops, and collect here the values that they had to assume; the
+//! command prints them beside the report.
 
 use std::fmt;
 
-/// Odd things, each kind with its first example and how often it was met.
+/// Odd things, each kind with its first example and its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
 impl Oddities {
-    /// Notes something odd: what is the same for all of its `kind`, and what is said of the first one only.
+    /// Notes something odd: the text that is the same for all of its `kind`, and the subject of the first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
         match self.kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
@@ -18,7 +18,7 @@ impl Oddities {
         }
     }
 
-    /// Whether nothing is odd.
+    /// Returns whether nothing is odd.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
@@ -33,7 +33,7 @@ impl Oddities {
         }
     }
 
-    /// A line for each kind.
+    /// Returns a line for each kind.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.kinds.iter().map(|(kind, first, times)| match times {
             1 => format!("{first}: {kind}"),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_said_once_with_its_first_example() {
+    fn each_kind_is_reported_once_with_its_first_example() {
         let mut odd = Oddities::default();
         odd.note("has no size", || "block 1".into());
         odd.note("has no size", || unreachable!("only the first is described"));

@@ -1,4 +1,4 @@
-//! The page string of a segment: a character per 20 MiB that says who is in it.
+//! The page string of a segment: a character per 20 MiB for the blocks in it.
 
 use super::oddities::Oddities;
 use std::collections::HashMap;
@@ -15,21 +15,21 @@ const MOST_SHARED: usize = 2 << 20;
 
 /// Draws page strings.
 pub(super) struct Pages {
-    /// How full the pages are that blocks fill in part, or several blocks share. Others are empty, or full of one
-    /// block: real segments have few pages here, however large they are.
+    /// How full the pages are that blocks fill in part, or several blocks share. Others are empty, or full of one block:
+    /// real segments have few pages here, however large they are.
     filled: HashMap<usize, f64, foldhash::fast::RandomState>,
     pages_left: u64,
     strokes_left: u64,
 }
 
 impl Pages {
-    /// For one report.
+    /// Creates the pages of one report.
     pub(super) fn new() -> Self {
         Self { filled: HashMap::default(), pages_left: MOST_PAGES, strokes_left: MOST_STROKES }
     }
 
-    /// The string of a segment: `ranges` are the offset and requested size of each active block. The first block on a
-    /// page paints its letter; from the second on the page shows how full it is.
+    /// Draws the string of a segment: `ranges` are the offset and requested size of each active block. The first block on
+    /// a page paints its letter; from the second on the page shows how full it is.
     pub(super) fn draw(
         &mut self,
         total: i128,
@@ -52,7 +52,7 @@ impl Pages {
         })
     }
 
-    /// `None` when too many pages are shared.
+    /// Returns `None` when too many pages are shared.
     fn cells(
         &mut self,
         count: usize,

@@ -1,7 +1,7 @@
-//! Which characters Python 3.11 prints as they are inside quotes. Its `repr` follows Unicode 14, Rust's own escaping a
-//! newer one, so the ranges are kept here; `repr` asks.
+//! Which characters Python 3.11 prints unescaped inside quotes. Its `repr` follows Unicode 14, Rust's own escaping a
+//! newer one, so the ranges are kept here for `repr`.
 
-/// Code points at which printable and not printable take turns, beginning with what is not; made from Python's own
+/// Code points at which printable and not printable alternate, beginning with not printable; generated from Python's own
 /// `str.isprintable`.
 #[rustfmt::skip]
 const TURNS: [u32; 1401] = [
@@ -122,7 +122,7 @@ const TURNS: [u32; 1401] = [
     0x30000, 0x3134b, 0xe0100, 0xe01f0,
 ];
 
-/// Whether Python prints the code point rather than escape it.
+/// Returns whether Python prints the code point unescaped.
 pub(super) fn is_printable(code_point: u32) -> bool {
     // Nearly all text is ASCII, and nearly all of a long one's time was the search.
     if code_point < 0x7f {
@@ -136,14 +136,14 @@ mod tests {
     use super::{TURNS, is_printable};
 
     #[test]
-    fn letters_print_and_controls_marks_of_direction_and_unassigned_do_not() {
+    fn letters_are_printable_and_control_direction_and_unassigned_characters_are_not() {
         assert!([0x20, 0x41, 0xe9, 0x4e2d, 0x1f600].into_iter().all(is_printable));
         assert!(
             [0, 0x1f, 0x7f, 0xa0, 0xad, 0x200b, 0x378, 0xd800, 0x10ffff]
                 .into_iter()
                 .all(|c| !is_printable(c))
         );
-        // What is not looked up is what the table says.
+        // The shortcut agrees with the table.
         assert!(
             (0..0x7f).all(|c| is_printable(c) == TURNS.partition_point(|&turn| turn <= c).is_multiple_of(2))
         );

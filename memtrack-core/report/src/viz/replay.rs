@@ -1,7 +1,7 @@
 //! The bookkeeping of the event listing: a letter for each allocation and segment, and the segment that an address lies
 //! in. `trace` writes it as text, `trace_json` as JSON.
 //!
-//! The rules are PyTorch's, with their quirks: names are not given back, and a segment that was freed still holds the
+//! The rules are PyTorch's, with their quirks: names are not reused, and a segment that was freed still holds the
 //! addresses it had.
 
 use super::blocks::Blocks;
@@ -34,15 +34,15 @@ pub(super) enum Home {
     Named(Name),
     /// One of the file's segments, by its row.
     Row(u32),
-    /// None that is known: the offset is the address.
+    /// An unknown one: the offset is the address.
     Nowhere,
 }
 
-/// The segments at the end, by what of them is handed out: where PyTorch looks for what the trace does not know.
+/// The segments at the end, by their allocated bytes: where PyTorch looks up addresses that the trace does not contain.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {
-    /// Of a whole file; segments without `allocated_size` count with their size.
+    /// Creates the segments of a whole file; segments without `allocated_size` count with their size.
     pub(super) fn of(blocks: Blocks<'_>, odd: &mut Oddities) -> Self {
         let mut intervals = Intervals::default();
         let segments = &blocks.pytorch.segments;
@@ -56,21 +56,21 @@ impl FinalSegments {
             intervals.add(blocks.address(row), integer(segments, row, key));
         }
         if let Some(row) = missing.filter(|_| !blocks.snapshot.events.is_empty()) {
-            odd.note("has no `allocated_size`; its size was taken", || format!("segment {row}"));
+            odd.note("has no `allocated_size`; its size was used", || format!("segment {row}"));
         }
         Self(intervals)
     }
 }
 
-/// What one event means.
+/// The meaning of one event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) action: Action,
     pub(super) address: i128,
     pub(super) size: i128,
-    /// The new name of an `alloc` or `segment_alloc`; else the name of what the event is about.
+    /// The new name of an `alloc` or `segment_alloc`; else the name of the event's subject.
     pub(super) name: Option<Name>,
-    /// Of an `alloc`: where it lies, and the offset there.
+    /// For an `alloc`: the segment, and the offset there.
     pub(super) home: Home,
     pub(super) offset: i128,
 }
@@ -87,7 +87,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// For one device.
+    /// Creates the listing of one device.
     pub(super) fn new(blocks: Blocks<'a>, last: &'a FinalSegments) -> Self {
         Self {
             blocks,
@@ -100,7 +100,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes the next event in.
+    /// Processes the next event.
     pub(super) fn step(&mut self, row: usize) -> Step {
         let (events, details) = (&self.blocks.snapshot.events, &self.blocks.pytorch.events);
         let number = |key, column| event_integer(self.blocks.snapshot, details, row, key, column);

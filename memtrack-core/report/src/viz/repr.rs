@@ -1,5 +1,5 @@
-//! Values as Python's `repr` and `str` write them: what the event listing shows of an event it does not know. Works on
-//! bytes, because names may hold lone surrogates.
+//! Values as Python's `repr` and `str` write them: the event listing shows unknown events this way. Works on bytes,
+//! because names may hold lone surrogates.
 
 use super::number::wide_decimal;
 use super::printable::is_printable;
@@ -8,11 +8,11 @@ use memtrack_model::python_float::python_float_repr;
 use memtrack_model::snapshot::pytorch::event_value_at;
 use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 
-/// Values that share each other are written without end where nothing can be shared, so a text is cut after so many
-/// bytes: one that stands where PyTorch has a number or a word, and one of a whole event, whose stack may be long.
+/// Values that refer to each other would be written without end, so a text is cut after this many bytes: one for a value
+/// in place of a number or a word, and one for a whole event, whose stack may be long.
 const MOST_OF_A_WORD: usize = 4 << 10;
 const MOST_OF_AN_EVENT: usize = 1 << 20;
-/// What the events of a snapshot may take together: so much, and so much for each.
+/// The bytes that the events of a snapshot may take together: this many, and a number for each.
 const EVENTS_TOGETHER: usize = 64 << 20;
 const EVENTS_EACH: usize = 64 << 10;
 
@@ -29,18 +29,18 @@ pub(super) struct Repr<'a> {
 }
 
 impl<'a> Repr<'a> {
-    /// For a value that stands where PyTorch has a number or a word.
+    /// Creates a writer for a value in place of a number or a word.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, most: MOST_OF_A_WORD, left: usize::MAX, end: 0, cut: false }
     }
 
-    /// For the events of a listing.
+    /// Creates a writer for the events of a listing.
     pub(super) fn of_events(snapshot: &'a Snapshot) -> Self {
         let left = EVENTS_TOGETHER.saturating_add(snapshot.events.len().saturating_mul(EVENTS_EACH));
         Self { snapshot, most: MOST_OF_AN_EVENT, left, end: 0, cut: false }
     }
 
-    /// `str(value)`: a string as it is, anything else as its `repr`, cut where it takes too long.
+    /// Writes `str(value)`: a string as it is, anything else as its `repr`, cut where it gets too long.
     pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
@@ -56,7 +56,7 @@ impl<'a> Repr<'a> {
         self.left = self.left.saturating_sub(out.len() - start);
     }
 
-    /// Whether there is no room for more, which it says in the text.
+    /// Returns whether there is no room for more, and marks the text as cut.
     fn full(&mut self, out: &mut Vec<u8>) -> bool {
         let full = out.len() >= self.end;
         if full {
@@ -66,7 +66,7 @@ impl<'a> Repr<'a> {
         full
     }
 
-    /// The event of a row as its dictionary.
+    /// Writes the event of a row as its dictionary.
     pub(super) fn event(&mut self, out: &mut Vec<u8>, row: usize) {
         let Some(pytorch) = self.snapshot.pytorch.as_deref() else { return };
         let keys = &pytorch.events.shape_of(row).keys;
@@ -78,7 +78,7 @@ impl<'a> Repr<'a> {
         self.bounded(out, |repr, out| repr.dictionary(out, &entries));
     }
 
-    /// `repr(value)`.
+    /// Writes `repr(value)`.
     fn value(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::None => out.extend_from_slice(b"None"),
@@ -166,12 +166,12 @@ fn separate(out: &mut Vec<u8>, place: usize) {
     }
 }
 
-/// The quote that Python chooses.
+/// Returns the quote that Python chooses.
 fn quote_for(bytes: &[u8]) -> u8 {
     if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' }
 }
 
-/// The escapes that strings and bytes share; `false` when the byte is not one of them.
+/// Writes the escapes that strings and bytes share; `false` when the byte is not one of them.
 fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
     match byte {
         b'\n' => out.extend_from_slice(b"\\n"),
@@ -184,7 +184,7 @@ fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
     true
 }
 
-/// A string in quotes.
+/// Writes a string in quotes.
 fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     let quote = quote_for(text);
     out.push(quote);

@@ -1,21 +1,21 @@
-//! Text on its way out: a buffer that the reports append to and that is handed to the writer in large pieces. Nothing
-//! is allocated per line.
+//! An output buffer: the reports append to it, and it is passed to the writer in large pieces. Nothing is allocated per
+//! line.
 
 use super::number::push_size;
 use std::io::{self, Write};
 
-/// The buffer is handed on when it holds more.
+/// The buffer is flushed when it holds more.
 const FULL: usize = 64 << 10;
 
 /// A buffer before a writer.
 pub(super) struct Sink<'w, W: Write> {
-    /// What was appended and not handed on yet.
+    /// Text that was appended and not flushed yet.
     pub(super) text: Vec<u8>,
     writer: &'w mut W,
 }
 
 impl<'w, W: Write> Sink<'w, W> {
-    /// An empty buffer.
+    /// Creates an empty buffer.
     pub(super) fn new(writer: &'w mut W) -> Self {
         Self { text: Vec::with_capacity(FULL + 4096), writer }
     }
@@ -35,7 +35,7 @@ impl<'w, W: Write> Sink<'w, W> {
         push_size(&mut self.text, bytes);
     }
 
-    /// Hands the buffer on when it is full; called between lines.
+    /// Flushes the buffer when it is full; called between lines.
     pub(super) fn relax(&mut self) -> io::Result<()> {
         if self.text.len() >= FULL {
             self.writer.write_all(&self.text)?;
@@ -44,7 +44,7 @@ impl<'w, W: Write> Sink<'w, W> {
         Ok(())
     }
 
-    /// Hands the rest on.
+    /// Flushes the rest.
     pub(super) fn finish(self) -> io::Result<()> {
         self.writer.write_all(&self.text)
     }

@@ -1,5 +1,5 @@
 //! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Whether a name
-//! is one to leave out is asked once per distinct string.
+//! is left out is determined once per distinct string.
 
 use super::repr::Repr;
 use super::sink::push_decimal;
@@ -33,7 +33,7 @@ const HIDDEN_FILES: [&str; 10] = [
     "cpython/abstract.h",
 ];
 
-/// Longer stacks are cut: a file that names one long frame again and again could make them as long as it likes.
+/// Longer stacks are cut: a file that repeats one long frame could make them arbitrarily long.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Writes the stacks of one snapshot.
@@ -44,7 +44,7 @@ pub(super) struct Stacks<'a> {
 }
 
 impl<'a> Stacks<'a> {
-    /// For the stacks of `snapshot`.
+    /// Creates a writer for the stacks of `snapshot`.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let strings = snapshot.strings.len();
         Self { snapshot, names: vec![None; strings], files: vec![None; strings] }
@@ -72,7 +72,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The texts of the frames that are shown, innermost first.
+    /// Returns the texts of the frames that are shown, innermost first.
     pub(super) fn shown(&mut self, stack: StackId) -> Vec<String> {
         let snapshot = self.snapshot;
         let mut shown = Vec::new();
@@ -93,8 +93,8 @@ impl<'a> Stacks<'a> {
         shown
     }
 
-    /// The frames that are shown, innermost first; none where there is no stack. One that is cut ends with a frame of
-    /// which nothing is said.
+    /// Returns the frames that are shown, innermost first; none where there is no stack. One that is cut ends with an
+    /// empty frame.
     pub(super) fn answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
         let snapshot = self.snapshot;
         let mut shown = Vec::new();
@@ -122,16 +122,16 @@ impl<'a> Stacks<'a> {
             let text = strings.bytes(id);
             parts.iter().any(|part| text.windows(part.len()).any(|window| window == part.as_bytes()))
         };
-        let ask = |known: Option<&mut Option<bool>>, id, parts| match known {
+        let is_hidden = |known: Option<&mut Option<bool>>, id, parts| match known {
             Some(known) => *known.get_or_insert_with(|| contains(id, parts)),
             None => false,
         };
-        ask(self.names.get_mut(name.index()), name, &HIDDEN_NAMES)
-            || ask(self.files.get_mut(file.index()), file, &HIDDEN_FILES)
+        is_hidden(self.names.get_mut(name.index()), name, &HIDDEN_NAMES)
+            || is_hidden(self.files.get_mut(file.index()), file, &HIDDEN_FILES)
     }
 }
 
-/// A frame as answers have it.
+/// Returns a frame for JSON.
 fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
     let odd = |key| snapshot.frames.records.odd_under(frame.index(), key);
     let text = |key, id: StringId| {

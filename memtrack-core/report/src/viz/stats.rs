@@ -21,7 +21,7 @@ pub struct SegmentFill {
     pub total: i128,
     /// Its stream as Python writes it; empty for the default one.
     pub stream: String,
-    /// Requested bytes of blocks that are handed out.
+    /// Requested bytes of allocated blocks.
     pub allocated: i128,
     /// Bytes of those blocks that rounding added.
     pub internal: i128,
@@ -35,7 +35,7 @@ pub struct SegmentFill {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The segments by size, then by how much of them is handed out.
+    /// The segments by size, then by their allocated bytes.
     pub segments: Vec<SegmentFill>,
     /// Bytes of all segments.
     pub reserved: i128,
@@ -43,14 +43,14 @@ pub struct Stats {
     pub allocated: i128,
     /// Bytes lost to rounding.
     pub internal: i128,
-    /// Bytes of blocks that are not handed out.
+    /// Bytes of blocks that are not allocated.
     pub external: i128,
     /// Where the file does not add up.
     pub odd: Oddities,
 }
 
 impl Stats {
-    /// The numbers of `snapshot`.
+    /// Computes the numbers of `snapshot`.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let blocks = Blocks::of(snapshot);
         let handed_out = |segment| -> i128 {
@@ -150,7 +150,7 @@ impl Stats {
         sink.finish()
     }
 
-    /// The numbers as `memtrack stats --json` has them.
+    /// Returns the numbers as `memtrack stats --json` prints them.
     pub fn answer(&self) -> StatsAnswer {
         let segment = |segment: &SegmentFill| SegmentFillAnswer {
             address: hex(segment.address),
@@ -169,7 +169,7 @@ impl Stats {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
@@ -180,11 +180,11 @@ impl Stats {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StatsAnswer {
-    /// The segments by size, then by how much of them is handed out.
+    /// The segments by size, then by their allocated bytes.
     pub segments: Vec<SegmentFillAnswer>,
     /// Bytes of all segments.
     pub total_reserved_bytes: WideAnswer,
-    /// Requested bytes of blocks that are handed out.
+    /// Requested bytes of allocated blocks.
     pub total_allocated_bytes: WideAnswer,
     /// Bytes that rounding added to them.
     pub internal_free_bytes: WideAnswer,
@@ -203,7 +203,7 @@ pub struct SegmentFillAnswer {
     pub stream: String,
     /// Its bytes.
     pub total_bytes: WideAnswer,
-    /// Requested bytes of blocks that are handed out.
+    /// Requested bytes of allocated blocks.
     pub allocated_bytes: WideAnswer,
     /// Bytes that rounding added to them.
     pub internal_free_bytes: WideAnswer,
@@ -211,12 +211,12 @@ pub struct SegmentFillAnswer {
     pub external_free_bytes: WideAnswer,
 }
 
-/// An address as JSON has it.
+/// Formats an address as in JSON.
 pub(super) fn hex(address: i128) -> String {
     if address < 0 { address.to_string() } else { format!("{address:#x}") }
 }
 
-/// Free bytes, and which share of them is inside of blocks.
+/// Writes free bytes, and their share inside blocks.
 fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     let total = external + internal;
     push_size(out, total);
@@ -226,7 +226,7 @@ fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     }
 }
 
-/// What the page strings mean, in PyTorch's words: part of the format.
+/// The meaning of the page strings, in PyTorch's words: part of the format.
 const LEGEND: &str = "
 
 Legend:

@@ -133,7 +133,7 @@ fn line<W: Write>(
     sink.str("\n");
 }
 
-/// The name of what the event is about, or its address when nothing there has a name.
+/// Writes the name of the event's subject, or its address when nothing there has a name.
 fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),

@@ -1,4 +1,4 @@
-//! `trace` as JSON, event by event: the names of the listing, and what the events say themselves.
+//! `trace` as JSON, event by event: the names of the listing, and the content of the events.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -12,7 +12,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// What `memtrack trace --json` prints.
+/// The output of `memtrack trace --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -32,7 +32,7 @@ pub struct DeviceTraceAnswer {
     pub entries: Vec<EntryAnswer>,
 }
 
-/// One event. What does not go with its action is null.
+/// One event. Keys that do not apply to its action are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -41,21 +41,21 @@ pub struct EntryAnswer {
     pub action: String,
     /// The address, as `0x…`.
     pub address: Option<String>,
-    /// Where memory ran out: what the device had left.
+    /// For an out-of-memory event: free bytes of the device.
     pub device_free_bytes: Option<WideAnswer>,
     /// The bytes.
     pub size_bytes: WideAnswer,
     /// The stream, by its raw handle.
     pub stream: u64,
-    /// When it was, in µs; null where the file does not say it.
+    /// The time, in µs; null where the file has none.
     pub time_us: Option<u64>,
     /// The block's or segment's name in the listing.
     pub name: Option<String>,
-    /// Of an allocation: the segment's name.
+    /// For an allocation: the segment's name.
     pub segment: Option<String>,
-    /// Of an allocation: where in the segment.
+    /// For an allocation: the offset in the segment.
     pub offset_bytes: Option<WideAnswer>,
-    /// What the program said of it.
+    /// The program's own text for it.
     pub user_metadata: Option<String>,
     /// The stack, innermost first, without the frames that PyTorch leaves out; null where there is none.
     pub stack: Option<Vec<FrameAnswer>>,

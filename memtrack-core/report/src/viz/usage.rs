@@ -1,5 +1,5 @@
-//! What the segments hold, as it is: requested bytes under their stacks, what rounding added, and free blocks as free.
-//! Pictures and `--json` show this; the folded lines repeat what PyTorch makes of stale sizes.
+//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free. Pictures and
+//! `--json` show this; the folded lines repeat what PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -16,7 +16,7 @@ use memtrack_model::units::human_bytes;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What one row is of.
+/// The grouping of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// Streams.
@@ -26,7 +26,7 @@ pub enum Grouping {
 }
 
 impl Grouping {
-    /// What a picture of it is called.
+    /// Returns the title of its picture.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Stream => "Memory by stream",
@@ -40,16 +40,16 @@ impl Grouping {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// What the client asked for.
+    /// The requested bytes.
     Requested,
-    /// What rounding added.
+    /// The bytes that rounding added.
     Rounding,
-    /// A block that nobody has: all of it is free.
+    /// A free block: all of it is free.
     Free,
 }
 
 impl Part {
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requested => "requested",
@@ -69,15 +69,15 @@ pub struct UsageRow {
     pub state: StringId,
     /// The part of the blocks.
     pub part: Part,
-    /// Who allocated them.
+    /// The stack that allocated them.
     pub stack: StackId,
     /// The bytes; never negative.
     pub bytes: i128,
-    /// The same, with what is needed to tell how far they may be off.
+    /// The same, with the data for its error.
     sum: Sum,
 }
 
-/// What rows are of: a stream of a device, or one of its segments.
+/// The group of a row: a stream of a device, or one of its segments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Group {
@@ -91,7 +91,7 @@ pub struct Group {
     pub pool: Option<(u64, u64)>,
 }
 
-/// What the segments of a snapshot hold.
+/// The contents of a snapshot's segments.
 #[non_exhaustive]
 pub struct Usage<'a> {
     snapshot: &'a Snapshot,
@@ -101,12 +101,12 @@ pub struct Usage<'a> {
     pub rows: Vec<UsageRow>,
     /// Where the file does not add up.
     pub odd: Oddities,
-    /// The heap, and what its samples can tell.
+    /// The heap, and the precision of its samples.
     heap: Option<(DeviceId, Precision)>,
 }
 
 impl<'a> Usage<'a> {
-    /// Of all segments.
+    /// Computes the usage of all segments.
     pub fn of(snapshot: &'a PytorchSnapshot, grouping: Grouping) -> Self {
         Self::of_segments(snapshot, grouping, Blocks::of(snapshot).segments())
     }
@@ -160,7 +160,7 @@ impl<'a> Usage<'a> {
                     }
                     let row = &mut usage.rows[row];
                     row.bytes += bytes;
-                    // A sampled block is all that was requested.
+                    // A sampled block counts as requested in full.
                     match samples.weighed(blocks.pytorch.blocks.text(block, Key::UserMetadata), 0) {
                         sample if sample.estimated => row.sum.add(sample.size_bytes as f64, sample.blocks),
                         _ => row.sum.add(bytes as f64, 1.0),
@@ -171,12 +171,12 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// The devices, each once.
+    /// Returns the devices, each once.
     pub fn devices(&self) -> BTreeSet<DeviceId> {
         self.groups.iter().map(|group| group.device).collect()
     }
 
-    /// A title: `what`, the device if there is but one, and what it comes to.
+    /// Formats a title: `what`, the device if there is but one, and the sum.
     pub fn title(&self, what: &str) -> String {
         let devices = self.devices();
         let of = match devices.len() {
@@ -197,7 +197,7 @@ impl<'a> Usage<'a> {
             false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
         };
         if is_heap {
-            // It reserves nothing, and nobody sees what it rounds up.
+            // It reserves nothing, and its rounding is not visible.
             return format!("{what}{of}: {requested} in use{estimated}");
         }
         format!(
@@ -206,12 +206,12 @@ impl<'a> Usage<'a> {
         )
     }
 
-    /// `bytes`, those of all rows, in words with what they may be off by.
+    /// Formats `bytes`, those of all rows, with their error.
     pub fn shown(&self, bytes: u64) -> String {
         self.error_of(self.rows.iter()).as_bytes(bytes)
     }
 
-    /// How far the sum of rows may be off, of which some are of the heap.
+    /// Returns the error of the sum of rows, some of which are of the heap.
     fn error_of<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
         let (mut sum, mut precision) = (Sum::default(), Precision::default());
         for row in rows {
@@ -224,13 +224,13 @@ impl<'a> Usage<'a> {
         precision.bytes(&sum)
     }
 
-    /// Bytes of all rows.
+    /// Returns the bytes of all rows.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
     }
 
-    /// Lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line breaks. Several
-    /// devices have a root each.
+    /// Returns lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line
+    /// breaks. Several devices have a root each.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
         let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
@@ -267,7 +267,7 @@ impl<'a> Usage<'a> {
         self.rows.iter().filter(|row| row.bytes > 0).map(line).collect()
     }
 
-    /// The rows as `--json` has them.
+    /// Returns the rows as `--json` prints them.
     pub fn answer(&self) -> Vec<UsageAnswer> {
         let ordinals = self.snapshot.ordinals();
         let device = |device: DeviceId| {
@@ -319,13 +319,14 @@ pub struct UsageAnswer {
     pub part: Part,
     /// The bytes of that part.
     pub size_bytes: WideAnswer,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub size_bytes_error: Option<ErrorAnswer>,
-    /// Who allocated the blocks, innermost first, without the frames that PyTorch leaves out; null where there is no stack.
+    /// The stack that allocated the blocks, innermost first, without the frames that PyTorch leaves out; null where there
+    /// is no stack.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// The parts of a block, which add up to its size; none of them is negative.
+/// Returns the parts of a block, which add up to its size; none of them is negative.
 fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
     let size = blocks.size(block);
     if size < 0 {
@@ -337,7 +338,7 @@ fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, Sta
     }
     let (requested, stack) = blocks.requested(block, odd);
     if requested > size {
-        odd.note("asks for more than its size; its size was taken", || blocks.name(block));
+        odd.note("requests more than its size; its size was used", || blocks.name(block));
     }
     let requested = requested.clamp(0, size);
     let mut parts = vec![(Part::Requested, stack, requested)];

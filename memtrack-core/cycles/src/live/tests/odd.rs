@@ -366,5 +366,5 @@ fn a_report_says_that_something_could_not_be_looked_into() {
     custom.next.borrow_mut().push(itself);
     drop(custom);
     let said = scan().to_string();
-    assert!(said.starts_with("No cycle.\n1 value could not be looked into"), "{said}");
+    assert!(said.starts_with("No cycle.\n1 value could not be inspected"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! The gate: may a file hold as much as it does, measured by another one? `memtrack check --against` asks.
+//! The gate: may a file hold as much as it does, compared with another one? `memtrack check --against` uses it.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
@@ -7,7 +7,7 @@ use crate::analysis::limits::Verdict;
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;
 
-/// By how much one device's peak grew, and what is said of it.
+/// By how much one device's peak grew, and the verdict.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Growth {
@@ -15,9 +15,9 @@ pub struct Growth {
     pub device_name: String,
     /// Its peak in both files.
     pub bytes: Change,
-    /// Whether it grew by more than the tolerance. Of estimates, the whole interval has to lie on one side.
+    /// Whether it grew by more than the tolerance. For estimates, the whole interval has to lie on one side.
     pub verdict: Verdict,
-    /// The groups that made it grow, in words; empty where none did.
+    /// The groups that made it grow, as text; empty where none did.
     pub reasons: String,
 }
 
@@ -25,14 +25,14 @@ pub struct Growth {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Against {
-    /// By how much a device may grow, as a share of what it had.
+    /// By how much a device may grow, as a share of its earlier peak.
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<Growth>,
 }
 
 impl Against {
-    /// Judges what changed; a device that the earlier file does not have had nothing.
+    /// Judges the changes; a device that the earlier file does not have counts as 0 there.
     pub fn of(diff: &Diff, tolerance: f64) -> Self {
         let grown = |device: &DeviceDiff| {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
@@ -57,7 +57,7 @@ impl Against {
         Self { tolerance, devices }
     }
 
-    /// Sentences about the devices with that verdict.
+    /// Returns sentences about the devices with that verdict.
     pub fn lines(&self, verdict: Verdict) -> Vec<String> {
         self.devices
             .iter()
@@ -66,14 +66,15 @@ impl Against {
             .collect()
     }
 
-    /// Within it, in words.
+    /// Formats the devices within the tolerance.
     pub fn to_text(&self) -> String {
         let device = |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.as_bytes());
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         format!("{} against the base", devices.join(", "))
     }
 
-    /// `peak of device 0 grew by 3.00 GiB (25.0 %, from 12.0 GiB to 15.0 GiB; tolerance 5.0 %): softmax … +3.00 GiB`.
+    /// Formats `peak of device 0 grew by 3.00 GiB (25.0 %, from 12.0 GiB to 15.0 GiB; tolerance 5.0 %): softmax … +3.00
+    /// GiB`.
     fn line(&self, growth: &Growth) -> String {
         let Change { before, after } = &growth.bytes;
         let by = growth.bytes.as_bytes();
@@ -93,7 +94,7 @@ impl Against {
         )
     }
 
-    /// The verdicts as `memtrack check --against --json` has them.
+    /// Returns the verdicts as `memtrack check --against --json` prints them.
     pub fn answer(&self) -> AgainstAnswer {
         let device = |growth: &Growth| GrowthAnswer {
             device: DeviceAnswer::called(&growth.device_name),
@@ -111,18 +112,18 @@ impl Against {
     }
 }
 
-/// A file's peaks measured by another file's.
+/// A file's peaks compared with another file's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgainstAnswer {
-    /// By how much a device may grow, as a share of what it had.
+    /// By how much a device may grow, as a share of its earlier peak.
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<GrowthAnswer>,
     /// A line for each device that grew by more.
     pub exceeded: Vec<String>,
-    /// A line for each device of which the errors of estimates leave it open.
+    /// A line for each device whose verdict is uncertain because of the errors of estimates.
     pub cannot_tell: Vec<String>,
 }
 
@@ -135,28 +136,28 @@ pub struct GrowthAnswer {
     pub device: DeviceAnswer,
     /// How that compares with the tolerance.
     pub verdict: Verdict,
-    /// What the device may have.
+    /// The limit of the device.
     pub limit_bytes: u64,
-    /// The groups that made it grow, in words.
+    /// The groups that made it grow, as text.
     pub reasons: Option<String>,
     /// Its peak in both files.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
 }
 
-/// What a device with `before` bytes may have.
+/// Returns the limit of a device with `before` bytes.
 fn limit(before: f64, tolerance: f64) -> f64 {
     before * (1.0 + tolerance)
 }
 
-/// How a change compares with the tolerance: what is above it, with all of its error.
+/// Compares a change with the tolerance: the part above it, with all of its error.
 fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
     let Change { before, after } = bytes;
     if bytes.is_exact() {
         let above = after.value as f64 > limit(before.value as f64, tolerance) && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
-    // The earlier number, with the tolerance, is off by as much as it is.
+    // The earlier number, with the tolerance, has the same relative error.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
         *number = limit(*number, tolerance);
@@ -169,7 +170,7 @@ fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
     }
 }
 
-/// A tolerance as people write it.
+/// Formats a tolerance for people.
 fn tolerated(tolerance: f64) -> String {
     let percent = format!("{:.1}", tolerance * 100.0);
     format!("{} %", percent.strip_suffix(".0").unwrap_or(&percent))

@@ -23,19 +23,20 @@ use std::collections::BTreeMap;
 #[cfg(feature = "plot")]
 use std::io::{self, Write};
 
-/// What the colours say.
+/// The meaning of the colours.
 #[cfg(feature = "plot")]
-const LEGEND: &str = "Red: grew. Blue: shrank, or gone. Only what differs, as wide as in the later file; what is gone as wide as it was.";
+const LEGEND: &str = "Red: grew. Blue: shrank or gone. Only differences are drawn, as wide as in the later \
+                      file; gone ones as wide as before.";
 
-/// Characters of the title that fit above a picture.
+/// The most characters of a title that fit above a picture.
 #[cfg(feature = "plot")]
 const TITLE: usize = 105;
 
-/// What neither grew nor shrank.
+/// The colour of functions that neither grew nor shrank.
 #[cfg(feature = "plot")]
 const UNCHANGED: Color = Color { r: 225, g: 225, b: 225 };
 
-/// Bits of the sum of all numbers in a picture.
+/// The most bits of the sum of all numbers in a picture.
 #[cfg(feature = "plot")]
 const MOST_BITS: u32 = 60;
 
@@ -43,8 +44,9 @@ const MOST_BITS: u32 = 60;
 type Folded = BTreeMap<String, [u64; 2]>;
 
 impl Diff {
-    /// `device;function;… before after`, a line for each stack in the order of their names, as tools for differential
-    /// flame graphs take them. The diff must be by stack; every group that differs is there, those that do not are not.
+    /// Returns `device;function;… before after`, a line for each stack in the order of their names, as tools for
+    /// differential flame graphs read them. The diff must be by stack; every group that differs is included, and no
+    /// other.
     pub fn folded(&self) -> Vec<String> {
         let mut folded = Folded::new();
         for device in &self.devices {
@@ -55,22 +57,22 @@ impl Diff {
         lines(&folded)
     }
 
-    /// What a picture shows, at most so many rectangles: the functions that say something of whose memory it is, and of a
-    /// program of Python's its own lines, as rankings fold stacks. A stack is as wide as the later of its two numbers; what
-    /// is gone would have no width, and stands below a frame of its own, as wide as it was.
+    /// Returns the tree of a picture, with at most this many rectangles: the informative functions, and for a Python
+    /// program its own lines, as rankings fold stacks. A stack is as wide as the later of its two numbers; one that is
+    /// gone would have no width, and stands below a frame of its own, as wide as it was.
     #[cfg(feature = "plot")]
     fn drawn(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
-        // A foreign file may hold any numbers, of which the picture takes no more than this.
+        // A foreign file may contain any numbers, of which the picture takes no more than this.
         let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
-        // Stacks that look the same are one, also where one of them is gone.
-        let mut sums: BTreeMap<(&str, Vec<Told>), [u64; 2]> = BTreeMap::new();
+        // Stacks that look the same are one, even if one of them is gone.
+        let mut sums: BTreeMap<(&str, Vec<Name>), [u64; 2]> = BTreeMap::new();
         for device in &self.devices {
             for row in &device.rows {
-                let sums = sums.entry((&device.device_name, told(row, &mut owners))).or_default();
+                let sums = sums.entry((&device.device_name, shown_functions(row, &mut owners))).or_default();
                 for (sum, bytes) in sums.iter_mut().zip([row.bytes.before.value, row.bytes.after.value]) {
                     *sum = sum.saturating_add(bytes >> shift);
                 }
@@ -85,7 +87,7 @@ impl Diff {
             };
             let mut node = tree.child(Tree::ROOT, &root, Colour::Device);
             for name in stack {
-                // A function that calls itself, or another of its name, is one.
+                // A function that calls itself, or another of the same name, is one.
                 if tree.label(node) != name {
                     node = tree.child(node, &name, Colour::Mine);
                 }
@@ -102,31 +104,31 @@ impl Diff {
     }
 }
 
-/// A function as a picture names it.
+/// The name of a function in a picture.
 #[cfg(feature = "plot")]
-type Told = String;
+type Name = String;
 
-/// The functions of a row that a picture shows, outermost first.
+/// Returns the functions of a row that a picture shows, outermost first.
 #[cfg(feature = "plot")]
-fn told(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Told> {
+fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     if row.stack.is_empty() {
         return vec![row.name.clone()];
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // Stacks were folded into the row whatever C++ carries its lines of Python out.
+    // Stacks were folded into the row whatever C++ is below its Python lines.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
     // A stack of nothing but noise is shown as it is.
-    let says_nothing = rest().all(|(_, owner)| *owner == Owner::Noise);
-    let shown = rest().filter(|(_, owner)| says_nothing || **owner != Owner::Noise);
-    let mut names: Vec<Told> = shown.map(|(frame, _)| short(frame)).collect();
+    let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
+    let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);
+    let mut names: Vec<Name> = shown.map(|(frame, _)| short(frame)).collect();
     names.reverse();
     names
 }
 
 /// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Its
-/// title is what `answer` says: the same two files by what a reader was told of them. Equal diffs make equal images.
+/// title is that of `answer`: the same two files in the reader's grouping. Equal diffs make equal images.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -143,9 +145,9 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // Names begin with what tells them apart: the file and the line.
+    // The beginnings of names distinguish them: the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // What is there was chosen already.
+    // The rectangles were chosen already.
     options.min_width = 0.0;
     // One is around all.
     let tree = stacks.drawn(MOST_RECTANGLES - 1);
@@ -166,17 +168,17 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// By how much a function grew with all that it called.
+/// Returns by how much a function grew with everything that it called.
 #[cfg(feature = "plot")]
 fn by(node: &Node) -> i128 {
     i128::from(node.bytes) - i128::from(node.before[1])
 }
 
-/// Red for what grew and blue for what shrank, the stronger the more of the largest change it is.
+/// Returns red for growth and blue for shrinkage, stronger for a larger share of the largest change.
 #[cfg(feature = "plot")]
 fn colour(by: i128, most: u128) -> Color {
     let share = by.unsigned_abs() as f64 / most.max(1) as f64;
-    // The smallest change is still to be told from none.
+    // The smallest change must still differ visibly from none.
     let pale = (215.0 - 105.0 * share.sqrt()) as u8;
     match by.signum() {
         1 => Color { r: 255, g: pale, b: pale },

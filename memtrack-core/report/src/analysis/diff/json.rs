@@ -11,9 +11,9 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffAnswer {
-    /// What the groups are, as `--by` has it.
+    /// What the groups are, as with `--by`.
     pub by: &'static str,
-    /// Which blocks are compared, as `--at` has it.
+    /// Which blocks are compared, as with `--at`.
     pub at: &'static str,
     /// Whether anything differs by more than the error of the numbers.
     pub different: bool,
@@ -25,7 +25,7 @@ pub struct DiffAnswer {
     pub only_before: Vec<AloneAnswer>,
     /// The devices that only the later file has.
     pub only_after: Vec<AloneAnswer>,
-    /// What should be known about how far the two can be compared, as sentences.
+    /// Limits of the comparison, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -36,15 +36,15 @@ pub struct DiffAnswer {
 pub struct BytesChangeAnswer {
     /// In the earlier file.
     pub before_requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub before_requested_bytes_error: Option<ErrorAnswer>,
     /// In the later file.
     pub after_requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub after_requested_bytes_error: Option<ErrorAnswer>,
     /// By how much they grew; negative if they shrank.
     pub change_requested_bytes: i64,
-    /// How far off that may be.
+    /// The error of the change.
     pub change_requested_bytes_error: Option<ErrorAnswer>,
 }
 
@@ -55,15 +55,15 @@ pub struct BytesChangeAnswer {
 pub struct CountChangeAnswer {
     /// In the earlier file.
     pub before_count: u64,
-    /// How far off their number may be.
+    /// The error of their number.
     pub before_count_error: Option<ErrorAnswer>,
     /// In the later file.
     pub after_count: u64,
-    /// How far off their number may be.
+    /// The error of their number.
     pub after_count_error: Option<ErrorAnswer>,
     /// By how much their number grew; negative if it shrank.
     pub change_count: i64,
-    /// How far off that may be.
+    /// The error of the change.
     pub change_count_error: Option<ErrorAnswer>,
 }
 
@@ -82,23 +82,23 @@ pub struct DeviceDiffAnswer {
     pub blocks: CountChangeAnswer,
     /// The groups that differ, those with the largest change first.
     pub rows: Vec<DiffRowAnswer>,
-    /// How many differ.
+    /// The number of groups that differ.
     pub rows_in_all: usize,
-    /// How many groups are the same in both files.
+    /// The number of groups that are the same in both files.
     pub unchanged: usize,
-    /// How many groups differ by less than the error of their estimates.
+    /// The number of groups that differ by less than the error of their estimates.
     pub within_error: usize,
 }
 
-/// What changed of one group.
+/// The change of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffRowAnswer {
-    /// The group: the operator, module path, phase or category; of a line or a stack the function.
+    /// The group: the operator, module path, phase or category; for a line or a stack the function.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What became of it.
+    /// The kind of change.
     pub change: Kind,
     /// Its bytes.
     #[serde(flatten)]
@@ -106,13 +106,13 @@ pub struct DiffRowAnswer {
     /// Its blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// How many groups of the earlier file went into it, which only an index, an address or a line tells apart.
+    /// How many groups of the earlier file are in it, which differ only in an index, an address or a line.
     pub before_members: u64,
     /// How many of the later file.
     pub after_members: u64,
-    /// The functions, innermost first, as the later file has them; of a line one; null for other groups.
+    /// The functions, innermost first, as in the later file; for a line one; null for other groups.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The innermost function's line in the earlier file, where it is another.
+    /// The innermost function's line in the earlier file, if it is another.
     pub line_before: Option<u32>,
 }
 
@@ -125,12 +125,12 @@ pub struct AloneAnswer {
     pub device: DeviceAnswer,
     /// Its bytes.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
 }
 
 impl Change {
-    /// Of bytes, as answers have it.
+    /// Returns bytes for JSON.
     pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
@@ -142,7 +142,7 @@ impl Change {
         }
     }
 
-    /// Of blocks, as answers have it.
+    /// Returns blocks for JSON.
     pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
@@ -154,7 +154,7 @@ impl Change {
         }
     }
 
-    /// What a foreign file adds up to may be more than JSON's readers take.
+    /// Returns the change, limited to what JSON's readers take: sums of a foreign file may be larger.
     fn by_answer(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -165,7 +165,7 @@ impl Change {
 }
 
 impl Diff {
-    /// The report as `memtrack diff --json` has it.
+    /// Returns the report as `memtrack diff --json` prints it.
     pub fn answer_json(&self) -> DiffAnswer {
         let alone = |devices: &[(String, Amount)]| {
             let device = |(name, amount): &(String, Amount)| AloneAnswer {
@@ -187,7 +187,7 @@ impl Diff {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer_json()).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What became of a group: whether there is more of it, less, or as much as before. A difference that lies within the error
-//! of an estimate is none.
+//! The kind of a group's change: more, less, or as much as before. A difference within the error of an estimate counts as
+//! none.
 
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::Estimate;
@@ -10,7 +10,7 @@ impl Amount {
         Self::new(value, Estimate::exact(value as f64))
     }
 
-    /// Nothing was seen; where blocks are sampled there may have been as much as `most`.
+    /// Creates the estimate for nothing seen: where blocks are sampled, there may have been up to `most`.
     pub(in crate::analysis) fn unseen(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }
@@ -20,7 +20,7 @@ impl Amount {
     }
 }
 
-/// What became of something.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grew => "grew",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Change {
-    /// What became of it. A difference within the error is none.
+    /// Returns the kind of the change. A difference within the error is none.
     pub fn kind(&self) -> Kind {
         let by = self.estimate();
         let same = match self.is_exact() {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_no_sample_may_have_been_there() {
+    fn groups_without_a_sample_may_have_existed() {
         let new = |after| Change { before: Amount::unseen(500.0), after }.kind();
         assert_eq!(new(sampled(300, 400, 600)), Kind::Same);
         assert_eq!(new(sampled(900, 1000, 1100)), Kind::New);

@@ -1,9 +1,9 @@
 //! What changed between two files: which groups of allocations grew, shrank, are new or are gone. `memtrack diff` prints
 //! it, and `memtrack check --against` judges it.
 //!
-//! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups
-//! ([`Side`]), so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` say which
-//! groups are the same, `pairs` matches them, `kind` says what became of each.
+//! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups ([`Side`]),
+//! so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` decide which groups
+//! are the same, `pairs` matches them, `kind` classifies the change of each.
 
 mod against;
 mod flame;
@@ -33,7 +33,7 @@ use memtrack_model::snapshot::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffBy {
-    /// The innermost line of the user's own, or of a framework where none is ([`ownership`](super::ownership)).
+    /// The innermost line of the user's own, or of a framework where there is none ([`ownership`](super::ownership)).
     Line,
     /// Operators by full name.
     Operator,
@@ -43,16 +43,16 @@ pub enum DiffBy {
     Phase,
     /// Stacks, by the names and files of their functions.
     Stack,
-    /// What a profile says the memory was for.
+    /// The category from a profile.
     Category,
 }
 
 impl DiffBy {
-    /// All of them.
+    /// All groupings.
     pub const ALL: [Self; 6] =
         [Self::Line, Self::Operator, Self::Module, Self::Phase, Self::Stack, Self::Category];
 
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Line => "line",
@@ -64,7 +64,7 @@ impl DiffBy {
         }
     }
 
-    /// What the groups are, in a few words.
+    /// Returns a description of the groups in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Line => "Lines of your own code",
@@ -72,11 +72,11 @@ impl DiffBy {
             Self::Module => "Module paths, layers of one kind in one group",
             Self::Phase => "forward, backward, optimizer",
             Self::Stack => "Stacks, by the names and files of their functions",
-            Self::Category => "What a profile says the memory was for",
+            Self::Category => "Memory categories from a profile",
         }
     }
 
-    /// What suits a snapshot: lines where stacks were recorded, else operators.
+    /// Returns the default for a snapshot: lines where stacks were recorded, else operators.
     pub fn suited_to(snapshot: &Snapshot) -> Self {
         let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
             || snapshot.blocks.iter().any(|block| !block.stack.is_none());
@@ -88,12 +88,12 @@ impl DiffBy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffAt {
-    /// Those live when most bytes were.
+    /// Those live when the most bytes were.
     #[default]
     Peak,
     /// Those live after the last event.
     End,
-    /// All that were allocated.
+    /// All allocated blocks.
     Total,
 }
 
@@ -101,7 +101,7 @@ impl DiffAt {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Peak, Self::End, Self::Total];
 
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -110,7 +110,7 @@ impl DiffAt {
         }
     }
 
-    /// Which blocks those are, in a few words.
+    /// Returns a description of those blocks in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Peak => "What was live at the peak",
@@ -119,7 +119,7 @@ impl DiffAt {
         }
     }
 
-    /// What its bytes are called in a sentence.
+    /// Returns the noun for its bytes in a sentence.
     const fn what(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -133,25 +133,25 @@ impl DiffAt {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DiffRow {
-    /// Its name: the operator, module path, phase or category, as `layers.*.attn` where layers of one kind are one
-    /// group; of a line or a stack the function.
+    /// Its name: the operator, module path, phase or category, as `layers.*.attn` where layers of one kind are one group;
+    /// for a line or a stack the function.
     pub name: String,
-    /// The functions, innermost first, as the later file has them, or the earlier one where the later has none; of a line
+    /// The functions, innermost first, as in the later file, or in the earlier one where the later has none; for a line
     /// one, otherwise none.
     pub stack: Vec<StackLine>,
-    /// The number of the innermost function's line in the earlier file, where it is another.
+    /// The number of the innermost function's line in the earlier file, if it is another.
     pub line_before: Option<u32>,
     /// Requested bytes.
     pub bytes: Change,
     /// Blocks.
     pub blocks: Change,
-    /// How many groups of the files went into this one because only an index, an address or a line that cannot be
-    /// matched tells them apart: before and after.
+    /// How many groups of the files are in this one because they differ only in an index, an address or a line that
+    /// cannot be matched: before and after.
     pub members: [u64; 2],
 }
 
 impl DiffRow {
-    /// What became of the group.
+    /// Returns the kind of the group's change.
     pub fn kind(&self) -> Kind {
         match (self.bytes.kind(), self.blocks.kind()) {
             (Kind::Same, Kind::New | Kind::Gone) if self.bytes.is_exact() => Kind::Same,
@@ -177,15 +177,15 @@ pub struct DeviceDiff {
     pub bytes: Change,
     /// Blocks in all.
     pub blocks: Change,
-    /// The groups that differ, those with the largest change first, at most as many as were asked for.
+    /// The groups that differ, those with the largest change first, up to the requested number.
     pub rows: Vec<DiffRow>,
-    /// How many differ.
+    /// The number of groups that differ.
     pub rows_in_all: usize,
-    /// What those that are not in [`Self::rows`] grew by, less what they shrank by, in bytes.
+    /// The growth of those that are not in [`Self::rows`] less their shrinkage, in bytes.
     pub left_out_bytes: i128,
-    /// How many groups have the same bytes and blocks in both files.
+    /// The number of groups with the same bytes and blocks in both files.
     pub unchanged: usize,
-    /// How many groups differ by less than the error of their estimates.
+    /// The number of groups that differ by less than the error of their estimates.
     pub within_error: usize,
 }
 
@@ -201,9 +201,9 @@ pub struct Diff {
     pub devices: Vec<DeviceDiff>,
     /// The devices that only one of them has: their names, and the bytes there, in the earlier and the later file.
     pub alone: [Vec<(String, Amount)>; 2],
-    /// What a reader should know about how far the two can be compared.
+    /// Limits of the comparison that a reader should know.
     pub notes: Vec<String>,
-    /// What said which lines are the user's own.
+    /// The rules that define which lines are the user's own.
     rules: Rules,
 }
 
@@ -213,7 +213,7 @@ impl Diff {
         pairs::pair(before, after, limit)
     }
 
-    /// Whether a device has bytes or groups that differ by more than the error of the numbers.
+    /// Returns whether a device has bytes or groups that differ by more than the error of the numbers.
     pub fn is_different(&self) -> bool {
         let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
         self.devices.iter().any(differs) || self.alone.iter().any(|devices| !devices.is_empty())

@@ -1,12 +1,12 @@
-//! Names without what differs from run to run: addresses, hashes of the compiler's, and the index that tells layers of
-//! one kind apart.
+//! Names without the parts that differ from run to run: addresses, compiler hashes, and the index of layers of one kind.
 
 use crate::analysis::torch_stacks::PROFILED_MODULE;
 
-/// What stands for an index.
+/// The placeholder for an index.
 const ANY: &str = "*";
 
-/// A path of modules or operators: `layers.3.attn` and `layers[3].attn` are `layers.*.attn` and `layers[*].attn`.
+/// Returns a path of modules or operators without indices: `layers.3.attn` and `layers[3].attn` become `layers.*.attn`
+/// and `layers[*].attn`.
 pub(super) fn without_indices(path: &str) -> String {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let segment = |segment: &str| -> String {
@@ -22,8 +22,8 @@ pub(super) fn without_indices(path: &str) -> String {
     without_addresses(&parts)
 }
 
-/// A function's name: `f at 0x7f00` is `f at 0x…`; the hash at the end of a Rust name, the number of a clone that LLVM
-/// made, and the number of a profiler's module go.
+/// Normalizes a function's name: `f at 0x7f00` becomes `f at 0x…`; the hash at the end of a Rust name, the number of an
+/// LLVM clone, and the number of a profiler's module are removed.
 pub(super) fn of_function(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
@@ -43,7 +43,7 @@ pub(super) fn of_function(name: &str) -> String {
     without_addresses(name)
 }
 
-/// Each `0x` and what follows it in hexadecimal as `0x…`.
+/// Replaces each `0x` and the following hexadecimal digits by `0x…`.
 fn without_addresses(name: &str) -> String {
     let mut rest = name;
     let mut short = String::with_capacity(name.len());
@@ -58,8 +58,8 @@ fn without_addresses(name: &str) -> String {
     short + rest
 }
 
-/// A name with its numbers of lines taken out, `model.py:* > attention.py:*`, and those numbers; of a name without, itself
-/// and none.
+/// Returns a name with its line numbers replaced, `model.py:* > attention.py:*`, and those numbers; a name without any is
+/// returned as it is.
 pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
     let (mut short, mut lines) = (String::with_capacity(name.len()), Vec::new());
     let mut rest = name;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_hashes_do_not_tell_functions_apart() {
+    fn addresses_and_hashes_do_not_distinguish_functions() {
         for (name, plain) in [
             (
                 "<built-in method mul_ of Parameter object at 0x7f12ab>",

@@ -1,4 +1,4 @@
-//! Matches the groups of two files and says what became of each.
+//! Matches the groups of two files and classifies the change of each.
 
 use super::kind::Kind;
 use super::names::without_lines;
@@ -11,17 +11,17 @@ use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Times of which one is longer than the other by less than this cover the same, for a reader.
+/// Times that differ by less than this factor cover the same for a reader.
 const LONGER: f64 = 1.1;
 
-/// What makes groups of two files the same.
+/// The key by which groups of two files are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key<'a> {
     Name(&'a str),
     Stack(Vec<Place>),
 }
 
-/// A group whose name contains lines: those, the name, and the group.
+/// A group whose name contains lines: the lines, the name, and the group.
 type Lined<'a> = (Vec<u32>, &'a str, &'a Group);
 
 /// Groups that are the same: those of the earlier and of the later file.
@@ -52,7 +52,7 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
     }
 }
 
-/// The pairs of one device, with the name of those that have one.
+/// Returns the pairs of one device, with the name of those that have one.
 fn pairs<'a>(devices: [&'a SideDevice; 2], places: &[Vec<Place>; 2]) -> Vec<(Option<String>, Pair<'a>)> {
     let mut same: HashMap<Key<'a>, Pair<'a>> = HashMap::new();
     for (side, device) in devices.into_iter().enumerate() {
@@ -129,7 +129,7 @@ fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair:
     }
 }
 
-/// The functions of groups that are the same. Lines in which they differ are left out.
+/// Returns the functions of groups that are the same. Lines in which they differ are left out.
 fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for group in groups {
@@ -175,13 +175,13 @@ fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: us
     }
 }
 
-/// What limits the comparison.
+/// Returns the limits of the comparison.
 fn notes(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     if before.is_pytorch != after.is_pytorch {
         notes.push(format!(
-            "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not what allocators add to \
-             them nor what they reserve",
+            "the earlier file is {}, the later one {}: requested bytes and blocks are compared, not \
+             rounding by allocators or reserved memory",
             before.kind(),
             after.kind()
         ));
@@ -202,7 +202,8 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         DiffBy::Operator | DiffBy::Module | DiffBy::Phase => {
             if let Some(side) = lacking([before.has_scopes, after.has_scopes]) {
                 notes.push(format!(
-                    "the {side} file has no scopes: its names are read from stacks, and need not be those of the other"
+                    "the {side} file has no scopes: its names are derived from stacks, and may differ from \
+                     those of the other"
                 ));
             }
         }
@@ -216,8 +217,9 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         let limit = side.devices.iter().map(|device| device.detection_limit_bytes).max().unwrap_or(0);
         if limit > 0 {
             notes.push(format!(
-                "small blocks of the {name} file are sampled: groups with less than {} in such blocks may be missing from \
-                 it, and differences within the error of the numbers are not shown (in 95 of 100 cases)",
+                "small blocks of the {name} file are sampled: groups with less than {} in such blocks may \
+                 be missing from it, and differences within the error of the numbers are not shown (with \
+                 95 % confidence)",
                 human_bytes(limit)
             ));
         }
@@ -227,7 +229,8 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         && earlier.max(later) > earlier.min(later) * LONGER
     {
         notes.push(format!(
-            "the earlier file covers {earlier:.3} s, the later one {later:.3} s: what was allocated in all depends on that"
+            "the earlier file covers {earlier:.3} s, the later one {later:.3} s: total allocations depend \
+             on that"
         ));
     }
     notes

@@ -1,5 +1,5 @@
-//! Which functions of two files are the same, by name and file. Files may lie elsewhere and lines may have moved: what
-//! lines a function has in either file decides which line became which.
+//! Which functions of two files are the same, by name and file. Files may lie elsewhere and lines may have moved: the
+//! lines of a function in either file decide which line became which.
 
 use super::names::of_function;
 use memtrack_model::Frame;
@@ -7,7 +7,7 @@ use memtrack_model::paths::{is_separator, slashed};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Above so many pairs of lines nobody looks for a shift that fits: no function is that long.
+/// Above this many pairs of lines, no shift is searched: no function is that long.
 const MOST_PAIRS: usize = 1 << 16;
 /// Marks a line that has no number in the other file.
 const APART: u32 = 1 << 31;
@@ -21,7 +21,8 @@ pub(super) struct Places {
     lines: HashMap<(String, String), BTreeSet<u32>>,
 }
 
-/// What stands for a function in both files, and its line in the later one; the line is 0 where there is none.
+/// The common representation of a function in both files, and its line in the later one; the line is 0 where there is
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     function: u32,
@@ -29,7 +30,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// The number of a function.
+    /// Returns the number of a function.
     pub(super) fn number(&mut self, frame: &Frame) -> u32 {
         if let Some(&number) = self.known.get(frame) {
             return number;
@@ -47,23 +48,23 @@ impl Places {
         }
     }
 
-    /// The function with that number.
+    /// Returns the function with that number.
     pub(super) fn frame(&self, number: u32) -> &Frame {
         &self.frames[number as usize]
     }
 }
 
-/// The file, where it is known: PyTorch writes `??` for what it does not know.
+/// Returns the file, if it is known: PyTorch writes `??` for unknown ones.
 fn file(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
-/// The line, where it is known.
+/// Returns the line, if it is known.
 fn line(frame: &Frame) -> Option<u32> {
     frame.line.filter(|&line| line > 0 && line < APART)
 }
 
-/// For each function of the earlier and of the later file what stands for it.
+/// Returns the common representation of each function of the earlier and of the later file.
 pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
     let moved = moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
@@ -92,8 +93,8 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
     [places(before, 0), places(after, 1)]
 }
 
-/// Files that only the earlier one has, and where they lie in the later one: those that agree in the last three, two or
-/// one parts of their paths, and are the only ones that do.
+/// Returns the files that only the earlier one has, and where they lie in the later one: those that agree in the last
+/// three, two or one parts of their paths, and are the only ones that do.
 fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'a str> {
     let files = |places: &'a Places| -> BTreeSet<&'a str> {
         let of_frames = places.frames.iter().filter_map(file);
@@ -122,15 +123,15 @@ fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'
     moved
 }
 
-/// The last parts of a path, with slashes between them.
+/// Returns the last parts of a path, with slashes between them.
 fn end(path: &str, parts: usize) -> Cow<'_, str> {
     slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
-/// What lines of one function become in either file: the same number for the same line. Lines that are not named stay
-/// what they are.
+/// Returns what lines of one function become in either file: the same number for the same line. Lines that are not
+/// included stay as they are.
 fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
-    // Where all lines that were used are still there, nothing moved: the others are new, or gone.
+    // If all lines that were used are still there, nothing moved: the others are new, or gone.
     if before.is_subset(after) || after.is_subset(before) {
         return Default::default();
     }
@@ -146,8 +147,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
         };
         return [before.iter().map(to).collect(), HashMap::new()];
     }
-    // Between two lines that stayed: as many on both sides are the same ones, in their order. Of others nobody knows, and
-    // they are taken together.
+    // Between two lines that stayed: equal numbers on both sides are the same ones, in their order. Others are unknown,
+    // and are taken together.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {
@@ -163,7 +164,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
     maps
 }
 
-/// By how many lines all lines of one file have moved, so that they are lines of the other; none if several would fit.
+/// Returns by how many lines all lines of one file have moved, so that they are lines of the other; none if several would
+/// fit.
 fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
     if before.len() * after.len() > MOST_PAIRS {
         return None;
@@ -187,7 +189,7 @@ mod tests {
         lines.iter().copied().collect()
     }
 
-    /// What the lines of both sides become.
+    /// Returns what the lines of both sides become.
     fn drifted(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
         let maps = drift(&lines(before), &lines(after));
         let there = |side: usize, line: &u32| maps[side].get(line).copied().unwrap_or(*line);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_which_nobody_knows_are_taken_together() {
+    fn ambiguous_lines_are_taken_together() {
         let [before, after] = drifted(&[10], &[12, 15]);
         assert_eq!((before, after), (vec![APART], vec![APART, APART]));
         let [before, after] = drifted(&[10, 20, 24, 30], &[10, 21, 30]);
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_a_place_does_not_tell_functions_apart() {
+    fn unknown_files_and_lines_do_not_distinguish_functions() {
         let [here, there] = matched(&places(&[("f", "??", 0)]), &places(&[("f", "", 0), ("f", "??", 7)]));
         assert_eq!(here[0], there[0]);
         assert_ne!(here[0], there[1]);

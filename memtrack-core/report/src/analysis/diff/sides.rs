@@ -1,4 +1,4 @@
-//! One of the two files, reduced to its groups: what has to stay in memory while the other is read.
+//! One of the two files, reduced to its groups: the part that stays in memory while the other is read.
 
 use super::names::without_indices;
 use super::places::Places;
@@ -51,9 +51,9 @@ pub struct SideDevice {
     pub blocks: Amount,
     /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
-    /// Groups with fewer bytes than this may have left no sample; 0 where every block was recorded.
+    /// Groups with fewer bytes than this may have no sample; 0 where every block was recorded.
     pub detection_limit_bytes: u64,
-    /// How many blocks such a group may have had.
+    /// The most blocks of such a group.
     pub(super) detection_limit_blocks: f64,
     pub(super) groups: Vec<Group>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Group {
     pub(super) members: u64,
 }
 
-/// What makes a group one within a file.
+/// The identity of a group within a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum GroupKey {
     Name(String),
@@ -76,7 +76,7 @@ pub(super) enum GroupKey {
 }
 
 impl Side {
-    /// Reduces what a snapshot says of `devices`; `rules` say which lines are the user's own.
+    /// Reduces `devices` of a snapshot; `rules` define which lines are the user's own.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -121,7 +121,7 @@ impl Side {
         side
     }
 
-    /// Remembers the lines of all stacks: which of a function's lines moved is only seen by looking at all of them.
+    /// Remembers the lines of all stacks: they are all needed to find which of a function's lines moved.
     fn look_for_lines(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         let blocks = snapshot.blocks.iter().map(|block| block.stack);
         let stacks: HashSet<_, foldhash::fast::RandomState> =
@@ -140,18 +140,18 @@ impl Side {
         }
     }
 
-    /// Whether the file holds nothing that could be compared.
+    /// Returns whether the file holds nothing that could be compared.
     pub fn is_empty(&self) -> bool {
         self.devices.iter().all(|device| device.groups.is_empty() && device.bytes.value == 0)
     }
 
-    /// What kind of file it was read from, in words.
+    /// Returns the kind of file that it was read from, as text.
     pub(super) fn kind(&self) -> &'static str {
         if self.is_pytorch { "a PyTorch snapshot" } else { "a recording" }
     }
 }
 
-/// A ranking's groups.
+/// Returns a ranking's groups.
 fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> SideDevice {
     let totals = &report.totals;
     let exact = report.statistics.counted && report.statistics.dropped == 0;
@@ -159,7 +159,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
         DiffAt::Peak => {
             (Amount::new(report.peak.bytes, report.peak.error), Amount::new(totals.count, totals.count_error))
         }
-        // The recorder counts every block, also those of which only a sample is recorded.
+        // The recorder counts every block, even if only a sample is recorded.
         DiffAt::Total if exact => {
             (Amount::exact(report.statistics.allocated_bytes), Amount::exact(report.statistics.allocations))
         }
@@ -171,7 +171,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<GroupKey, usize> = HashMap::new();
     for row in report.rows {
-        // Without a moment, rows are also there for what was only live at the peak.
+        // Without a moment, rows also exist for memory that was only live at the peak.
         if row.allocated_bytes == 0 && row.count == 0 {
             continue;
         }
@@ -194,12 +194,12 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
         }
     }
     if matches!(by, DiffBy::Line | DiffBy::Stack) {
-        // Stacks of one line, or with the same names: nothing that a reader would count.
+        // Stacks of one line, or with the same names, which a reader would not count.
         groups.iter_mut().for_each(|group| group.members = 1);
     }
     let blocks_limit = match report.detection_limit_bytes {
         0 => 0.0,
-        // Of the smallest blocks that there are.
+        // The size of the smallest blocks that exist.
         bytes => bytes as f64 / 16.0,
     };
     SideDevice {
@@ -216,7 +216,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
     }
 }
 
-/// What makes a row's group one.
+/// Returns the identity of a row's group.
 fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {
@@ -225,7 +225,7 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
         },
         DiffBy::Stack if !row.stack.is_empty() => {
             let telling = |line: &&StackLine| !is_internal(&line.frame);
-            // A stack of nothing but those is told by them.
+            // A stack of nothing but those is identified by them.
             let all: Vec<&Frame> = match row.stack.iter().any(|line| telling(&line)) {
                 true => row.stack.iter().filter(telling).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),

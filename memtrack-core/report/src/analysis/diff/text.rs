@@ -1,21 +1,21 @@
-//! A diff as text for people: the answer in words first, then the groups that differ.
+//! A diff as text for people: the summary first, then the groups that differ.
 
 use super::kind::Kind;
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
-use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
+use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
 use crate::analysis::top::frames::{frame_lines, shown};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// Groups that the answer names.
+/// The most groups that the summary names.
 const NAMED: usize = 3;
-/// Characters of each of their names.
+/// The most characters of each of their names.
 const NAME: usize = 60;
 
-/// A number that is told of a group beside its change.
+/// A number that is shown for a group beside its change.
 #[derive(Clone, Copy)]
 enum Column {
     Before,
@@ -23,7 +23,7 @@ enum Column {
     Blocks,
 }
 
-/// What is told where there is room, and what in ever less of it.
+/// The columns that are shown where there is room, and the ones for less and less of it.
 const COLUMNS: [&[Column]; 4] = [
     &[Column::Before, Column::After, Column::Blocks],
     &[Column::Before, Column::After],
@@ -57,13 +57,13 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// The answer in words, a line for each device, the one that changed most first: by how much it grew or shrank, and
+    /// Returns the summary, a line for each device, the one that changed most first: by how much it grew or shrank, and
     /// the groups that made it. One line where nothing differs.
     pub fn answer(&self) -> Vec<String> {
         self.answer_naming(NAMED)
     }
 
-    /// The same, naming at most so many groups of each device.
+    /// Returns the same, naming at most this many groups of each device.
     fn answer_naming(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
@@ -85,7 +85,7 @@ impl Diff {
         lines
     }
 
-    /// The first line of [`Self::answer`] in at most `room` characters: with as many of the groups as fit.
+    /// Returns the first line of [`Self::answer`] in at most `room` characters: with as many of the groups as fit.
     #[cfg(feature = "plot")]
     pub(super) fn title(&self, room: usize) -> String {
         let fits = |line: &String| line.chars().count() <= room;
@@ -97,7 +97,7 @@ impl Diff {
         }
     }
 
-    /// The report as text. Where the layout has a width, names are shortened until the tables fit.
+    /// Formats the report. Where the layout has a width, names are shortened until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
         let mut text = wrapped(&(self.answer().join("\n") + "\n"), layout.width);
@@ -129,7 +129,7 @@ impl Diff {
 }
 
 impl DeviceDiff {
-    /// `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
+    /// Formats `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
     fn sentence(&self, what: &str, named: usize) -> String {
         let bytes = &self.bytes;
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
@@ -151,7 +151,7 @@ impl DeviceDiff {
         text
     }
 
-    /// The groups that changed most, in words.
+    /// Formats the groups that changed most.
     pub(super) fn reasons(&self) -> String {
         self.reasons_naming(NAMED)
     }
@@ -180,7 +180,7 @@ impl DeviceDiff {
             let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             let Some(width) = layout.width.filter(|&width| widest > width) else { return full };
             let room = longest.saturating_sub(widest - width);
-            if room >= TELLING_NAME.min(longest) || columns.peek().is_none() {
+            if room >= LEGIBLE_NAME.min(longest) || columns.peek().is_none() {
                 return self.table_of(by, shown, layout.frames, room.max(SHORTEST_NAME));
             }
         }
@@ -243,17 +243,17 @@ impl DeviceDiff {
 }
 
 impl DiffRow {
-    /// The group in a few words: `transformer.py:138 softmax`, of a stack the innermost function that the table shows, or its
-    /// name.
+    /// Formats the group in a few words: `transformer.py:138 softmax`, for a stack the innermost function that the table
+    /// shows, or its name.
     pub(super) fn place(&self, room: usize) -> String {
-        // Of a stack what the table begins with.
+        // For a stack, the function that the table begins with.
         match shown(&self.stack).first() {
             Some(line) => printable(&fit(&short(&line.frame), room)),
             None => self.named(room),
         }
     }
 
-    /// The name, with how many groups it stands for.
+    /// Formats the name, with the number of groups that it stands for.
     fn named(&self, room: usize) -> String {
         let many = match self.members {
             [0 | 1, 0 | 1] => String::new(),
@@ -264,7 +264,7 @@ impl DiffRow {
         printable(&fit(&self.name, left)) + &many
     }
 
-    /// The group in the table: its name, and of a stack the functions below it, indented.
+    /// Formats the group for the table: its name, and for a stack the functions below it, indented.
     fn lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
         let lines = match (by, self.stack.is_empty()) {
             (DiffBy::Stack, false) => frame_lines(&self.stack, frames, room.saturating_sub(2)),
@@ -276,7 +276,7 @@ impl DiffRow {
     }
 }
 
-/// Blocks before and after; one number where they are equal.
+/// Formats blocks before and after; one number where they are equal.
 fn blocks(change: &Change) -> String {
     let shown = |amount: &Amount| amount.error.as_count(amount.value);
     match change.kind() {

@@ -1,4 +1,4 @@
-//! Whether the stated intervals hold the truth as often as they say: the real sampler, the real report, and programs
+//! Whether the stated intervals hold the truth as often as they claim: the real sampler, the real report, and programs
 //! whose sums are known.
 
 use super::{Estimate, MOST_ERROR};
@@ -25,8 +25,8 @@ impl Random {
         (self.next() >> 11) % end
     }
 
-    /// A block's size in a row of a kind: of one size, around one, over all, mostly tiny and a few larger, and with
-    /// some that are always recorded.
+    /// Returns a block's size in a row of a kind: of one size, around one, over all, mostly tiny and a few larger, and
+    /// with some that are always recorded.
     fn size(&mut self, kind: usize) -> u64 {
         match kind % 5 {
             0 => 64,
@@ -43,13 +43,13 @@ impl Random {
 /// Bytes, bytes live at the peak, and blocks.
 type Numbers = [f64; 3];
 
-/// What one program was, and what its report said of it.
+/// One program, and its report.
 struct Program {
     /// The truth of each row of the report, and the estimates.
     rows: Vec<(Numbers, [Estimate; 3])>,
     /// Rows of the report whose small blocks have fewer bytes than the detection limit.
     rows_below_limit: usize,
-    /// What has no row, though it has more.
+    /// Rows without an entry although they have more than the limit.
     missing_above_limit: usize,
 }
 
@@ -63,7 +63,7 @@ fn program(seed: u64) -> Program {
     for place in (1..blocks.len()).rev() {
         blocks.swap(place, random.below(place as u64 + 1) as usize);
     }
-    // A fixed rate, or one that follows what was picked so far.
+    // A fixed rate, or one that follows earlier samples.
     let is_fixed = seed.is_multiple_of(3);
     let rules = match is_fixed {
         true => Rules { mean_bytes: 16 << 10, ..Rules::default() },
@@ -142,7 +142,7 @@ fn program(seed: u64) -> Program {
 }
 
 #[test]
-fn intervals_hold_the_truth_in_95_of_100_cases() {
+fn intervals_hold_the_truth_with_95_percent_confidence() {
     let programs: Vec<_> = (1..=110).map(program).collect();
     let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
     for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
@@ -157,14 +157,14 @@ fn intervals_hold_the_truth_in_95_of_100_cases() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // Also of those alone whose error is shown.
+        // Also among only those whose error is shown.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();
         let below = share(below, bounds.len());
         assert!(below >= 0.95, "{name} < …: {below}");
     }
-    // Who has more than the limit in small blocks has a row.
+    // A row with more than the limit in small blocks has an entry.
     let (mut above, mut missing) = (0, 0);
     for program in &programs {
         above += program.rows.len() - program.rows_below_limit;
@@ -174,7 +174,7 @@ fn intervals_hold_the_truth_in_95_of_100_cases() {
 }
 
 #[test]
-fn a_program_of_which_everything_was_recorded_has_no_errors() {
+fn a_fully_recorded_program_has_no_errors() {
     let mut random = Random(7);
     let mut snapshot = Snapshot::default();
     snapshot.meta.sample_threshold_bytes = LARGE;

@@ -1,16 +1,16 @@
-//! What is known of a sum beside its samples, and narrows the estimates of its parts: the parts of a whole come to no more than
-//! the whole, and a part to no more than what the recorded blocks of the other parts leave of it.
+//! Exact knowledge about a sum beside its samples, which narrows the estimates of its parts: the parts of a whole come to
+//! no more than the whole, and a part to no more than what the recorded blocks of the other parts leave of it.
 
 use super::{Estimate, Sum};
 
-/// A sum that all parts of a ranking come to together, as far as it is known.
+/// The sum of all parts of a ranking, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::analysis) struct Whole {
     /// The most that it can be; infinite where that is unknown.
     most: f64,
-    /// What was recorded of all parts, each block for itself.
+    /// Recorded bytes of all parts, each block counted once.
     recorded: f64,
-    /// By which share of what the samples stand for the parts are lowered, so that they come to no more than the whole.
+    /// The share of the sampled bytes by which the parts are lowered, so that they come to no more than the whole.
     scale: f64,
 }
 
@@ -18,19 +18,19 @@ impl Whole {
     /// A whole of unknown size.
     pub(in crate::analysis) const UNKNOWN: Self = Self { most: f64::INFINITY, recorded: 0.0, scale: 1.0 };
 
-    /// Of the parts that add up to `all`, known not to exceed `most`.
+    /// Creates the whole of the parts that add up to `all`, known not to exceed `most`.
     pub(in crate::analysis) fn of(most: f64, all: &Sum) -> Self {
         if most.is_infinite() {
             return Self::UNKNOWN;
         }
         let (recorded, beyond) = (all.recorded(), all.value() - all.recorded());
-        // A count that is below what was recorded is of something else, such as an earlier moment.
+        // A count below the recorded bytes is of something else, such as an earlier moment.
         let most = most.max(recorded);
         let scale = if beyond > 0.0 { ((most - recorded) / beyond).clamp(0.0, 1.0) } else { 1.0 };
         Self { most, recorded, scale }
     }
 
-    /// A part's bytes or blocks, of which `rounded` is the sum: the parts come to no more than the whole.
+    /// Returns a part's bytes or blocks, of which `rounded` is the sum: the parts come to no more than the whole.
     pub(in crate::analysis) fn rounded(&self, part: &Sum, rounded: u64) -> u64 {
         match self.scale < 1.0 {
             true => self.value(part).floor() as u64,
@@ -42,18 +42,19 @@ impl Whole {
         part.recorded() + (part.value() - part.recorded()) * self.scale
     }
 
-    /// What is known of a part, of which the samples by themselves say `estimate`.
+    /// Narrows the estimate of a part, whose samples by themselves give `estimate`.
     pub(in crate::analysis) fn part(&self, estimate: Estimate, part: &Sum) -> Estimate {
         if estimate.is_exact() || self.most.is_infinite() {
             return estimate;
         }
-        // Samples that come to more than there was are too many by one factor: as the value, so the lower limit.
+        // Samples that come to more than the whole are too large by one factor, which lowers the lower limit and the
+        // value alike.
         let scaled = |bytes: f64| part.recorded() + (bytes - part.recorded()) * self.scale;
         let (value, low) = match self.scale < 1.0 {
             true => (self.value(part), scaled(estimate.low)),
             false => (estimate.value, estimate.low),
         };
-        // What was recorded of the others is theirs.
+        // The recorded bytes of the others are theirs.
         let most = (self.most - (self.recorded - part.recorded())).max(value);
         Estimate {
             value,
@@ -88,7 +89,7 @@ mod tests {
         let found = parts.each_ref().map(|part| whole.part(estimate(part, 5000.0), part));
         assert!(found.iter().map(|part| part.value).sum::<f64>() <= 2000.0, "{found:?}");
         assert_eq!(found[0].value, 1000.0, "always recorded blocks keep their bytes");
-        // 1,010 are recorded of the others, and so is less left than what they would come to.
+        // 1,010 are recorded of the others, so less is left than they would come to.
         assert_eq!(found[1].high, 2000.0 - 1210.0);
         let rounded = parts.each_ref().map(|part| whole.rounded(part, part.value() as u64));
         assert!(rounded.iter().sum::<u64>() <= 2000, "{rounded:?}");

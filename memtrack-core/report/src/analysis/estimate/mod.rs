@@ -32,31 +32,31 @@ pub struct Estimate {
     pub value: f64,
     /// Its standard error, from the samples alone; 0 also where there was no sample.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth in 95 of 100 cases.
+    /// The lower end of the interval that holds the truth with 95 % confidence.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// The truth is below this in 95 of 100 cases.
+    /// The truth is below this with 95 % confidence.
     pub bound: f64,
-    /// Whether the lower end was counted, and not estimated: so much there was for certain, and [`Self::value`] is no more than
-    /// that. The upper end is not exceeded for certain either; it is infinite where nobody knows it.
+    /// Whether the lower end was counted rather than estimated: at least this much is certain, and [`Self::value`] is no
+    /// more than that. The upper end is certain too; it is infinite where it is unknown.
     pub counted: bool,
 }
 
 impl Estimate {
-    /// An exact number.
+    /// Creates an exact number.
     pub const fn exact(value: f64) -> Self {
         Self { value, standard_error: 0.0, low: value, high: value, bound: value, counted: false }
     }
 
-    /// A number of which it was counted that it is not below `low`, and known that it is not above `high`.
+    /// Creates a number that is certain to lie between `low` and `high`.
     pub(super) const fn between(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low };
         Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
     }
 
-    /// The same number where the recording may lack its end (`ended` is false): it is at least as large as its lower limit, and
-    /// has no upper one.
+    /// Returns the number for a recording that may be incomplete (`ended` is false): it is at least as large as its lower
+    /// limit, and has no upper one.
     #[must_use]
     pub(in crate::analysis) fn until_the_end(self, ended: bool) -> Self {
         match ended {
@@ -65,8 +65,8 @@ impl Estimate {
         }
     }
 
-    /// The same of all blocks together and not of one row: small blocks of which none was picked count as well, so that a sum
-    /// without a sample is a lower limit.
+    /// Returns the number for all blocks together instead of one row: small blocks without a sample count as well, so
+    /// that a sum without a sample is a lower limit.
     pub(in crate::analysis) fn of_all(self) -> Self {
         match self.is_of_recorded_blocks() && self.high > self.low {
             true => Self::between(self.low, self.high),
@@ -74,12 +74,12 @@ impl Estimate {
         }
     }
 
-    /// Whether the number is exact.
+    /// Returns whether the number is exact.
     pub fn is_exact(&self) -> bool {
         self.low == self.high
     }
 
-    /// The same, where it is known that the number is not below `least`.
+    /// Narrows the number, which is known not to be below `least`.
     pub(super) fn at_least(self, least: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
@@ -95,11 +95,11 @@ impl Estimate {
         }
     }
 
-    /// The same, where it is known that the number is not above `most`.
+    /// Narrows the number, which is known not to be above `most`.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
-        // A value that is too large by some factor has a lower limit that is.
+        // If a value is too large by some factor, so is its lower limit.
         let low = if value > most && low < value { low * (most / value) } else { low };
         Self {
             value: value.min(most),
@@ -111,19 +111,19 @@ impl Estimate {
         }
     }
 
-    /// The sum of two numbers that are off independently of one another.
+    /// Adds two numbers with independent errors.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.combined(other, 1.0)
     }
 
-    /// The difference of two such numbers; it may be negative.
+    /// Subtracts two such numbers; the difference may be negative.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         self.combined(other, -1.0)
     }
 
-    /// The number times a factor that is exact.
+    /// Multiplies the number by an exact factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
@@ -145,7 +145,7 @@ impl Estimate {
             true => (below(other), above(other)),
             false => (above(other), below(other)),
         };
-        // What is taken away is largest where the rest is smallest; only a sum has a bound of its own.
+        // The subtracted part is largest where the rest is smallest; only a sum has a bound of its own.
         let high = value + above(self).hypot(up);
         let bound = match sign > 0.0 {
             true => value + (self.bound - self.value).hypot(other.bound - other.value),
@@ -161,7 +161,7 @@ impl Estimate {
         }
     }
 
-    /// The larger distance to an end of the interval, relative to the number; infinite for 0.
+    /// Returns the larger distance to an end of the interval, relative to the number; infinite for 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
             return 0.0;
@@ -169,13 +169,13 @@ impl Estimate {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// Whether the number is of blocks that are always recorded, without a sample among them. Small blocks of which none was
-    /// picked may come in addition: reports print how much that may be, once for all rows.
+    /// Returns whether the number is of blocks that are always recorded, without a sample among them. Small blocks
+    /// without a sample may come in addition: reports print their possible amount once for all rows.
     fn is_of_recorded_blocks(&self) -> bool {
         self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }
 
-    /// How far off it may be, as answers have it; none for an exact number.
+    /// Returns the error for JSON; none for an exact number.
     pub fn answer(&self) -> Option<ErrorAnswer> {
         (!self.is_exact() && !self.is_of_recorded_blocks()).then(|| ErrorAnswer {
             standard_error: self.standard_error,

@@ -1,11 +1,11 @@
-//! How numbers that may be off are shown: with their error in percent, as a bound, or as both ends of their interval.
+//! How numbers with errors are shown: with their error in percent, as a bound, or as both ends of their interval.
 
 use super::{Estimate, MOST_ERROR};
 use memtrack_model::units::{human_bytes, human_count, human_share};
 
 impl Estimate {
-    /// The number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`; what was
-    /// counted as `at least 2.8 MiB, at most 3.1 MiB`.
+    /// Formats the number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`;
+    /// a counted one as `at least 2.8 MiB, at most 3.1 MiB`.
     pub fn as_bytes(&self, bytes: u64) -> String {
         match self.percent() {
             Shown::Exact => human_bytes(bytes),
@@ -15,7 +15,7 @@ impl Estimate {
         }
     }
 
-    /// The ends of the interval, in words. In short, where the numbers look alike, it is that number.
+    /// Formats the ends of the interval. Where both look alike, it is that number alone.
     fn between_ends(&self) -> String {
         let low = human_bytes(self.low.floor() as u64);
         if self.high.is_infinite() {
@@ -25,7 +25,7 @@ impl Estimate {
         if low == high { low } else { format!("at least {low}, at most {high}") }
     }
 
-    /// The number as bytes of which it matters that they are not fewer: as [`Self::as_bytes`], but with a lower limit in place of
+    /// Formats the number as bytes whose lower limit matters: as [`Self::as_bytes`], but with a lower limit in place of
     /// an upper one.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_bytes_from(&self, bytes: u64) -> String {
@@ -35,8 +35,8 @@ impl Estimate {
         }
     }
 
-    /// How far the number, of which `bytes` is the exact rounding, is from another: `+1.3 GiB ± 4 %`, `−40.0 MiB`; where the
-    /// two may be equal, the most that lies between them, `±3.0 MiB`.
+    /// Formats the difference of the number, of which `bytes` is the exact rounding, from another: `+1.3 GiB ± 4 %`,
+    /// `−40.0 MiB`; where the two may be equal, their largest distance, `±3.0 MiB`.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_difference(&self, bytes: u64, other: u64) -> String {
         let sign = if bytes > other { "+" } else { "−" };
@@ -54,8 +54,8 @@ impl Estimate {
         }
     }
 
-    /// The number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A share
-    /// is off by as many percent as its number.
+    /// Formats the number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A
+    /// share has the same relative error as its number.
     pub fn as_share(&self, share: f64) -> String {
         match self.percent() {
             Shown::Bound if self.value > 0.0 => {
@@ -65,7 +65,7 @@ impl Estimate {
         }
     }
 
-    /// The number as a count: `23,000 ± 4 %`, as a bound, `< 700`, or as `at least 700`.
+    /// Formats the number as a count: `23,000 ± 4 %`, as a bound, `< 700`, or as `at least 700`.
     pub fn as_count(&self, count: u64) -> String {
         // Digits that the error makes meaningless are not shown.
         let digits = |value: f64, of: f64| {
@@ -89,7 +89,7 @@ impl Estimate {
         }
     }
 
-    /// The same with what is counted: `23,000 ± 4 % blocks`.
+    /// Formats it with the counted noun: `23,000 ± 4 % blocks`.
     pub fn as_counted(&self, count: u64, what: &str) -> String {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
@@ -109,7 +109,7 @@ impl Estimate {
 
 enum Shown {
     Exact,
-    /// So many percent.
+    /// An error in percent.
     Error(String),
     Bound,
     /// Both ends of the interval.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_recording_that_lacks_its_end_is_a_lower_limit() {
+    fn a_number_of_an_incomplete_recording_is_a_lower_limit() {
         let exact = Estimate::exact(f64::from(16 << 20)).until_the_end(false);
         assert_eq!(
             (exact.as_bytes(16 << 20), exact.as_count(16)),

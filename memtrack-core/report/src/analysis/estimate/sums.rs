@@ -1,4 +1,4 @@
-//! Sums over blocks, some of which are samples, and what a device's samples tell of them.
+//! Sums over blocks, some of which are samples, and the precision of a device's samples.
 
 use super::Estimate;
 use crate::analysis::lifetimes::{Lifetime, not_one_by_one};
@@ -6,19 +6,19 @@ use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// Standard deviations that leave 2.5 % beyond them.
+/// Standard deviations that leave 2.5 % beyond them on each side.
 const TWO_SIDED: f64 = 1.959_964;
-/// And 5 %.
+/// Standard deviations that leave 5 % beyond them on one side.
 const ONE_SIDED: f64 = 1.644_854;
 
-/// A sum over blocks, some of which are samples, while it grows.
+/// A running sum over blocks, some of which are samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// Over the blocks that were recorded, each for itself.
+    /// The sum over recorded blocks, each counted once.
     recorded: f64,
-    /// Over what they stand for.
+    /// The sum over all blocks that they stand for.
     value: f64,
-    /// Of [`Self::value`], the part that samples make.
+    /// The part of [`Self::value`] that is from samples.
     sampled: f64,
     variance: f64,
 }
@@ -35,29 +35,29 @@ impl Sum {
         }
     }
 
-    /// Takes such a block out again.
+    /// Removes such a block.
     pub fn take_out(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded -= amount;
         self.value -= value;
         if weight > 1.0 {
-            // What is left of nothing may be less than nothing.
+            // The rest of nothing may be below zero by rounding.
             self.sampled = (self.sampled - value).max(0.0);
             self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
         }
     }
 
-    /// What the sum comes to.
+    /// Returns the sum.
     pub fn value(&self) -> f64 {
         self.value
     }
 
-    /// What was recorded of it, each block for itself: it is not below that.
+    /// Returns its recorded part, each block counted once: the sum is not below it.
     pub(in crate::analysis) fn recorded(&self) -> f64 {
         self.recorded
     }
 
-    /// Both sums together.
+    /// Adds both sums.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         Self {
@@ -68,20 +68,21 @@ impl Sum {
         }
     }
 
-    /// What the sum says where `next` is what one more sample would add and `unrecorded` all that was not recorded;
-    /// both are 0 where every block was.
+    /// Estimates the sum, where `next` is what one more sample would add and `unrecorded` everything that was not
+    /// recorded; both are 0 where every block was.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
         self.estimate_within(next, unrecorded, TWO_SIDED)
     }
 
-    /// The same with other ends of the interval: so many standard deviations of the normal distribution from its middle.
+    /// Estimates it with other ends of the interval: so many standard deviations of the normal distribution from its
+    /// middle.
     fn estimate_within(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
         }
         let (sampled, variance) = (self.sampled, self.variance);
         let certain = self.value - sampled;
-        // What a sample of this row adds on average.
+        // The average addition of a sample of this row.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
         let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
@@ -100,8 +101,8 @@ impl Sum {
     }
 }
 
-/// How many standard deviations of a normal distribution leave `share` of it beyond them on one side: a bound from above, by
-/// one percent at most (Abramowitz and Stegun, 26.2.23).
+/// Returns how many standard deviations of a normal distribution leave `share` of it beyond them on one side: an upper
+/// bound, by one percent at most (Abramowitz and Stegun, 26.2.23).
 fn deviations_beyond(share: f64) -> f64 {
     let t = (-2.0 * share.ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -109,8 +110,8 @@ fn deviations_beyond(share: f64) -> f64 {
     t - above / below + 4.5e-4
 }
 
-/// The value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in standard
-/// deviations of the normal distribution that goes with it (Wilson and Hilferty).
+/// Returns the value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in
+/// standard deviations of the corresponding normal distribution (Wilson and Hilferty).
 fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 || mean <= 0.0 {
         return mean.max(0.0);
@@ -120,23 +121,23 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     mean * root.max(0.0).powi(3)
 }
 
-/// What the samples of one device's recording can tell.
+/// The precision of the samples of one device's recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
     /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
     next_bytes: f64,
     next_blocks: f64,
-    /// All that was not recorded.
+    /// Everything that was not recorded.
     unrecorded_bytes: f64,
     unrecorded_blocks: f64,
 }
 
 impl Precision {
-    /// Of the blocks of `device`, whose lifetimes these are.
+    /// Measures the samples of `device`, which has these lifetimes.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
-        // Where nobody says what went unrecorded, the exact counts may.
+        // Without a record of what went unrecorded, the exact counts may show it.
         if snapshot.sampling.is_none()
             && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
         {
@@ -151,7 +152,7 @@ impl Precision {
         let mut any = false;
         for lifetime in lifetimes.iter().filter(|lifetime| lifetime.estimated) {
             let (weight, size) = (lifetime.blocks, lifetime.size_bytes as f64);
-            // What this sample says was not recorded.
+            // The part that this sample shows to be unrecorded.
             let missing = weight - 1.0;
             bytes = (bytes.0 + size * weight * size * missing, bytes.1 + size * missing);
             blocks = (blocks.0 + weight * missing, blocks.1 + missing);
@@ -170,35 +171,35 @@ impl Precision {
         };
         Self {
             next_bytes: mean(bytes, widest as f64),
-            // Without any sample, blocks as small as allocators make them.
+            // Without any sample: blocks as small as allocators make them.
             next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
             unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
             unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
         }
     }
 
-    /// A sum of bytes.
+    /// Estimates a sum of bytes.
     pub fn bytes(&self, sum: &Sum) -> Estimate {
         sum.estimate(self.next_bytes, self.unrecorded_bytes)
     }
 
-    /// A sum of blocks.
+    /// Estimates a sum of blocks.
     pub fn blocks(&self, sum: &Sum) -> Estimate {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
-    /// A sum of bytes that is one of so many: all their intervals together hold the truth in 95 of 100 cases.
+    /// Estimates a sum of bytes that is one of many: all their intervals together hold the truth with 95 % confidence.
     pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
         sum.estimate_within(self.next_bytes, self.unrecorded_bytes, deviations)
     }
 
-    /// The deviations for [`Self::bytes_of_many`] where there are `count` of them.
+    /// Returns the deviations for [`Self::bytes_of_many`] with `count` sums.
     pub(in crate::analysis) fn deviations_of_many(count: usize) -> f64 {
         deviations_beyond(0.025 / count.max(1) as f64)
     }
 
-    /// Who allocated less than so many bytes in small blocks may have left no sample (in 5 of 100 cases); 0: every
-    /// block was recorded.
+    /// Returns the bytes in small blocks below which a row may have no sample (with 5 % probability); 0: every block was
+    /// recorded.
     pub(in crate::analysis) fn detection_limit_bytes(&self) -> u64 {
         // −ln 0.05.
         (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
@@ -214,20 +215,20 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// For `lifetimes`, which are all of `device`.
+    /// Measures `lifetimes`, which are all of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let peak = Peak::of(snapshot, device, lifetimes);
         Self { precision: Precision::of(snapshot, device, lifetimes), most_live: peak.recorded.high }
     }
 
-    /// What the bytes of these blocks together are known to.
+    /// Estimates the bytes of these blocks together.
     pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
         let mut sum = Sum::default();
         some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
         self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded))
     }
 
-    /// What their number is known to.
+    /// Estimates their number.
     pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
         let mut sum = Sum::default();
         some.for_each(|one| sum.add(1.0, one.blocks));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_what_was_recorded_and_no_more_than_was_not() {
+    fn limits_include_recorded_bytes_and_at_most_the_unrecorded_ones() {
         let mut sum = Sum::default();
         sum.add(1000.0, 1.0);
         sum.add(10.0, 50.0);

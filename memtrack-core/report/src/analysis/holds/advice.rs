@@ -1,14 +1,14 @@
-//! What to do first, in one sentence: the first of a list of rules that applies.
+//! The advice on what to do first, in one sentence: the first of a list of rules that applies.
 
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// Above this share of what is held, a group is worth looking at before all others.
+/// Above this share of the held memory, a group is worth looking at before all others.
 const LARGE: f64 = 0.2;
-/// Above this share, one group is what it is about.
+/// Above this share, one group dominates.
 const MOST: f64 = 0.5;
 
-/// What to do first about what is held.
+/// Returns what to do first about the held memory.
 pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     if let Some(advice) = refused(held) {
         return advice;
@@ -17,28 +17,29 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     if cached > held.allocated_bytes && held.refused.is_none() {
         let (cached, allocated) = (human_bytes(cached), human_bytes(held.allocated_bytes));
         return format!(
-            "nothing leaks by that: {cached} are cached and {allocated} held; give the cache back if others need it \
-             (empty_cache, cuMemPoolTrimTo)"
+            "this alone is no leak: {cached} are cached and {allocated} held; release the cache if others \
+             need it (empty_cache, cuMemPoolTrimTo)"
         );
     }
     let Some(largest) = held.holders.first() else {
-        return "nothing is held that was recorded: start recording earlier".to_owned();
+        return "no recorded memory is held: start recording earlier".to_owned();
     };
     match largest.kind {
         Kind::Older if largest.share > LARGE => {
             return format!(
-                "start recording earlier: {} of it was there before, and nobody knows from where",
+                "start recording earlier: {} of it was allocated before recording began, so its origin is \
+                 unknown",
                 human_share(largest.share)
             );
         }
         Kind::NoStack if largest.share > MOST => {
             let what = if is_heap { "stacks" } else { "stacks (Options::context, --stacks alloc)" };
-            return format!("record {what}: the largest part is known by no line");
+            return format!("record {what}: the largest part has no stack");
         }
         _ => {}
     }
-    // What grew most is what goes on growing; at the peak of a step all is new.
-    if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since.starts_with("the middle"))
+    // The memory that grew most will go on growing; at the peak of a step all memory is new.
+    if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
         && let Some((line, bytes)) = &grown.most
         && *line != largest.line
         && *bytes as f64 > LARGE * held.allocated_bytes as f64
@@ -49,7 +50,7 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     look_at(largest)
 }
 
-/// What to do about a request that could not be met, where more can be said than who holds the most.
+/// Returns what to do about a request that could not be met, where the largest holders are not the cause.
 fn refused(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
@@ -57,7 +58,7 @@ fn refused(held: &WhoHolds) -> Option<String> {
         let total = human_bytes(refused.device_total_bytes.unwrap_or_default());
         let requested = human_bytes(requested);
         return Some(format!(
-            "look at where {requested} are asked for: a device of {total} can never have so much"
+            "look at what requests {requested}: a device of {total} can never hold that much"
         ));
     }
     if let Some(cached) = held.cached {
@@ -78,23 +79,24 @@ fn refused(held: &WhoHolds) -> Option<String> {
     let unseen = held.unseen.filter(|unseen| !unseen.is_resident && unseen.bytes > held.allocated_bytes)?;
     let (others, own) = (human_bytes(unseen.bytes), human_bytes(held.allocated_bytes));
     Some(format!(
-        "see who else uses the device (memtrack gpus): {others} of it are not recorded here, and {own} are held"
+        "see what else uses the device (memtrack gpus): {others} of its memory are not recorded here, and \
+         {own} are held"
     ))
 }
 
-/// The line to look at.
+/// Returns the line to look at.
 fn look_at(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;
     match largest.kind {
         Kind::Foreign => format!(
-            "look at the stacks of the largest part, {share}, in which no line is your own: memtrack top"
+            "inspect the stacks of the largest part, {share}, which has no line of your own: memtrack top"
         ),
         Kind::NoTime => {
-            format!("name the stacks later: memtrack summary of a dump or recording ({line} has {share})")
+            format!("symbolize the stacks later: memtrack summary on a dump or recording ({line}: {share})")
         }
-        _ if largest.share > MOST => format!("look at {line}: {share} of all is from there"),
+        _ if largest.share > MOST => format!("look at {line}: {share} of the memory is from there"),
         _ if largest.share > LARGE => format!("look at {line}, the largest part ({share})"),
-        _ => format!("look at the largest parts together: {line} has the most, and only {share}"),
+        _ => format!("look at the largest parts together: {line} has the most, but only {share}"),
     }
 }

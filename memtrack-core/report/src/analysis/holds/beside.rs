@@ -1,4 +1,5 @@
-//! What of a device is in use and no block of the program's: what an allocator caches, and what memtrack does not see.
+//! Memory in use on a device that is in no block of the program: an allocator's cache, and memory that memtrack does not
+//! see.
 
 use super::HeldAt;
 use crate::analysis::estimate::Estimate;
@@ -7,19 +8,19 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use serde::Serialize;
 
-/// The moment, as rows of the trace and as a time.
+/// The moment, as a row of the trace and as a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct HeldMoment {
     /// The row of the event that it comes after.
     pub(super) row: Option<usize>,
-    /// Whether nothing changed on the device later, so that the tables of what is held are of this moment.
+    /// Whether nothing changed on the device later, so that the tables of live blocks are of this moment.
     pub(super) is_end: bool,
     /// The time in ticks.
     pub(super) ticks: u64,
-    pub(super) tells_reserved: bool,
+    pub(super) has_reserved_bytes: bool,
 }
 
-/// What is reserved and in no block. What an allocator rounds blocks up by is part of it, where only requested sizes were
+/// Reserved memory that is in no block. It includes the allocator's rounding of blocks, where only requested sizes were
 /// recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -27,32 +28,37 @@ pub(super) struct Place {
 pub struct Cached {
     /// Bytes of segments, less those of blocks.
     pub allocator_bytes: u64,
-    /// Of those, bytes in segments without any block, which could be given back; none where only the sum is known.
+    /// Of those, bytes in segments without any block, which could be released; none where only the sum is known.
     pub free_segment_bytes: Option<u64>,
     /// The largest piece; none where only the sum is known.
     pub largest_bytes: Option<u64>,
-    /// What the CUDA driver's own pools keep unused.
+    /// Bytes that the CUDA driver's own pools keep unused.
     pub driver_pool_bytes: u64,
 }
 
 impl Cached {
-    /// All of it.
+    /// Returns all of it.
     pub fn bytes(&self) -> u64 {
         self.allocator_bytes.saturating_add(self.driver_pool_bytes)
     }
 
-    /// That of `device`, on which `held_bytes` are held; none where nothing is cached or that is not known.
-    pub(super) fn of(snapshot: &Snapshot, device: DeviceId, place: &Place, held_bytes: u64) -> Option<Self> {
+    /// Finds the cache of `device`, on which `held_bytes` are held; none where nothing is cached or that is unknown.
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        device: DeviceId,
+        moment: &HeldMoment,
+        held_bytes: u64,
+    ) -> Option<Self> {
         if snapshot.is_heap(device) {
             return None;
         }
         let mut cached = Self::default();
-        if place.tells_reserved && place.is_end {
+        if moment.has_reserved_bytes && moment.is_end {
             cached.add_gaps(snapshot, device);
-        } else if place.tells_reserved {
-            cached.allocator_bytes = reserved_after(snapshot, device, place.row).saturating_sub(held_bytes);
+        } else if moment.has_reserved_bytes {
+            cached.allocator_bytes = reserved_after(snapshot, device, moment.row).saturating_sub(held_bytes);
         }
-        if place.is_end
+        if moment.is_end
             && let Some(reading) = reading(snapshot, device, HeldAt::Now)
         {
             cached.driver_pool_bytes = reading.cached_bytes();
@@ -60,7 +66,7 @@ impl Cached {
         (cached.bytes() > 0).then_some(cached)
     }
 
-    /// What lies between the blocks of each segment.
+    /// Adds the gaps between the blocks of each segment.
     fn add_gaps(&mut self, snapshot: &Snapshot, device: DeviceId) {
         let mut blocks: Vec<(u64, u64)> = snapshot
             .blocks
@@ -94,43 +100,43 @@ impl Cached {
     }
 }
 
-/// What is in use and is not memtrack's to see.
+/// Memory that is in use and that memtrack does not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unseen {
-    /// Bytes: of a device, what the driver says is in use and is neither recorded nor cached. Of a heap, what the process has
-    /// resident beyond all recorded blocks: that much at least, because blocks need not be resident.
+    /// Bytes: on a device, what the driver reports as in use and is neither recorded nor cached. For a heap, the resident
+    /// memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
     pub bytes: u64,
-    /// Bytes that are in use in all: of the device, or resident.
+    /// Bytes in use in all: on the device, or resident.
     pub used_bytes: u64,
     /// Whether it is about the process's resident memory.
     pub is_resident: bool,
 }
 
 impl Unseen {
-    /// That of `device`; `held` is what its blocks come to.
+    /// Finds the unseen memory of `device`; `held` is the sum of its blocks.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
         at: HeldAt,
-        place: &Place,
+        moment: &HeldMoment,
         held: &Estimate,
     ) -> Option<Self> {
         if snapshot.is_heap(device) {
-            let counts = snapshot.exact_counts(device).filter(|_| place.is_end)?;
+            let counts = snapshot.exact_counts(device).filter(|_| moment.is_end)?;
             let used_bytes = counts.reserved_bytes;
             let bytes = used_bytes.saturating_sub(held.high.ceil() as u64);
             return (bytes > 0).then_some(Self { bytes, used_bytes, is_resident: true });
         }
-        // One that was taken before most of it was allocated says nothing of this moment.
+        // A reading from before most of it was allocated does not apply to this moment.
         let reading =
             reading(snapshot, device, at).filter(|reading| reading.used_bytes() as f64 >= held.low)?;
         Some(Self { bytes: reading.untracked_bytes(), used_bytes: reading.used_bytes(), is_resident: false })
     }
 }
 
-/// What the driver said of `device` at the moment.
+/// Returns the driver's reading of `device` at the moment.
 fn reading(snapshot: &Snapshot, device: DeviceId, at: HeldAt) -> Option<&DriverReading> {
     let of =
         |moment| snapshot.driver.iter().find(|reading| reading.device == device && reading.moment == moment);

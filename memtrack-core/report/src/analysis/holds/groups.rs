@@ -1,7 +1,7 @@
-//! Adds up what is held by scope and stack, names the largest of them first for as long as there is time, and merges what
-//! has one line.
+//! Adds up the held memory by scope and stack, symbolizes the largest first for as long as there is time, and merges
+//! groups with the same line.
 
-use super::{Asked, Grown, Holder, Kind, Marker};
+use super::{Grown, Holder, HoldsQuery, Kind, Marker};
 use crate::analysis::attribution::Attributor;
 use crate::analysis::estimate::{Estimate, Precision, Sum, Whole};
 use crate::analysis::lifetimes::Lifetime;
@@ -16,7 +16,8 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The largest scopes and stacks that are named however long it takes: a paragraph without them says nothing.
+/// The number of largest scopes and stacks that are symbolized however long it takes: a paragraph without them is
+/// useless.
 const ALWAYS: usize = 8;
 
 /// Characters of a line, and of a module.
@@ -58,7 +59,7 @@ struct Pair {
     grown: Sums,
 }
 
-/// What has one line.
+/// Blocks with the same line.
 #[derive(Debug)]
 struct Group {
     kind: Kind,
@@ -71,7 +72,7 @@ struct Group {
     phases: HashMap<String, u64>,
 }
 
-/// What makes a group one.
+/// The identity of a group.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Line(Frame),
@@ -81,15 +82,15 @@ enum Key {
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     precision: Precision,
-    /// What all of them hold together.
+    /// The sum of all groups.
     whole: Whole,
-    /// Whether what they hold is known up to the end that it is about.
+    /// Whether the numbers cover everything up to the moment.
     ends: bool,
     pairs: Vec<Pair>,
     groups: Vec<Group>,
 }
 
-/// When a block was allocated, in ticks; none where nobody knows.
+/// Returns when a block was allocated, in ticks; none where it is unknown.
 pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
     match (one.from, one.block) {
         (Some(row), _) => Some(snapshot.events.ticks[row]),
@@ -99,7 +100,7 @@ pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Adds up `live`, those of `all` that are held. What was allocated after `marker` is what grew.
+    /// Adds up `live`, the held ones of `all`. Blocks allocated after `marker` count as growth.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -124,24 +125,24 @@ impl<'a> Groups<'a> {
             }
         }
         let mut pairs: Vec<Pair> = pairs.into_values().collect();
-        // The largest first; of equal ones always the same.
+        // The largest first; equal ones in a fixed order.
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.held.bytes), pair.stack, pair.scope));
         let precision = Precision::of(snapshot, device, all);
         Self { snapshot, precision, whole: Whole::UNKNOWN, ends: true, pairs, groups: Vec::new() }
     }
 
-    /// All of them hold no more than `most` bytes; without `ends` the recording breaks off, and more may have followed.
+    /// Limits the sum to `most` bytes; without `ends` the recording breaks off, and more may have followed.
     pub(super) fn limit(&mut self, most: f64, ends: bool) {
         let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
         (self.whole, self.ends) = (Whole::of(most, &all), ends);
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Bytes and blocks of all, with their errors.
+    /// Returns the bytes and blocks of all groups, with their errors.
     pub(super) fn totals(&self) -> (u64, Estimate, u64, Estimate) {
         let mut all = Sums::default();
         self.pairs.iter().for_each(|pair| all.with(&pair.held));
@@ -153,15 +154,15 @@ impl<'a> Groups<'a> {
         (self.precision.bytes(&sums.byte_sum), self.precision.blocks(&sums.block_sum))
     }
 
-    /// Finds the lines.
-    pub(super) fn name(&mut self, symbols: &mut Symbolizer, asked: &Asked) {
+    /// Finds the line of each group.
+    pub(super) fn name(&mut self, symbols: &mut Symbolizer, query: &HoldsQuery) {
         let begun = Instant::now();
         let patterns = Patterns::default();
-        let mut owners = Owners::new(&asked.rules);
+        let mut owners = Owners::new(&query.rules);
         let mut attributor = Attributor::new(self.snapshot, &patterns);
         let mut known: HashMap<Key, usize> = HashMap::new();
         for (place, pair) in self.pairs.iter().enumerate() {
-            let in_time = place < ALWAYS || asked.within.is_none_or(|within| begun.elapsed() < within);
+            let in_time = place < ALWAYS || query.within.is_none_or(|within| begun.elapsed() < within);
             let keys = self.snapshot.frame_keys(pair.stack);
             let place = self.snapshot.scopes.place(pair.scope);
             let (mut kind, mut frame) = (Kind::Line, None);
@@ -173,7 +174,7 @@ impl<'a> Groups<'a> {
                 match place.operator_name() {
                     Some(operator) => operator.trim_start_matches('.').to_owned(),
                     None if keys.is_empty() => "blocks without a stack".to_owned(),
-                    None => "stacks that there was no time to name".to_owned(),
+                    None => "stacks not symbolized in time".to_owned(),
                 }
             } else {
                 let owned = owners.owner(&keys, symbols);
@@ -205,7 +206,7 @@ impl<'a> Groups<'a> {
                 ),
                 false => (place.module_path(), place.phase),
             };
-            // Names in brackets say that there is none.
+            // A name in brackets stands for none.
             if !module.is_empty() && !module.starts_with('(') {
                 *group.modules.entry(module).or_default() += pair.held.bytes;
             }
@@ -216,7 +217,7 @@ impl<'a> Groups<'a> {
         self.groups.sort_by(|a, b| b.held.bytes.cmp(&a.held.bytes).then_with(|| a.line.cmp(&b.line)));
     }
 
-    /// The groups that hold the most, at most `limit` of them; their shares are those of `all_bytes`.
+    /// Returns the groups that hold the most, at most `limit` of them; their shares are those of `all_bytes`.
     pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
         let holder = |group: &Group| {
             let (error, _) = self.errors(&group.held);
@@ -237,7 +238,7 @@ impl<'a> Groups<'a> {
         self.groups.iter().filter(|group| group.held.bytes > 0).take(limit).map(holder).collect()
     }
 
-    /// What was allocated since the marker and is held at `ticks`.
+    /// Sums up the memory that was allocated since the marker and is held at `ticks`.
     pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Grown> {
         let mut all = Sums::default();
         self.groups.iter().for_each(|group| all.with(&group.grown));
@@ -247,6 +248,7 @@ impl<'a> Groups<'a> {
             snapshot.clock.seconds_since_start(ticks) - snapshot.clock.seconds_since_start(marker.ticks);
         Some(Grown {
             since: marker.name.clone(),
+            since_midpoint: marker.is_midpoint,
             seconds,
             allocated_bytes: self.whole.rounded(&all.byte_sum, all.bytes),
             count: all.blocks.round() as u64,
@@ -261,7 +263,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The name with more than half of the bytes.
+/// Returns the name with more than half of the bytes.
 fn most(names: &HashMap<String, u64>, of: u64) -> Option<String> {
     let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
     (*bytes > of / 2).then(|| shorten_middle(&printable(name), LONGEST))

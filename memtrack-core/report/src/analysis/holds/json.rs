@@ -1,4 +1,4 @@
-//! Who holds it, as scripts read it.
+//! The holders of a device's memory as JSON.
 
 use super::{Cached, Grown, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
@@ -11,25 +11,25 @@ use serde::Serialize;
 pub struct WhoHoldsAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The moment.
+    /// The moment that this describes.
     pub at: HeldAt,
-    /// The request that could not be met, if it is about that.
+    /// The request that could not be met, if this describes one.
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
-    /// Who holds the most, at most three, the largest first.
+    /// The largest holders, at most three, the largest first.
     pub holders: Vec<HolderAnswer>,
-    /// What is reserved and in no block.
+    /// Reserved memory that is in no block.
     pub cached: Option<Cached>,
-    /// What is in use and not memtrack's to see.
+    /// Memory that is in use and that memtrack does not see.
     pub unseen: Option<Unseen>,
-    /// What grew.
+    /// The growth.
     pub grown: Option<GrownAnswer>,
     /// What to do first, as a sentence.
     pub advice: String,
@@ -37,22 +37,22 @@ pub struct WhoHoldsAnswer {
     pub others: Vec<OtherAnswer>,
 }
 
-/// Who holds a part of it.
+/// One holder of a part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HolderAnswer {
-    /// The line of the user's own and what it called, or what stands in its place, as text.
+    /// The line of the user's own and what it called, or its substitute, as text.
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<FrameAnswer>,
     /// Requested bytes of its blocks.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
-    /// Its part of what is held, from 0 to 1.
+    /// Its part of the held memory, from 0 to 1.
     pub share: f64,
     /// The module that more than half of it was allocated in.
     pub module: Option<String>,
@@ -60,28 +60,28 @@ pub struct HolderAnswer {
     pub phase: Option<String>,
 }
 
-/// What was allocated since a moment and is still held.
+/// Memory that was allocated since a moment and is still held.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GrownAnswer {
-    /// What the moment was, as text.
+    /// The name of that moment, as text.
     pub since: String,
-    /// How long before the moment that this is about it was, in seconds.
+    /// How long that moment was before the described one, in seconds.
     pub seconds: f64,
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// How many blocks.
     pub count: u64,
     /// The line that most of it is from, as text.
     pub most_line: Option<String>,
-    /// Its bytes of it.
+    /// The bytes of that line.
     pub most_bytes: Option<u64>,
 }
 
-/// What another device holds.
+/// Another device and what it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -93,7 +93,7 @@ pub struct OtherAnswer {
 }
 
 impl WhoHolds {
-    /// As scripts read it.
+    /// Returns the paragraph for JSON.
     pub fn answer(&self) -> WhoHoldsAnswer {
         let other =
             |(name, bytes): &(String, u64)| OtherAnswer { name: name.clone(), requested_bytes: *bytes };

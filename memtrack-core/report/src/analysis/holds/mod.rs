@@ -1,10 +1,11 @@
-//! Who holds it: one paragraph for the moment when memory runs out, a dump is made or a run ends. The three lines of one's
-//! own that hold the most, the module and the phase of each, what is cache, what memtrack does not see, what grew, and what
-//! to do first. A number that is not known is left out.
+//! Who holds the memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It names the
+//! three own lines that hold the most with the module and the phase of each, the cache, the memory that memtrack does not
+//! see, the growth, and what to do first. Unknown numbers are left out.
 //!
-//! It is made while a program is out of memory, so it has bounds: [`Asked::within`] limits the time for which functions are
-//! named, the largest holders' first; after the first eight, what comes later goes by its operator's name. `groups` adds up and names, `beside` has
-//! what is not a block, `advice` what to do first, and `text` the words.
+//! The paragraph is made while a program is out of memory, so it has bounds: [`HoldsQuery::within`] limits the time for
+//! symbolizing functions, the largest holders' first; after the first eight, the rest goes by its operator's name.
+//! `groups` adds up and symbolizes, `beside` covers memory outside blocks, `advice` decides what to do first, and `text`
+//! formats the paragraph.
 //!
 //! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from what a killed program
 //! left, which has the event, the blocks and the driver's reading. So the format needs no text, and there is no second
@@ -24,8 +25,8 @@ use super::moment::Moment;
 use super::net::{AtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::peak::Peak;
-use super::reserved::tells_reserved;
-use beside::Place;
+use super::reserved::has_reserved_bytes;
+use beside::HeldMoment;
 pub use beside::{Cached, Unseen};
 use groups::Groups;
 pub use json::{GrownAnswer, HolderAnswer, OtherAnswer, WhoHoldsAnswer};
@@ -37,10 +38,10 @@ use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How many lines are named.
+/// The number of lines that are named.
 const HOLDERS: usize = 3;
 
-/// Which moment the paragraph is about.
+/// The moment that the paragraph describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -55,47 +56,51 @@ pub enum HeldAt {
     Peak,
     /// When something ended the program.
     Killed,
-    /// Where the recording ends that nobody ended: the program was killed, called `_exit`, or still runs.
+    /// At the end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
     Cut,
 }
 
-/// A moment that growth is counted from.
+/// A moment from which growth is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Marker {
     /// The moment, in the snapshot's ticks.
     pub ticks: u64,
-    /// What it was, as the end of a sentence: `the last dump`.
+    /// Its name, as the end of a sentence: `the last dump`.
     pub name: String,
+    /// Whether this is the middle of the whole recording, chosen because the program marked nothing.
+    pub(crate) is_midpoint: bool,
 }
 
 impl Marker {
-    /// That moment, called so.
+    /// Creates a marker of that moment with that name.
     pub fn new(ticks: u64, name: impl Into<String>) -> Self {
-        Self { ticks, name: name.into() }
+        Self { ticks, name: name.into(), is_midpoint: false }
     }
 }
 
-/// What is asked.
+/// Parameters of a [`WhoHolds`] report.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Asked {
-    /// Which moment it is about.
+pub struct HoldsQuery {
+    /// The moment that it describes.
     pub at: HeldAt,
-    /// What could not be had, if memory has just run out.
+    /// The refused request, if memory has just run out.
     pub refused: Option<OutOfMemory>,
-    /// What growth is counted from where the program marked nothing ([`Marks`](memtrack_model::snapshot::Marks)); without one, from half of the time.
+    /// The moment from which growth is counted where the program has no mark
+    /// ([`Marks`](memtrack_model::snapshot::Marks)); without one, the halfway point.
     pub marker: Option<Marker>,
-    /// How long functions may be named; for ever without. A look-up is not interrupted, and the stacks of the eight largest
-    /// scopes are named in any case.
+    /// How long symbolizing functions may take; unlimited without. A look-up is not interrupted, and the stacks of the
+    /// eight largest scopes are symbolized in any case.
     pub within: Option<Duration>,
     /// Which frames are the user's own.
     pub rules: Rules,
 }
 
-impl Asked {
-    /// About the moment that matters most of a run that has ended: when it was killed, else when it ran out of memory, else
-    /// its peak. A heap that refuses a request to a program which goes on has not run out of memory: some ask to find out.
+impl HoldsQuery {
+    /// Describes the moment that matters most of a run that has ended: when it was killed, else when it ran out of
+    /// memory, else its peak. A heap that refuses a request to a program which goes on has not run out of memory: some
+    /// programs request memory to find the limit.
     #[must_use]
     pub fn at_the_end(snapshot: &Snapshot, was_killed: bool) -> Self {
         Self::about(match was_killed {
@@ -105,34 +110,34 @@ impl Asked {
         })
     }
 
-    /// About that moment.
+    /// Describes that moment.
     #[must_use]
     pub fn about(at: HeldAt) -> Self {
         Self { at, ..Self::default() }
     }
 
-    /// Memory has just run out.
+    /// Describes a request that was just refused.
     #[must_use]
     pub fn refused(mut self, oom: Option<OutOfMemory>) -> Self {
         self.refused = oom;
         self
     }
 
-    /// Counts growth from there.
+    /// Counts growth from that moment.
     #[must_use]
     pub fn since(mut self, marker: Option<Marker>) -> Self {
         self.marker = marker;
         self
     }
 
-    /// Names functions for so long at most.
+    /// Limits the time for symbolizing functions.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
         self
     }
 
-    /// Which frames are the user's own.
+    /// Sets which frames are the user's own.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -147,20 +152,20 @@ impl Asked {
 pub struct Refused {
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// Bytes that the device says were free; none for a heap.
+    /// Free bytes by the device's report; none for a heap.
     #[serde(rename = "free_bytes")]
     pub device_free_bytes: Option<u64>,
-    /// Bytes that the device has; none where that is unknown.
+    /// Total bytes of the device; none where that is unknown.
     #[serde(rename = "total_bytes")]
     pub device_total_bytes: Option<u64>,
 }
 
-/// Who holds a part of a device's memory.
+/// A holder of a part of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The line of the user's own and what it called, or what stands in its place; an operator's name where no stack was
-    /// recorded or there was no time to name it.
+    /// The line of the user's own and what it called, or its substitute; an operator's name where no stack was recorded
+    /// or there was no time to symbolize it.
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<Frame>,
@@ -168,47 +173,49 @@ pub struct Holder {
     pub allocated_bytes: u64,
     /// How many blocks.
     pub count: u64,
-    /// Its part of what is held, from 0 to 1.
+    /// Its part of the held memory, from 0 to 1.
     pub share: f64,
     /// The module that most of it was allocated in.
     pub module: Option<String>,
     /// The phase that most of it was allocated in.
     pub phase: Option<String>,
-    /// How far off the bytes may be.
+    /// The error of the bytes.
     pub(crate) error: Estimate,
     pub(crate) kind: Kind,
 }
 
-/// What a group goes by.
+/// How a group is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// A line of the user's own.
+    /// By a line of the user's own.
     #[default]
     Line,
-    /// Stacks in which nothing is the user's.
+    /// By stacks without a frame of the user's.
     Foreign,
-    /// An operator, because no stack was recorded.
+    /// By an operator, because no stack was recorded.
     NoStack,
-    /// An operator, because there was no time for more.
+    /// By an operator, because there was no time to symbolize the stack.
     NoTime,
-    /// It was there before recording began.
+    /// By its age: it was allocated before recording began.
     Older,
 }
 
-/// What was allocated since a moment and is still held.
+/// Memory that was allocated since a moment and is still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Grown {
-    /// What the moment was: `the last dump`, `the last mark "step"`, `the middle of the recording`.
+    /// The name of that moment: `the last dump`, `the last mark "step"`, `the halfway point`.
     pub since: String,
-    /// How long before the moment that this is about it was, in seconds.
+    /// How long that moment was before the described one, in seconds.
     pub seconds: f64,
     /// Bytes.
     pub allocated_bytes: u64,
     /// How many blocks.
     pub count: u64,
-    /// The line that most of it is from, and its bytes of it.
+    /// The line that most of it is from, and that line's bytes.
     pub most: Option<(String, u64)>,
+    /// Whether the moment is the middle of the whole recording, chosen because the program marked nothing.
+    pub(crate) since_midpoint: bool,
     pub(crate) error: Estimate,
     pub(crate) most_error: Estimate,
 }
@@ -219,23 +226,23 @@ pub struct Grown {
 pub struct WhoHolds {
     /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// The moment.
+    /// The moment that this describes.
     pub at: HeldAt,
-    /// What could not be had, if this is about that.
+    /// The refused request, if this describes one.
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
     pub allocated_bytes: u64,
     /// How many blocks.
     pub count: u64,
-    /// Who holds the most, at most three, the largest first.
+    /// The largest holders, at most three, the largest first.
     pub holders: Vec<Holder>,
     /// Groups in all.
     pub groups: usize,
-    /// What is reserved and in no block; none where nothing is, or it is not known.
+    /// Reserved memory that is in no block; none where there is none, or it is unknown.
     pub cached: Option<Cached>,
-    /// What is in use and not memtrack's to see, as far as that is known.
+    /// Memory that is in use and that memtrack does not see, as far as it is known.
     pub unseen: Option<Unseen>,
-    /// What grew, as far as that is known.
+    /// The growth, as far as it is known.
     pub grown: Option<Grown>,
     /// What to do first.
     pub advice: String,
@@ -247,24 +254,24 @@ pub struct WhoHolds {
 }
 
 impl WhoHolds {
-    /// Who holds the memory of `device`; none where nothing was ever seen of it.
+    /// Finds who holds the memory of `device`; none where nothing was ever seen of it.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        asked: &Asked,
+        query: &HoldsQuery,
     ) -> Option<Self> {
         let all = lifetimes(snapshot, device);
-        let refused = asked.refused.filter(|oom| oom.device == device);
+        let refused = query.refused.filter(|oom| oom.device == device);
         if all.is_empty() && refused.is_none() {
             return None;
         }
-        let place = place_of(snapshot, device, asked, &all);
+        let place = moment_of(snapshot, device, query, &all);
         let live: Vec<&Lifetime> = all.iter().filter(|one| one.is_live_after(place.row)).collect();
-        let marker = marker(snapshot, asked, &all, &place);
+        let marker = marker(snapshot, query, &all, &place);
         let mut groups =
             Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
-        groups.name(symbols, asked);
+        groups.name(symbols, query);
         let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
         let peak = Peak::of(snapshot, device, &all);
         let is_estimated = is_estimate(snapshot, device, &all);
@@ -275,7 +282,7 @@ impl WhoHolds {
         } else {
             allocated_bytes
         };
-        if let Some((bytes, off)) = counted(snapshot, device, asked, &place, &all) {
+        if let Some((bytes, off)) = counted(snapshot, device, query, &place, &all) {
             (allocated_bytes, error) = (bytes, off);
             most_live = if off.is_exact() { bytes as f64 } else { most_live };
         }
@@ -283,17 +290,17 @@ impl WhoHolds {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
         // Where the recording breaks off, more may have followed.
-        let ends = snapshot.meta.complete || !matches!(asked.at, HeldAt::Killed | HeldAt::Cut);
+        let ends = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
         (error, count_error) = (error.until_the_end(ends), count_error.until_the_end(ends));
         groups.limit(most_live, ends);
         let holders = groups.largest(HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);
-        let unseen = Unseen::of(snapshot, device, asked.at, &place, &error);
+        let unseen = Unseen::of(snapshot, device, query.at, &place, &error);
         let mut held = Self {
             device_name: snapshot.device_name(device),
-            at: asked.at,
-            refused: refused_of(snapshot, device, asked, &place, refused),
+            at: query.at,
+            refused: refused_of(snapshot, device, query, &place, refused),
             allocated_bytes,
             count,
             groups: groups.len(),
@@ -311,29 +318,29 @@ impl WhoHolds {
         Some(held)
     }
 
-    /// Who holds the most of all devices' memory: of the accelerator that holds the most, or of the heap where there is
-    /// none; with what the other devices hold.
-    pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, asked: &Asked) -> Option<Self> {
+    /// Finds who holds the most of all devices' memory: of the accelerator that holds the most, or of the heap where
+    /// there is none; with what the other devices hold.
+    pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {
             let all = lifetimes(snapshot, device);
-            let place = place_of(snapshot, device, asked, &all);
+            let place = moment_of(snapshot, device, query, &all);
             let live = all.iter().filter(|one| one.is_live_after(place.row));
             let recorded = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-            let bytes = counted(snapshot, device, asked, &place, &all).map_or(recorded, |(bytes, _)| bytes);
+            let bytes = counted(snapshot, device, query, &place, &all).map_or(recorded, |(bytes, _)| bytes);
             if !all.is_empty() {
                 held.push((device, bytes));
             }
         }
-        // A device that ran out is what it is about, and an accelerator's memory is the scarcer one.
+        // A device that ran out of memory comes first, and an accelerator's memory is scarcer than the heap.
         let ran_out =
-            |device| asked.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
+            |device| query.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
         let is_heap = |device| snapshot.is_heap(device);
         held.sort_by_key(|&(device, bytes)| {
             (!ran_out(device), is_heap(device), snapshot.is_pinned(device), std::cmp::Reverse(bytes))
         });
         let (first, rest) = held.split_first()?;
-        let mut all = Self::of(snapshot, symbols, first.0, asked)?;
+        let mut all = Self::of(snapshot, symbols, first.0, query)?;
         let mut rest: Vec<_> = rest.iter().filter(|(_, bytes)| *bytes > 0).collect();
         rest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         all.others =
@@ -342,8 +349,8 @@ impl WhoHolds {
     }
 }
 
-/// The paragraph for a program's log, of what a device holds that refused a request, or else of all there is: whole lines,
-/// or nothing. `since` is the moment that growth is counted from, in ticks, with its name.
+/// Formats the paragraph for a program's log, about the device that refused a request, or else about all devices: whole
+/// lines, or nothing. `since` is the moment from which growth is counted, in ticks, with its name.
 pub fn for_the_log(
     snapshot: &Snapshot,
     refused: Option<OutOfMemory>,
@@ -351,16 +358,16 @@ pub fn for_the_log(
     within: Duration,
 ) -> String {
     let marker = since.map(|(ticks, name)| Marker::new(ticks, name));
-    let asked = Asked::default().refused(refused).since(marker).within(within);
+    let query = HoldsQuery::default().refused(refused).since(marker).within(within);
     let symbols = &mut Symbolizer::of(snapshot);
     let held = match refused {
-        Some(oom) => WhoHolds::of(snapshot, symbols, oom.device, &asked),
-        None => WhoHolds::of_all(snapshot, symbols, &asked),
+        Some(oom) => WhoHolds::of(snapshot, symbols, oom.device, &query),
+        None => WhoHolds::of_all(snapshot, symbols, &query),
     };
     held.map_or(String::new(), |held| held.for_the_log())
 }
 
-/// Whether memory ran out: of a device, or at the end of a heap.
+/// Returns whether memory ran out: of a device, or at the end of a heap.
 fn ran_out(snapshot: &Snapshot) -> bool {
     let actions = &snapshot.events.action;
     let of_device = |row: &usize| !snapshot.is_heap(snapshot.events.device[*row]);
@@ -381,29 +388,29 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
-/// What is held at the end of a recording whose small blocks were sampled, as the recorder counted it.
-fn at_end(snapshot: &Snapshot, device: DeviceId, place: &Place, all: &[Lifetime]) -> Option<AtEnd> {
+/// Returns what is held at the end of a recording whose small blocks were sampled, by the recorder's count.
+fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<AtEnd> {
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 
-/// The bytes that were held where the recorder counted them, and how far off they may be.
+/// Returns the held bytes where the recorder counted them, with their error.
 fn counted(
     snapshot: &Snapshot,
     device: DeviceId,
-    asked: &Asked,
-    place: &Place,
+    query: &HoldsQuery,
+    place: &HeldMoment,
     all: &[Lifetime],
 ) -> Option<(u64, Estimate)> {
-    if asked.at == HeldAt::Peak {
+    if query.at == HeldAt::Peak {
         let peak = Peak::of(snapshot, device, all);
         return is_estimate(snapshot, device, all).then_some((peak.bytes, peak.error));
     }
     at_end(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
 }
 
-/// When it is.
-fn place_of(snapshot: &Snapshot, device: DeviceId, asked: &Asked, all: &[Lifetime]) -> Place {
-    let row = match asked.at {
+/// Finds the described moment in the trace.
+fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[Lifetime]) -> HeldMoment {
+    let row = match query.at {
         HeldAt::Now | HeldAt::Killed | HeldAt::Cut => Some(usize::MAX),
         HeldAt::OutOfMemory => match Moment::last_oom(snapshot, device) {
             Some(moment) => moment.row(),
@@ -425,20 +432,20 @@ fn place_of(snapshot: &Snapshot, device: DeviceId, asked: &Asked, all: &[Lifetim
         Some(_) => newest,
         None => snapshot.clock.first.0,
     };
-    Place { row, is_end, ticks, tells_reserved: tells_reserved(snapshot, device) }
+    HeldMoment { row, is_end, ticks, has_reserved_bytes: has_reserved_bytes(snapshot, device) }
 }
 
-/// What growth is counted from.
-fn marker(snapshot: &Snapshot, asked: &Asked, all: &[Lifetime], place: &Place) -> Option<Marker> {
-    // What the program marked itself it knows best.
+/// Returns the moment from which growth is counted.
+fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &HeldMoment) -> Option<Marker> {
+    // The program's own marks are the best.
     let marked = snapshot.marks.rows.iter().rev().find(|mark| mark.ticks < place.ticks);
     if let Some(mark) = marked {
         return Some(Marker::new(mark.ticks, format!("the last mark \"{}\"", snapshot.marks.name(mark))));
     }
-    if let Some(marker) = &asked.marker {
+    if let Some(marker) = &query.marker {
         return (marker.ticks <= place.ticks).then(|| marker.clone());
     }
-    // Files of PyTorch's may lack the times, or the trace.
+    // PyTorch's files may lack the times, or the trace.
     if !snapshot.has_times() {
         return None;
     }
@@ -448,15 +455,17 @@ fn marker(snapshot: &Snapshot, asked: &Asked, all: &[Lifetime], place: &Place) -
     };
     let newest = all.iter().filter_map(|one| groups::ticks_of(snapshot, one)).max()?;
     let has_times = newest > first && place.ticks > first;
-    let name = if place.is_end { "the middle of the recording" } else { "half of the time until then" };
-    has_times.then(|| Marker::new(first + (place.ticks - first) / 2, name))
+    has_times.then(|| Marker {
+        is_midpoint: place.is_end,
+        ..Marker::new(first + (place.ticks - first) / 2, "the halfway point")
+    })
 }
 
 fn refused_of(
     snapshot: &Snapshot,
     device: DeviceId,
-    asked: &Asked,
-    place: &Place,
+    query: &HoldsQuery,
+    place: &HeldMoment,
     now: Option<OutOfMemory>,
 ) -> Option<Refused> {
     let known = |bytes: u64| (bytes > 0).then_some(bytes);
@@ -468,7 +477,7 @@ fn refused_of(
             device_total_bytes: known(oom.device_total_bytes),
         });
     }
-    let row = place.row.filter(|&row| asked.at == HeldAt::OutOfMemory && row < snapshot.events.len())?;
+    let row = place.row.filter(|&row| query.at == HeldAt::OutOfMemory && row < snapshot.events.len())?;
     Some(Refused {
         requested_bytes: snapshot.events.size_bytes[row],
         device_free_bytes: snapshot.oom_free_bytes(row),

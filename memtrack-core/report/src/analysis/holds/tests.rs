@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A block: its address and size in MiB, its stack, and the second in which it was allocated.
 type Block = (u64, u64, u32, u64);
 
-/// What is held after ten seconds: blocks, and segments by address and size in MiB.
+/// Creates a snapshot that holds blocks after ten seconds, with segments by address and size in MiB.
 fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapshot, Symbolizer) {
     let mut snapshot = Snapshot {
         clock: Clock { first: (SECOND, 100 * SECOND), last: (11 * SECOND, 110 * SECOND) },
@@ -58,15 +58,15 @@ fn asked_for(requested: u64, total: u64) -> OutOfMemory {
     OutOfMemory::new(DEVICE, StreamId(0), requested * MIB, 0, total * MIB)
 }
 
-fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, asked: &Asked) -> WhoHolds {
-    WhoHolds::of_all(snapshot, symbols, asked).expect("something is held")
+fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> WhoHolds {
+    WhoHolds::of_all(snapshot, symbols, query).expect("something is held")
 }
 
 #[test]
-fn the_paragraph_names_lines_cache_growth_and_what_to_do() {
+fn the_paragraph_shows_lines_cache_growth_and_advice() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8), (200, 10, 3, 3)];
     let (snapshot, mut symbols) = held(DEVICE, &blocks, &[(0, 80), (100, 80), (200, 10), (300, 30)]);
-    let text = of(&snapshot, &mut symbols, &Asked::default()).to_string();
+    let text = of(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
     assert_eq!(
         text,
         "who holds device 0 now: 100.0 MiB in 4 blocks\n  \
@@ -74,7 +74,7 @@ fn the_paragraph_names_lines_cache_growth_and_what_to_do() {
          2. 40.0 MiB (40.0 %) by train.py:3 load\n  \
          3. 10.0 MiB (10.0 %) by elsewhere.py:99 cache\n  \
          cache 100.0 MiB, 30.0 MiB of it in whole segments, the largest piece 40.0 MiB\n  \
-         since the middle of the recording, 5.0 s earlier: 20.0 MiB more were allocated and are still held, all by \
+         since the halfway point, 5.0 s earlier: 20.0 MiB more were allocated and are still held, all by \
          train.py:53 step\n  \
          first: look at train.py:53 step, the largest part (50.0 %)\n"
     );
@@ -87,7 +87,7 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
     for second in [3, 7, 20] {
         snapshot.marks.push(second * SECOND, ThreadId(1), "step");
     }
-    let text = of(&snapshot, &mut symbols, &Asked::default()).to_string();
+    let text = of(&snapshot, &mut symbols, &HoldsQuery::default()).to_string();
     assert!(
         text.contains("  since the last mark \"step\", 4.0 s earlier: 20.0 MiB more were allocated"),
         "{text}"
@@ -98,25 +98,25 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
 fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
     let (snapshot, mut symbols) = held(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
     let mut advice = |requested| {
-        let asked = Asked::default().refused(Some(asked_for(requested, 100)));
-        of(&snapshot, &mut symbols, &asked).advice
+        let query = HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+        of(&snapshot, &mut symbols, &query).advice
     };
     assert_eq!(
         advice(30),
         "try expandable segments (expandable_segments:True): 40.0 MiB are cached, in pieces of at most 10.0 MiB"
     );
-    // More than is cached, and less than a piece of it.
+    // More than is cached, and less than one piece of it.
     for requested in [50, 9] {
-        assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of all is from there");
+        assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
     assert_eq!(
         advice(101),
-        "look at where 101.0 MiB are asked for: a device of 100.0 MiB can never have so much"
+        "look at what requests 101.0 MiB: a device of 100.0 MiB can never hold that much"
     );
 }
 
 #[test]
-fn what_the_driver_says_is_told_and_decides_who_is_looked_at() {
+fn the_drivers_reading_is_reported_and_decides_the_advice() {
     let (mut snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
     snapshot.driver.push(DriverReading {
         device: DEVICE,
@@ -128,25 +128,26 @@ fn what_the_driver_says_is_told_and_decides_who_is_looked_at() {
         pool_used_bytes: 5 * MIB,
         ..DriverReading::default()
     });
-    let asked = |requested| Asked::default().refused(Some(asked_for(requested, 100)));
-    let told = of(&snapshot, &mut symbols, &asked(35));
+    let query = |requested| HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+    let report = of(&snapshot, &mut symbols, &query(35));
     assert_eq!(
-        told.lines()[2],
+        report.lines()[2],
         "  cache of the driver's pools 20.0 MiB; not recorded: 40.0 MiB of 70.0 MiB in use on the device (contexts, \
          libraries, other processes)"
     );
     assert_eq!(
-        told.advice,
-        "see who else uses the device (memtrack gpus): 40.0 MiB of it are not recorded here, and 10.0 MiB are held"
+        report.advice,
+        "see what else uses the device (memtrack gpus): 40.0 MiB of its memory are not recorded here, and \
+         10.0 MiB are held"
     );
-    let pools = of(&snapshot, &mut symbols, &asked(15)).advice;
+    let pools = of(&snapshot, &mut symbols, &query(15)).advice;
     assert_eq!(pools, "trim the driver's pools (cuMemPoolTrimTo): they keep 20.0 MiB unused");
-    // A reading from before the blocks were allocated is none of this moment.
+    // A reading from before the blocks were allocated does not apply to this moment.
     snapshot.driver[0].free_bytes = 95 * MIB;
-    assert_eq!(of(&snapshot, &mut symbols, &asked(15)).unseen, None);
-    // Without a reading nothing is said of others.
+    assert_eq!(of(&snapshot, &mut symbols, &query(15)).unseen, None);
+    // Without a reading, other users are not mentioned.
     snapshot.driver.clear();
-    assert_eq!((told.lines().len(), of(&snapshot, &mut symbols, &asked(15)).lines().len()), (5, 4));
+    assert_eq!((report.lines().len(), of(&snapshot, &mut symbols, &query(15)).lines().len()), (5, 4));
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn growth_is_counted_from_the_marker() {
     let blocks = [(0, 40, 1, 1), (100, 30, 2, 2), (140, 20, 2, 8)];
     let (snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
     let mut since = |second: u64| {
-        let asked = Asked::default().since(Some(Marker::new((1 + second) * SECOND, "the last dump")));
-        of(&snapshot, &mut symbols, &asked)
+        let query = HoldsQuery::default().since(Some(Marker::new((1 + second) * SECOND, "the last dump")));
+        of(&snapshot, &mut symbols, &query)
     };
     let some = since(1);
     assert_eq!(
@@ -163,18 +164,18 @@ fn growth_is_counted_from_the_marker() {
         "  since the last dump, 9.0 s earlier: 50.0 MiB more were allocated and are still held, all by train.py:53 step"
     );
     let none = since(9).lines();
-    assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing that is still held was allocated");
-    // What holds less grew, and is to be looked at before what holds most.
+    assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing was allocated that is still held");
+    // A smaller holder that grew comes before the largest one.
     let (snapshot, mut symbols) = held(DEVICE, &[(0, 60, 1, 1), (100, 40, 2, 8)], &[]);
-    let asked = Asked::default().since(Some(Marker::new(5 * SECOND, "the last dump")));
+    let query = HoldsQuery::default().since(Some(Marker::new(5 * SECOND, "the last dump")));
     assert_eq!(
-        of(&snapshot, &mut symbols, &asked).advice,
+        of(&snapshot, &mut symbols, &query).advice,
         "look at train.py:53 step: it grew by 40.0 MiB since the last dump"
     );
 }
 
 #[test]
-fn of_a_heap_what_is_resident_beyond_the_blocks_is_a_lower_bound() {
+fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
     let (mut snapshot, mut symbols) = held(DeviceId::HOST, &[(0, 10, 1, 1)], &[]);
     let counted = DeviceStatistics {
         allocated_bytes: 10 * MIB,
@@ -184,18 +185,18 @@ fn of_a_heap_what_is_resident_beyond_the_blocks_is_a_lower_bound() {
         ..DeviceStatistics::of(DeviceId::HOST)
     };
     snapshot.devices.push(counted);
-    let told = of(&snapshot, &mut symbols, &Asked::default());
+    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
     assert_eq!(
-        told.lines()[2],
+        report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
     // Blocks need not be resident: then nothing is known.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
-    assert_eq!(of(&snapshot, &mut symbols, &Asked::default()).unseen, None);
+    assert_eq!(of(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }
 
 #[test]
-fn where_there_is_no_time_the_largest_are_named_and_the_rest_is_told_apart() {
+fn without_time_the_largest_are_symbolized_and_the_rest_is_listed_separately() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
     // A stack of its own for each.
@@ -211,34 +212,37 @@ fn where_there_is_no_time_the_largest_are_named_and_the_rest_is_told_apart() {
         };
         symbols = symbols.with_frames(100 + row, vec![frame]);
     }
-    let told = of(&snapshot, &mut symbols, &Asked::default().within(Duration::ZERO));
-    let lines: Vec<&str> = told.holders.iter().map(|holder| holder.line.as_str()).collect();
-    assert_eq!(lines, ["stacks that there was no time to name", "train.py:7 step"]);
-    assert_eq!(told.holders.iter().map(|holder| holder.allocated_bytes).sum::<u64>(), told.allocated_bytes);
-    assert_eq!(told.holders[1].count, 8);
-    assert!(told.advice.starts_with("name the stacks later"), "{}", told.advice);
+    let report = of(&snapshot, &mut symbols, &HoldsQuery::default().within(Duration::ZERO));
+    let lines: Vec<&str> = report.holders.iter().map(|holder| holder.line.as_str()).collect();
+    assert_eq!(lines, ["stacks not symbolized in time", "train.py:7 step"]);
+    assert_eq!(
+        report.holders.iter().map(|holder| holder.allocated_bytes).sum::<u64>(),
+        report.allocated_bytes
+    );
+    assert_eq!(report.holders[1].count, 8);
+    assert!(report.advice.starts_with("symbolize the stacks later"), "{}", report.advice);
 }
 
 #[test]
-fn the_accelerator_comes_first_and_the_others_beside_it() {
+fn the_accelerator_comes_first_and_the_others_follow() {
     let (mut snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
     for (device, size) in [(DeviceId::HOST, 500), (DeviceId(1), 30)] {
         let block = LiveBlock { device, size_bytes: size * MIB, ..snapshot.blocks[0] };
         snapshot.blocks.push(block);
     }
-    let told = of(&snapshot, &mut symbols, &Asked::default());
+    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
     assert_eq!(
-        told.lines()[0],
-        "who holds device 1 now: 30.0 MiB in 1 block; beside it host heap 500.0 MiB, device 0 10.0 MiB"
+        report.lines()[0],
+        "who holds device 1 now: 30.0 MiB in 1 block; also host heap 500.0 MiB, device 0 10.0 MiB"
     );
-    assert_eq!(WhoHolds::of(&snapshot, &mut symbols, DeviceId(5), &Asked::default()), None);
+    assert_eq!(WhoHolds::of(&snapshot, &mut symbols, DeviceId(5), &HoldsQuery::default()), None);
 }
 
 #[test]
-fn as_json_bytes_are_integers_and_what_is_not_known_is_null() {
+fn json_has_bytes_as_integers_and_unknown_values_as_null() {
     let (snapshot, mut symbols) = held(DEVICE, &[(0, 10, 1, 1)], &[]);
-    let told = of(&snapshot, &mut symbols, &Asked::default());
-    let value = serde_json::to_value(told.answer()).unwrap();
+    let report = of(&snapshot, &mut symbols, &HoldsQuery::default());
+    let value = serde_json::to_value(report.answer()).unwrap();
     assert_eq!(value["requested_bytes"], 10 * MIB);
     assert_eq!(value["holders"][0]["frame"]["line"], 3);
     assert_eq!(value["device"]["number"], 0);

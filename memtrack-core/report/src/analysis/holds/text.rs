@@ -1,14 +1,14 @@
-//! The paragraph in words: at most eight lines.
+//! The paragraph as text: at most eight lines.
 
 use super::{HeldAt, Holder, Kind, WhoHolds};
 use memtrack_model::units::human_bytes;
 use std::fmt;
 
-/// Before what goes on in the next line.
+/// The indentation of a continued line.
 const INDENT: &str = "     ";
 
 impl WhoHolds {
-    /// The lines, without their end.
+    /// Returns the lines, without line ends.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.head()];
         for (place, holder) in self.holders.iter().enumerate() {
@@ -20,12 +20,12 @@ impl WhoHolds {
         lines
     }
 
-    /// The paragraph as memtrack says it in a program's log: each line begins with `memtrack: `.
+    /// Formats the paragraph for a program's log: each line begins with `memtrack: `.
     pub fn for_the_log(&self) -> String {
         self.lines().into_iter().map(|line| format!("memtrack: {line}\n")).collect()
     }
 
-    /// The paragraph, with lines of at most `width` characters: what is longer goes on in the next one.
+    /// Formats the paragraph with lines of at most `width` characters, wrapping longer ones.
     pub fn to_text(&self, width: Option<usize>) -> String {
         let width = width.unwrap_or(usize::MAX).max(INDENT.len() + 20);
         let mut text = String::new();
@@ -69,7 +69,7 @@ impl WhoHolds {
         };
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let blocks = self.count_error.as_counted(self.count, "block");
-        // Where it has just happened, a line before this one says so.
+        // If it has just happened, the line before this one has reported it.
         let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
             None => String::new(),
             Some(refused) => {
@@ -79,20 +79,20 @@ impl WhoHolds {
                         .map_or(String::new(), |total| format!(" of {}", human_bytes(total)));
                     format!(", {}{of} free", human_bytes(free))
                 });
-                format!(" ({} asked for{free})", human_bytes(refused.requested_bytes))
+                format!(" ({} requested{free})", human_bytes(refused.requested_bytes))
             }
         };
         let others = match self.others.is_empty() {
             true => String::new(),
             false => {
                 let other = |(name, bytes): &(String, u64)| format!("{name} {}", human_bytes(*bytes));
-                format!("; beside it {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
+                format!("; also {}", self.others.iter().map(other).collect::<Vec<_>>().join(", "))
             }
         };
         format!("who holds {device} {when}{refused}: {bytes} in {blocks}{others}")
     }
 
-    /// What is cache, and what is not seen.
+    /// Formats the cache and the unseen memory.
     fn besides(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cached) = self.cached {
@@ -136,8 +136,8 @@ impl WhoHolds {
         let grown = self.grown.as_ref()?;
         let since = format!("  since {}, {} earlier", grown.since, seconds(grown.seconds));
         Some(match &grown.most {
-            None if self.at == HeldAt::Now => format!("{since}: nothing that is still held was allocated"),
-            None => format!("{since}: nothing that was held then was allocated"),
+            None if self.at == HeldAt::Now => format!("{since}: nothing was allocated that is still held"),
+            None => format!("{since}: nothing was allocated that was held then"),
             Some((line, bytes)) => {
                 let all = grown.error.as_bytes(grown.allocated_bytes);
                 let most = match *bytes == grown.allocated_bytes {
@@ -158,7 +158,7 @@ impl Holder {
     fn words(&self) -> String {
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let share = self.error.as_share(self.share.min(1.0));
-        // An operator's name says both.
+        // An operator's name contains both.
         let is_operator = matches!(self.kind, Kind::NoStack | Kind::NoTime);
         let mut inside = Vec::new();
         if !is_operator {
@@ -171,7 +171,7 @@ impl Holder {
     }
 }
 
-/// A time as people say it.
+/// Formats a time for people.
 fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.1} ms", s * 1000.0),

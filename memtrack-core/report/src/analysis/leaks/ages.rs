@@ -1,26 +1,27 @@
-//! How long blocks of a group live: of those that were freed, the time that 99 in 100 did not exceed; of the others, how old
-//! they are at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB however many blocks it has.
+//! How long blocks of a group live: for those that were freed, the time that 99 % did not exceed; for the others, their
+//! age at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB however many blocks it
+//! has.
 
-/// Classes to a doubling of the time.
+/// Classes per doubling of the time.
 const PER_DOUBLING: f64 = 4.0;
-/// Up to 2^62 nanoseconds.
+/// The number of classes, up to 2^62 nanoseconds.
 const CLASSES: usize = 250;
-/// With fewer freed blocks nobody knows how long they usually live.
+/// With fewer freed blocks, their usual lifetime is unknown.
 const LEAST_FREED: f64 = 100.0;
-/// The part of the freed blocks that says what is usual.
+/// The share of the freed blocks that defines the usual lifetime.
 const USUAL: f64 = 0.99;
-/// So many times what is usual is far older.
+/// A block is far older at this many times the usual lifetime.
 const FAR: f64 = 10.0;
 
-/// How far the ages of a group's blocks lie apart.
+/// The spread of the ages of a group's blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Age {
     /// Blocks that were freed.
     pub freed: u64,
-    /// 99 in 100 of them were freed within this many seconds.
+    /// 99 % of them were freed within this many seconds.
     pub usual_seconds: f64,
-    /// How many of those that were never freed are more than ten times older.
+    /// The number of blocks that were never freed and are more than ten times older.
     pub far_older: u64,
     /// The bytes of those.
     pub far_older_bytes: u64,
@@ -45,25 +46,25 @@ fn class(seconds: f64) -> usize {
     (class as usize).min(CLASSES - 1)
 }
 
-/// What times of that class do not exceed, in seconds.
+/// Returns the upper end of a class, in seconds.
 fn end(class: usize) -> f64 {
     ((class + 1) as f64 / PER_DOUBLING).exp2() / 1e9
 }
 
 impl Ages {
-    /// Blocks that were freed after so long.
+    /// Adds blocks that were freed after this time.
     pub(super) fn freed(&mut self, seconds: f64, blocks: f64) {
         self.freed[class(seconds)] += blocks as f32;
     }
 
-    /// Blocks that are so old and were not freed.
+    /// Adds blocks of this age that were not freed.
     pub(super) fn alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
         let [all_blocks, all_bytes] = &mut self.alive[class(seconds)];
         *all_blocks += blocks as f32;
         *all_bytes += bytes as f32;
     }
 
-    /// What they say; none where too few were freed to know what is usual.
+    /// Returns the ages; none where too few blocks were freed to know the usual lifetime.
     pub(super) fn age(&self) -> Option<Age> {
         let freed: f64 = self.freed.iter().map(|&blocks| f64::from(blocks)).sum();
         if freed < LEAST_FREED {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_usual_comes_from_those_that_were_freed() {
+    fn the_usual_lifetime_comes_from_freed_blocks() {
         let mut ages = Ages::default();
         (0..99).for_each(|_| ages.freed(1e-3, 1.0));
         assert_eq!(ages.age(), None, "too few");
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_any_length_have_a_class() {
+    fn times_of_any_length_have_a_bucket() {
         for seconds in [0.0, 1e-9, 1.0, 1e9, f64::INFINITY] {
             assert!(class(seconds) < CLASSES);
         }

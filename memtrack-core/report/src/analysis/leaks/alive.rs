@@ -1,5 +1,5 @@
-//! What stayed of each group over the periods, and which of the groups leak: the part that recordings and series of snapshots
-//! share.
+//! The part of each group that stayed over the periods, and which of the groups leak: the part that recordings and series
+//! of snapshots share.
 
 use super::ages::Ages;
 use super::growth::{Amounts, steady};
@@ -8,10 +8,10 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The part of what has grown that is given back in the last moments, where they are a program's end.
+/// The share of the growth that is freed in the last moments, if they are a program's end.
 const MOST_OF_IT: f64 = 0.5;
 
-/// Bytes and blocks as they grow.
+/// Running sums of bytes and blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Both {
     bytes: Sum,
@@ -42,38 +42,39 @@ impl Both {
     }
 }
 
-/// What groups are judged over.
+/// The periods over which groups are judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
     /// How long a period is, in seconds.
     pub(super) seconds: f64,
-    /// How many periods a leak takes.
+    /// The number of periods that a leak takes.
     pub(super) least: usize,
-    /// The ticks of the end, and how long one is; none if the file does not contain times.
+    /// The ticks of the end, and the length of one tick; none if the file does not contain times.
     pub(super) end: u64,
     pub(super) seconds_per_tick: Option<f64>,
-    /// The periods lie between moments, and what a group has is known at each of those: one more than there are periods.
+    /// Whether the periods lie between moments, and the state of a group is known at each of those: one more than there
+    /// are periods.
     pub(super) are_between: bool,
 }
 
 /// A group before it is judged.
 pub(super) struct Group {
     pub(super) row: TopRow,
-    /// What came while it was watched and was never freed, or only after the last step.
+    /// Blocks that were allocated in the time judged and never freed, or only after the last step.
     pub(super) never_freed: Both,
-    /// The part of that which was freed after the last step.
+    /// The part of them that was freed after the last step.
     pub(super) freed_later: Both,
-    /// What is left at the end, whenever it came, as far as that is to be told of groups that are no leak.
+    /// Blocks left at the end, whenever they were allocated, as far as reported for groups that are no leak.
     pub(super) left: Both,
     pub(super) stays: Option<(Stays, Option<Ages>)>,
 }
 
-/// What stayed and left of one group in each period.
+/// Blocks of one group that stayed and that left in each period.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
     stayed: Vec<Both>,
     left: Vec<Both>,
-    /// What left in the last moments, in each of the windows of [`LateFrom`], and the ticks at which that began.
+    /// Blocks that left in the last moments, in each of the windows of [`LateFrom`], and the ticks at which that began.
     late: [(Both, u64); LateFrom::WINDOWS],
 }
 
@@ -97,7 +98,7 @@ impl Stays {
         Self { stayed: none.clone(), left: none, late: [(Both::default(), u64::MAX); LateFrom::WINDOWS] }
     }
 
-    /// A block that stayed from one period on, and left in another if that is one of them.
+    /// Adds a block that stayed from one period on, and left in another if that is one of them.
     pub(super) fn add(&mut self, from: usize, to: usize, size_bytes: u64, weight: f64) {
         self.stayed[from].add(size_bytes, weight);
         if let Some(left) = self.left.get_mut(to) {
@@ -121,12 +122,12 @@ impl Stays {
         }
     }
 
-    /// What grew like a leak up to the last period, and was given back in the last moments.
+    /// Returns whether the group grew like a leak up to the last period, and was freed in the last moments.
     fn freed_late(&self, row: &TopRow, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
         (1..).zip(&self.late).find_map(|(window, late)| self.freed_in(late, window, row, periods, precision))
     }
 
-    /// The same, for what was freed in that many of the last periods.
+    /// Returns the same, for blocks freed in that many of the last periods.
     fn freed_in(
         &self,
         (late, late_from): &(Both, u64),
@@ -152,12 +153,12 @@ impl Stays {
         })
     }
 
-    /// Whether it can be a leak at all, so that its ages are worth knowing.
+    /// Returns whether it can be a leak at all, so that its ages are worth computing.
     pub(super) fn may_leak(&self) -> bool {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }
 
-    /// The leak that this is, if it is one.
+    /// Returns the leak, if the group is one.
     pub(super) fn leak(
         &self,
         row: TopRow,
@@ -169,7 +170,7 @@ impl Stays {
         let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
         let age = ages.and_then(Ages::age);
-        // Of what usually lives as long as a period, it is no wonder that some does.
+        // If blocks usually live as long as a period, it is no surprise that some do.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
         let steady = steady(&stayed, &left, periods.least, is_old)?;
         let sum = |all: &[Both]| all[steady.from..].iter().fold(Both::default(), |sum, one| sum.with(one));
@@ -211,7 +212,7 @@ impl Stays {
     }
 }
 
-/// The leaks among groups, and what the others hold.
+/// The leaks among groups, and the memory of the others.
 pub(super) struct Sorted {
     pub(super) leaks: Vec<Leak>,
     pub(super) leaks_in_all: usize,

@@ -1,4 +1,4 @@
-//! What each of the program's own intervals left behind: of what was allocated in it, the part that was never freed.
+//! The memory that each of the program's own intervals left behind: of the blocks allocated in it, those never freed.
 
 use super::Amount;
 use super::alive::Both;
@@ -8,16 +8,16 @@ use crate::analysis::top::TopRow;
 use memtrack_model::snapshot::{Since, Snapshot};
 use std::collections::HashMap;
 
-/// Groups that are told of a generation at most.
+/// The most groups that are listed for a generation.
 const MOST_SHARES: usize = 3;
 
-/// What one group left behind in one interval.
+/// The memory that one group left behind in one interval.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Share {
     /// The group.
     pub name: String,
-    /// What it left.
+    /// The memory that it left.
     pub left: Amount,
 }
 
@@ -25,50 +25,50 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Generation {
-    /// Its number: 0 is what came before the first mark, 1 what came between the first and the second, and so on.
+    /// Its number: 0 is the time before the first mark, 1 the interval between the first and the second, and so on.
     pub number: usize,
-    /// When it began, in seconds; none of what came before the first mark, and if the file does not contain times.
+    /// When it began, in seconds; none for the time before the first mark, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended, in seconds; none of what came after the last mark, and if the file does not contain times.
+    /// When it ended, in seconds; none for the time after the last mark, and if the file does not contain times.
     pub to_seconds: Option<f64>,
-    /// What was allocated in it.
+    /// The memory that was allocated in it.
     pub allocated: Amount,
-    /// What of that was live when the last interval ended; of what came after that, what was never freed.
+    /// The part of it that was live when the last interval ended; for the time after that, the part never freed.
     pub left: Amount,
     /// The groups that left most, at most three.
     pub shares: Vec<Share>,
-    /// How many groups left something.
+    /// The number of groups that left something.
     pub shares_in_all: usize,
 }
 
-/// What the intervals of one name left behind.
+/// The memory that the intervals of one name left behind.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Generations {
-    /// What the intervals are called.
+    /// The name of the intervals.
     pub name: String,
-    /// How many marks there are between them.
+    /// The number of marks between them.
     pub marks: usize,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
-    /// How many intervals between two marks left something.
+    /// The number of intervals between two marks that left something.
     pub leaving: usize,
-    /// What an interval between two marks left in the middle: half of them left more.
+    /// The median of the bytes that an interval between two marks left.
     pub median_left_bytes: u64,
-    /// Those that left most, in the order of time, at most as many as were asked for.
+    /// Those that left most, in the order of time, up to the requested number.
     pub rows: Vec<Generation>,
-    /// How many intervals there are, with what came before the first mark and after the last.
+    /// The number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
 }
 
-/// What survives of each interval, while it is counted.
+/// The surviving memory of each interval, while it is counted.
 pub(super) struct Survivors<'a> {
     marks: &'a [u64],
     allocated: Vec<Both>,
     left: Vec<Both>,
     by_group: HashMap<(u32, u32), Both, foldhash::fast::RandomState>,
-    /// What the last whole interval left and was freed after it. The next interval would have freed it, unless the group left
-    /// something in the one before too.
+    /// The memory that the last whole interval left and that was freed after it. The next interval would have freed it,
+    /// unless the group left something in the one before too.
     freed_after_last: HashMap<u32, Both, foldhash::fast::RandomState>,
 }
 
@@ -146,7 +146,7 @@ impl Generations {
             }
         };
         let mut rows: Vec<Generation> = allocated.iter().zip(&left).enumerate().map(row).collect();
-        // What lies before the first mark and after the last is no whole interval.
+        // The times before the first mark and after the last are no whole intervals.
         let whole = &rows[1..rows.len().saturating_sub(1).max(1)];
         let leaving = whole.iter().filter(|row| row.left.blocks > 0).count();
         let mut all: Vec<u64> = whole.iter().map(|row| row.left.bytes).collect();

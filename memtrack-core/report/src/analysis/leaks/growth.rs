@@ -1,18 +1,20 @@
-//! The rule that tells a leak from what is merely alive, over the periods of a recording (docs/TESTING.md explains it).
+//! The rule that distinguishes a leak from memory that is merely alive, over the periods of a recording (docs/TESTING.md
+//! explains it).
 //!
-//! Of each group two things are known of each period: what of it *stayed* (it was allocated before the period's end and lived
-//! through all of the next) and what *left* (it had stayed before, and was freed). Buffers that come and go never stay; a vector
-//! that grows leaves whenever it has moved.
+//! For each group two things are known for each period: the part that *stayed* (it was allocated before the period's end
+//! and lived through all of the next) and the part that *left* (it had stayed before, and was freed). Buffers that come
+//! and go never stay; a vector that grows leaves whenever it has moved.
 
-/// Of four in five periods a leak must have grown.
+/// The share of the periods in which a leak must have grown: four in five.
 const STEADY: f64 = 0.8;
-/// Of half of them, where its blocks are far older than the group's usually become.
+/// The same for groups whose blocks are far older than usual: half.
 const STEADY_FOR_OLD: f64 = 0.5;
-/// Of what stayed at most this part may have left later.
+/// The largest share of the blocks that stayed which may have left later.
 const MOST_LEFT: f64 = 0.5;
-/// The last third of the periods brings at least this part of what the third before it brought, else it is ending.
+/// The last third of the periods must add at least this share of what the third before it added, else the growth is
+/// ending.
 const STILL_GROWING: f64 = 0.6;
-/// Standard deviations of a count beyond which a difference is none of chance.
+/// Standard deviations of a count beyond which a difference is not by chance.
 const CHANCE: f64 = 2.0;
 
 /// Bytes and blocks.
@@ -21,16 +23,17 @@ pub(super) type Amounts = [f64; 2];
 /// How a group grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steady {
-    /// The first period that counts: that in which something stayed first.
+    /// The first period that counts: the one in which something stayed first.
     pub(super) from: usize,
-    /// In how many periods from there on it grew.
+    /// The number of periods from there on in which it grew.
     pub(super) grew: usize,
-    /// How many there are from there on.
+    /// The number of periods from there on.
     pub(super) periods: usize,
 }
 
-/// Judges a group by what `stayed` and `left` in each period; the first period holds what was there before. `least`: so many
-/// periods must be left after the first in which anything stayed. `is_old`: its blocks are far older than usual.
+/// Judges a group by its `stayed` and `left` blocks in each period; the first period holds the earlier ones. `least`:
+/// this many periods must be left after the first in which anything stayed. `is_old`: its blocks are far older than
+/// usual.
 pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old: bool) -> Option<Steady> {
     let from = (1..stayed.len()).find(|&period| stayed[period][1] > 0.0)?;
     let periods = stayed.len() - from;
@@ -70,7 +73,7 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
 mod tests {
     use super::*;
 
-    /// Ten periods, each with the blocks of 100 bytes that stayed and that left.
+    /// Judges ten periods, each with the blocks of 100 bytes that stayed and that left.
     fn judged(stayed: [u32; 10], left: [u32; 10]) -> Option<(usize, usize)> {
         let amounts = |blocks: [u32; 10]| blocks.map(|blocks| [f64::from(blocks) * 100.0, f64::from(blocks)]);
         steady(&amounts(stayed), &amounts(left), 5, false).map(|steady| (steady.grew, steady.periods))
@@ -79,7 +82,7 @@ mod tests {
     const NONE: [u32; 10] = [0; 10];
 
     #[test]
-    fn what_stays_in_each_period_leaks_however_slowly() {
+    fn blocks_that_stay_in_each_period_leak_however_slowly() {
         assert_eq!(judged([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
         assert_eq!(judged([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_once_does_not_leak() {
+    fn blocks_allocated_once_do_not_leak() {
         assert_eq!(judged([50, 0, 0, 0, 0, 0, 0, 0, 0, 0], NONE), None);
         assert_eq!(judged([0, 50, 0, 0, 0, 0, 0, 0, 0, 0], NONE), None);
         assert_eq!(judged([0, 0, 0, 0, 50, 0, 0, 0, 0, 0], NONE), None);
@@ -105,7 +108,7 @@ mod tests {
         // The keys come by chance: there is always one more that was not seen yet.
         assert_eq!(judged([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
         assert_eq!(judged([0, 221, 172, 134, 104, 81, 63, 49, 38, 30], NONE), None);
-        // Full, it gives back as much as it takes.
+        // Once full, it frees as much as it takes.
         assert_eq!(
             judged([0, 50, 50, 50, 50, 50, 50, 50, 50, 50], [0, 0, 0, 0, 49, 50, 50, 49, 50, 50]),
             None
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emptied_now_and_then_does_not_leak() {
+    fn buffers_emptied_now_and_then_do_not_leak() {
         assert_eq!(judged([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 27, 0, 0, 27, 0, 0, 27]), None);
         assert_eq!(judged([0, 9, 9, 9, 9, 9, 9, 9, 9, 9], [0, 0, 0, 0, 0, 0, 0, 0, 0, 81]), None);
     }

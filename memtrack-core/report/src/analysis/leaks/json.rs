@@ -7,72 +7,75 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use memtrack_model::units::printable;
 use serde::Serialize;
 
-/// What leaks, as `memtrack leaks --json` has it.
+/// The leaks, as `memtrack leaks --json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeaksAnswer {
-    /// What the groups are, as `--by` has it.
+    /// What the groups are, as with `--by`.
     pub by: &'static str,
     /// Whether something leaks.
     pub leaking: bool,
-    /// Whether the recording has its end. Without it, what each group has left is at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, the memory that each group has left is at least as large as the
+    /// numbers.
     pub complete: bool,
-    /// Why nothing can be told of any device; null where something can.
+    /// Why leaks cannot be determined on any device; null where they can.
     pub blind: Option<String>,
-    /// The answer in words, a line for each device.
+    /// The summary as sentences, a line for each device.
     pub answer: Vec<String>,
-    /// What the periods are: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
+    /// The kind of the periods: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
     /// or `snapshots`.
     pub cut_by: &'static str,
-    /// What the intervals are called that the periods consist of; null where they are none.
+    /// The name of the intervals that the periods consist of; null where they are no intervals.
     pub interval_name: Option<String>,
-    /// How many of those there are.
+    /// The number of those intervals.
     pub intervals: Option<usize>,
-    /// How many periods there are.
+    /// The number of periods.
     pub periods: usize,
-    /// How many events each has; null where they are something else.
+    /// The number of events in each period; null where they are something else.
     pub period_events: Option<usize>,
-    /// How long they are on average, in seconds; null where the files do not say.
+    /// Their average length, in seconds; null where the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaksAnswer>,
     /// Patterns of `--suppress` that match no stack.
     pub unused_suppressions: Vec<String>,
-    /// How far the files can be compared.
+    /// Limits of the comparison of the files.
     pub notes: Vec<String>,
 }
 
-/// What leaks on one device.
+/// The leaks on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceLeaksAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Why nothing can be told of it; null where something can.
+    /// Why its leaks cannot be determined; null where they can.
     pub blind: Option<String>,
-    /// What leaks, that with the most bytes first.
+    /// The leaks, those with the most bytes first.
     pub leaks: Vec<LeakAnswer>,
-    /// How many leaks there are, with those beyond the limit.
+    /// The number of leaks, including those beyond the limit.
     pub leaks_in_all: usize,
-    /// What all of them have never freed.
+    /// The memory of all leaks that was never freed.
     pub leaked: AmountAnswer,
-    /// What else was allocated while it was recorded and was not freed; over snapshots, all else that the newest has.
+    /// Other memory that was allocated in the recording and not freed; over snapshots, all other memory of the newest.
     pub alive: AmountAnswer,
-    /// How many groups have any of that.
+    /// The number of groups with any of it.
     pub alive_groups: usize,
-    /// What is live and older than the first event, and so was not judged.
+    /// Memory that is live and older than the first event, and so was not judged.
     pub older: AmountAnswer,
-    /// What the patterns left out of what was never freed.
+    /// Memory that was never freed and that the patterns left out.
     pub suppressed: AmountAnswer,
-    /// Groups that left less than this in small blocks may have no sample (in 5 of 100 cases); 0 where every block was recorded.
+    /// Groups that left less than this in small blocks may have no sample (with 5 % probability); 0 where every block was
+    /// recorded.
     pub detection_limit_bytes: u64,
     /// Older events that the recorder dropped.
     pub dropped_events: u64,
-    /// What grew as leaks do and was freed in the last moments, as at a program's end, that with the most bytes first.
+    /// Groups that grew as leaks do and were freed in the last moments, as at a program's end, those with the most bytes
+    /// first.
     pub freed_late: Vec<FreedLateAnswer>,
-    /// What each of the program's own intervals left behind, with `--per`.
+    /// The memory that each of the program's own intervals left behind, with `--per`.
     pub generations: Option<GenerationsAnswer>,
 }
 
@@ -83,11 +86,11 @@ pub struct DeviceLeaksAnswer {
 pub struct AmountAnswer {
     /// Bytes requested.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -96,18 +99,18 @@ pub struct AmountAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FreedLateAnswer {
-    /// What it is called.
+    /// Its name.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What of it was freed then.
+    /// The part of it that was freed then.
     pub freed: AmountAnswer,
-    /// In how many periods before the last it grew.
+    /// The number of periods before the last in which it grew.
     pub grew_periods: usize,
-    /// Of how many.
+    /// The number of periods judged.
     pub periods: usize,
     /// How long before the end that began, in seconds; null if the file does not contain times.
     pub last_seconds: Option<f64>,
-    /// The group in a few words: of a stack, the line of it that is the user's.
+    /// The group in a few words: for a stack, its line that is the user's.
     pub place: String,
 }
 
@@ -116,48 +119,48 @@ pub struct FreedLateAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeakAnswer {
-    /// What it is called: a line, an operator, or whatever the groups are.
+    /// Its name: a line, an operator, or another key of the groups.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What of it was never freed, or only after the last of the program's steps.
+    /// The part of it that was never freed, or only after the last of the program's steps.
     pub never_freed: AmountAnswer,
     /// The part of that which was freed after the last step, as at a program's end.
     pub freed_later: AmountAnswer,
-    /// In how many periods it grew.
+    /// The number of periods in which it grew.
     pub grew_periods: usize,
-    /// Of how many, from the first in which anything of it stayed.
+    /// The number of periods from the first in which anything of it stayed.
     pub periods: usize,
-    /// By how many bytes in each, on average.
+    /// Its average growth in each, in bytes.
     pub each_period_bytes: u64,
-    /// How far off they may be.
+    /// The error of that growth.
     pub each_period_bytes_error: Option<ErrorAnswer>,
-    /// What of it lived through each of these periods; over snapshots, what each of them has of it, from that before the first
-    /// of these periods on.
+    /// The part of it that lived through each of these periods; over snapshots, the part in each of them, beginning with
+    /// the one before the first of these periods.
     pub held_bytes: Vec<u64>,
-    /// How far off each of those may be.
+    /// The error of each of those.
     pub held_bytes_error: Vec<Option<ErrorAnswer>>,
-    /// How old its blocks become; null where too few were freed to know what is usual.
+    /// The age of its blocks; null where too few were freed to know the usual lifetime.
     pub age: Option<AgeAnswer>,
     /// The first stack, innermost first; null in groups that have none.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// How many different stacks went in; null in groups that have none.
+    /// The number of different stacks in it; null in groups that have none.
     pub stacks: Option<usize>,
     /// The innermost line of the user's own.
     pub mine: Option<FrameAnswer>,
     /// What that line called.
     pub calls: Option<FrameAnswer>,
-    /// What the line called, the first ten; empty except by line.
+    /// The functions that the line called, the first ten; empty except by line.
     pub called: Vec<CalledAnswer>,
 }
 
-/// How old the blocks of a group become.
+/// The ages of a group's blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgeAnswer {
     /// Blocks that were freed.
     pub freed_count: u64,
-    /// 99 in 100 of them were freed within this time.
+    /// 99 % of them were freed within this time.
     pub usual_seconds: f64,
     /// Blocks that were never freed and are more than ten times older.
     pub far_older_count: u64,
@@ -165,7 +168,7 @@ pub struct AgeAnswer {
     pub far_older_bytes: u64,
 }
 
-/// A part of a leak: what lies below a function.
+/// A part of a leak: the blocks below a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -178,24 +181,24 @@ pub struct CalledAnswer {
     pub count: Option<u64>,
 }
 
-/// What the program's own intervals left behind.
+/// The memory that the program's own intervals left behind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GenerationsAnswer {
-    /// What the intervals are called.
+    /// The name of the intervals.
     pub name: String,
-    /// How many moments lie between them.
+    /// The number of moments between them.
     pub marks: usize,
-    /// What the seconds are counted from: `start` or `first_event`.
+    /// The origin that the seconds are counted from: `start` or `first_event`.
     pub seconds_since: &'static str,
-    /// How many intervals between two such moments left something.
+    /// The number of intervals between two such moments that left something.
     pub leaving: usize,
     /// Half of those intervals left more than this.
     pub median_left_bytes: u64,
     /// The intervals that left most, in the order of time.
     pub rows: Vec<GenerationAnswer>,
-    /// How many intervals there are, with those before the first moment and after the last.
+    /// The number of intervals, including those before the first moment and after the last.
     pub rows_in_all: usize,
 }
 
@@ -204,23 +207,23 @@ pub struct GenerationsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GenerationAnswer {
-    /// Its number; 0 is what came before the first moment.
+    /// Its number; 0 is the time before the first moment.
     pub number: usize,
-    /// When it began; null for what came before the first moment, and if the file does not contain times.
+    /// When it began; null for the time before the first moment, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended; null for what came after the last moment, and if the file does not contain times.
+    /// When it ended; null for the time after the last moment, and if the file does not contain times.
     pub to_seconds: Option<f64>,
-    /// What was allocated in it.
+    /// The memory that was allocated in it.
     pub allocated: AmountAnswer,
-    /// What of that was live when the last interval ended; of what came after that, what was never freed.
+    /// The part of it that was live when the last interval ended; for the time after that, the part never freed.
     pub left: AmountAnswer,
     /// The groups that left most, at most three.
     pub groups: Vec<LeftAnswer>,
-    /// How many groups left something.
+    /// The number of groups that left something.
     pub groups_in_all: usize,
 }
 
-/// What one group left in one interval.
+/// The memory that one group left in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -228,12 +231,12 @@ pub struct LeftAnswer {
     /// The group.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What it left.
+    /// The memory that it left.
     pub left: AmountAnswer,
 }
 
 impl LeakReport {
-    /// The report as `memtrack leaks --json` has it.
+    /// Returns the report as `memtrack leaks --json` prints it.
     pub fn answered(&self) -> LeaksAnswer {
         let (cut_by, interval_name, intervals) = match &self.cut {
             CutBy::Time => ("time", None, None),

@@ -1,9 +1,9 @@
-//! What leaks: which groups of allocations grow from period to period and are never given back, as opposed to what is merely
-//! alive. `memtrack leaks` prints it; the repository's docs/TESTING.md explains the rule.
+//! Which groups of allocations leak: they grow from period to period and are never freed, as opposed to groups that are
+//! merely alive. `memtrack leaks` prints it; the repository's docs/TESTING.md explains the rule.
 //!
-//! The time of a recording is cut into `periods`; several snapshots of one process are as good (`series`). `growth` judges what
-//! stays of each group over them, `ages` compares its age with what is usual, `suppress` leaves out known leaks, and
-//! `generations` says what each of the program's own steps left behind.
+//! The time of a recording is cut into `periods`; several snapshots of one process serve as well (`series`). `growth`
+//! judges the part of each group that stays over them, `ages` compares its age with the usual one, `suppress` leaves out
+//! known leaks, and `generations` sums up what each of the program's own steps left behind.
 
 mod ages;
 mod alive;
@@ -35,18 +35,18 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 
-/// Periods that a recording is cut into.
+/// The number of periods that a recording is cut into.
 pub const PERIODS: usize = 10;
-/// With fewer, growth cannot be told from chance.
+/// With fewer periods, growth cannot be distinguished from chance.
 pub const LEAST_PERIODS: usize = 5;
 
-/// What is shorter than this, in seconds, is the start of a program: its parts cannot be told from growth, unless the program
-/// marks its own intervals.
+/// A recording shorter than this, in seconds, is a program's start: its parts cannot be distinguished from growth, unless
+/// the program marks its own intervals.
 pub const LEAST_SECONDS: f64 = 0.5;
 /// The same of one period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
-/// What to look for.
+/// The options of the leak report.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::LeakOptions;
@@ -58,24 +58,25 @@ pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 pub struct LeakOptions {
     /// What the groups are.
     pub by: By,
-    /// Of lines: what has no line of the user's own is told apart by stack, or a whole interpreter would be one group.
+    /// For lines: whether memory without a line of the user's own is split by stack; otherwise a whole interpreter would
+    /// be one group.
     pub apart: bool,
     /// Which frames are the user's own.
     pub rules: Rules,
-    /// Which functions name operators where no scope does.
+    /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
-    /// How many periods there are at most.
+    /// The most periods.
     pub periods: usize,
-    /// The program's own intervals of which the periods consist, and that are told one by one.
+    /// The program's own intervals of which the periods consist, and that are listed one by one.
     pub per: Option<String>,
-    /// What is left out.
+    /// The leaks that are left out.
     pub suppressions: Suppressions,
-    /// How many leaks, and how many generations, are told of each device at most.
+    /// The most leaks, and the most generations, that are listed for each device.
     pub limit: usize,
 }
 
 impl Default for LeakOptions {
-    /// Lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
+    /// Returns lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
     fn default() -> Self {
         Self {
             by: By::Line,
@@ -91,55 +92,56 @@ impl Default for LeakOptions {
 }
 
 impl LeakOptions {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the groups are, and nothing else: by [`By::Line`], all that has no line of the user's own and the same name is one.
+    /// Sets what the groups are, and nothing else: by [`By::Line`], memory without a line of the user's own and with the
+    /// same name is one group.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         (self.by, self.apart) = (by, false);
         self
     }
 
-    /// Which frames are the user's own.
+    /// Sets which frames are the user's own.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Which functions name operators where no scope does.
+    /// Sets the patterns that name operators where no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
         self
     }
 
-    /// How many periods there are at most; at least [`LEAST_PERIODS`].
+    /// Sets the most periods; at least [`LEAST_PERIODS`].
     #[must_use]
     pub fn periods(mut self, periods: usize) -> Self {
         self.periods = periods.max(LEAST_PERIODS);
         self
     }
 
-    /// Has the periods consist of the program's own intervals of that name, and tells what each left behind.
+    /// Makes the periods consist of the program's own intervals of that name, and lists what each left behind.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
         self.per = Some(name.into());
         self
     }
 
-    /// What is left out.
+    /// Sets the leaks that are left out.
     #[must_use]
     pub fn suppressions(mut self, suppressions: Suppressions) -> Self {
         self.suppressions = suppressions;
         self
     }
 
-    /// How many leaks, and how many generations, are told of each device at most.
+    /// Sets the most leaks, and the most generations, that are listed for each device.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -151,40 +153,40 @@ impl LeakOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leak {
-    /// The group: its name, line and first stack, and what of it was never freed, or only after the last of the program's
-    /// steps: bytes, blocks and their errors.
+    /// The group: its name, line and first stack, and the part of it that was never freed, or only after the last of the
+    /// program's steps: bytes, blocks and their errors.
     pub row: TopRow,
     /// The part of that which was freed after the last step, as at a program's end.
     pub freed_later: Amount,
-    /// In how many periods it grew.
+    /// The number of periods in which it grew.
     pub grew: usize,
-    /// Of how many, counted from the first in which anything of it stayed.
+    /// The number of periods, from the first in which anything of it stayed.
     pub periods: usize,
-    /// By how many bytes in each, on average.
+    /// Its average growth in each, in bytes.
     pub each_bytes: Estimate,
-    /// What of it lived through each of these periods, in bytes; over snapshots, what each has of it, from that before the
-    /// first of these periods on.
+    /// The part of it that lived through each of these periods, in bytes; over snapshots, the part in each, beginning
+    /// with the one before the first of these periods.
     pub held_bytes: Vec<u64>,
-    /// How far off each of those may be.
+    /// The error of each of those.
     pub held_errors: Vec<Estimate>,
-    /// How old it is beside what is usual; none where too few of its blocks were freed to know that.
+    /// Its age compared with the usual one; none where too few of its blocks were freed to know that.
     pub age: Option<Age>,
 }
 
-/// A group that grew like a leak, and was given back in the last moments of a recording, as a program does that frees all it has
-/// when it ends.
+/// A group that grew like a leak, and was freed in the last moments of a recording, as a program does that frees all its
+/// memory at its end.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FreedLate {
     /// The group.
     pub name: String,
-    /// The group in a few words: of a stack, the line of it that is the user's.
+    /// The group in a few words: for a stack, its line that is the user's.
     pub place: String,
-    /// What of it was freed then.
+    /// The part of it that was freed then.
     pub freed: Amount,
-    /// In how many periods before the last it grew.
+    /// The number of periods before the last in which it grew.
     pub grew: usize,
-    /// Of how many.
+    /// The number of periods judged.
     pub periods: usize,
     /// How long before the end that began, in seconds; none if the file does not contain times.
     pub last_seconds: Option<f64>,
@@ -198,13 +200,13 @@ pub struct Amount {
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
-    /// How far off the bytes may be.
+    /// The error of the bytes.
     pub bytes_error: Estimate,
-    /// How far off the blocks may be.
+    /// The error of the blocks.
     pub blocks_error: Estimate,
 }
 
-/// What leaks on one device.
+/// The leaks on one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceLeaks {
@@ -216,60 +218,63 @@ pub struct DeviceLeaks {
     pub is_host: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// Why nothing can be told; none where something can.
+    /// Why they cannot be determined; none where they can.
     pub blind: Option<String>,
-    /// What leaks, that with the most bytes first, at most as many as were asked for.
+    /// The leaks, those with the most bytes first, up to the requested number.
     pub leaks: Vec<Leak>,
-    /// How many there are.
+    /// The number of leaks.
     pub leaks_in_all: usize,
-    /// What all of them have never freed, including those that are not in [`Self::leaks`].
+    /// The memory of all leaks that was never freed, including those that are not in [`Self::leaks`].
     pub leaked: Amount,
-    /// What was allocated while it was recorded, was not freed, and is no leak: it is merely alive. Over snapshots, all that the
-    /// newest has of groups that are no leak.
+    /// Memory that was allocated in the recording, was not freed, and is no leak: it is merely alive. Over snapshots, all
+    /// memory of the newest in groups that are no leak.
     pub alive: Amount,
-    /// How many groups have any of that.
+    /// The number of groups with any of it.
     pub alive_groups: usize,
-    /// What is live and older than the first event: nobody saw it grow, so it was not judged. Nothing over several snapshots.
+    /// Memory that is live and older than the first event: its growth was not seen, so it was not judged. Nothing over
+    /// several snapshots.
     pub older: Amount,
-    /// What the patterns left out of what was never freed.
+    /// Memory that was never freed and that the patterns left out.
     pub suppressed: Amount,
-    /// Groups that allocated less than this in small blocks may have left no sample, and grow unseen; 0 where every block was
+    /// Groups that allocated less than this in small blocks may have no sample, and grow unseen; 0 where every block was
     /// recorded.
     pub detection_limit_bytes: u64,
     /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
-    /// What grew as leaks do and was freed in the last moments, that with the most bytes first. They are no leaks.
+    /// Groups that grew as leaks do and were freed in the last moments, those with the most bytes first. They are no
+    /// leaks.
     pub freed_late: Vec<FreedLate>,
-    /// What each of the program's own intervals left behind, where it was asked for.
+    /// The memory that each of the program's own intervals left behind, if requested.
     pub generations: Option<Generations>,
 }
 
-/// What leaks.
+/// The leaks of a recording or a series of snapshots.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LeakReport {
     /// What the groups are.
     pub by: By,
-    /// Groups without a line of the user's own are stacks.
+    /// Whether groups without a line of the user's own are stacks.
     pub apart: bool,
     /// What the periods are.
     pub cut: CutBy,
-    /// Whether the recording has its end. Without it, what each group has left is at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, the memory that each group has left is at least as large as the
+    /// numbers.
     pub complete: bool,
-    /// How many there are.
+    /// The number of periods.
     pub periods: usize,
-    /// How long they are on average, in seconds; none where the files do not say.
+    /// Their average length, in seconds; none where the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaks>,
-    /// What a reader should know about how far the files can be compared.
+    /// Limits of the comparison of the files that a reader should know.
     pub notes: Vec<String>,
     /// Patterns of [`LeakOptions::suppressions`] that match no stack of the files.
     pub unused_suppressions: Vec<String>,
 }
 
 impl LeakReport {
-    /// Whether something leaks.
+    /// Returns whether something leaks.
     pub fn is_leaking(&self) -> bool {
         self.devices.iter().any(|device| device.leaks_in_all > 0)
     }
@@ -279,13 +284,13 @@ impl LeakReport {
         self.devices.iter().any(|device| !device.freed_late.is_empty())
     }
 
-    /// Whether nothing leaks, and that could be told of a device at least: what a test asserts. Of a recording that is too
-    /// short nothing can be told, and [`Self::is_leaking`] is false all the same.
+    /// Returns whether nothing leaks, and that could be determined for a device at least: what a test asserts. For a
+    /// recording that is too short it cannot, and [`Self::is_leaking`] is false all the same.
     pub fn is_clean(&self) -> bool {
         !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
     }
 
-    /// Why nothing can be told of any device; none where something can.
+    /// Returns why leaks cannot be determined on any device; none where they can.
     pub fn blind(&self) -> Option<String> {
         let mut devices = self.devices.iter().map(|device| (&device.device_name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {
@@ -301,7 +306,7 @@ impl LeakReport {
     }
 }
 
-/// What leaks on `devices` of a recording or of a snapshot with its trace.
+/// Finds the leaks on `devices` of a recording or of a snapshot with its trace.
 ///
 /// # Errors
 /// When [`LeakOptions::per`] names intervals that it does not have.
@@ -314,7 +319,7 @@ pub fn leaks(
     recording::leaks(snapshot, symbols, devices, options)
 }
 
-/// What leaks over several snapshots of one process, in the order in which they were taken.
+/// Finds the leaks over several snapshots of one process, in the order in which they were taken.
 ///
 /// # Errors
 /// When they are too few, or not of one process and in order.

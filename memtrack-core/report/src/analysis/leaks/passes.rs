@@ -1,5 +1,5 @@
-//! Whether a step of a training run has ended. Until then each layer of a first forward pass keeps what its backward pass needs,
-//! which grows as leaks do.
+//! Whether a step of a training run has ended. Until then each layer of a first forward pass keeps memory for its
+//! backward pass, which grows as leaks do.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::lifetimes::Lifetime;
@@ -11,16 +11,17 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// What forward passes hold must have been this part of the most that they ever hold before a fall counts as the end of a pass:
+/// The memory held by forward passes must have been this share of its maximum before a fall counts as the end of a pass:
 /// the first layers of a pass come and go.
 const LEAST_HELD: f64 = 0.25;
-/// Several passes have ended when their allocations add up to this many times what they ever hold.
+/// Several passes have ended when their allocations add up to this many times the maximum that they hold.
 const TURNOVER: i128 = 8;
-/// A pass has ended when what it holds has fallen to this part of the most so far.
+/// A pass has ended when its memory has fallen to this share of the maximum so far.
 const FALLEN: f64 = 0.5;
 
-/// Returns whether the file has a forward pass on `device`, and no step that has ended. Without a forward pass in scopes or stacks
-/// the program's steps are unknown, and the answer is false. Heaps are not judged: what runs in modules there need be no training.
+/// Returns whether the file has a forward pass on `device`, and no step that has ended. Without a forward pass in scopes
+/// or stacks the program's steps are unknown, and the result is false. Heaps are not judged: modules may run there
+/// without training.
 pub(super) fn no_step_has_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -30,7 +31,7 @@ pub(super) fn no_step_has_ended(
     if snapshot.is_heap(device) || snapshot.is_pinned(device) {
         return false;
     }
-    let mut places = Places::of(snapshot);
+    let mut places = PhaseCache::of(snapshot);
     let mut runs: Vec<Run> = Vec::new();
     let mut out_of_memory = false;
     for row in snapshot.events.rows_of(device) {
@@ -44,7 +45,7 @@ pub(super) fn no_step_has_ended(
         }
         out_of_memory = false;
         let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
-        // What has no stack is in an unknown phase.
+        // Allocations without a stack are in an unknown phase.
         if scope.is_none() && stack.is_none() {
             continue;
         }
@@ -80,19 +81,19 @@ pub(super) fn no_step_has_ended(
     !have_ended(snapshot, symbols, &mut places, lifetimes)
 }
 
-/// Allocations one after the other in one phase.
+/// Consecutive allocations in one phase.
 struct Run {
     phase: Option<Phase>,
     /// The stack of the last of them.
     last: StackId,
 }
 
-/// Returns whether what forward passes hold has fallen, and another allocation of a forward pass came after that; or whether they
-/// allocated so much more than they ever hold that it must have been freed many times.
+/// Returns whether the memory held by forward passes has fallen, and another allocation of a forward pass came after
+/// that; or whether they allocated so much more than they ever hold that it must have been freed many times.
 fn have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
-    places: &mut Places<'_>,
+    places: &mut PhaseCache<'_>,
     lifetimes: &[Lifetime],
 ) -> bool {
     let mut changes = vec![0i128; snapshot.events.len()];
@@ -135,13 +136,13 @@ fn have_ended(
 }
 
 /// The phases of events, each distinct scope and stack once.
-struct Places<'a> {
+struct PhaseCache<'a> {
     attributor: Attributor<'a>,
     snapshot: &'a Snapshot,
     known: HashMap<(ScopeId, StackId), Option<Phase>, foldhash::fast::RandomState>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> PhaseCache<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
         static PATTERNS: std::sync::LazyLock<Patterns> = std::sync::LazyLock::new(Patterns::default);
         Self { attributor: Attributor::new(snapshot, &PATTERNS), snapshot, known: HashMap::default() }

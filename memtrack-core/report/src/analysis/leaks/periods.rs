@@ -10,14 +10,14 @@ use memtrack_symbols::Symbolizer;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Marks that come less often than this many times are no steps unless they are asked for.
+/// Marks with fewer occurrences than this are no steps unless requested.
 const LEAST_OF_THEMSELVES: usize = 8;
-/// What the profiler calls the steps of a PyTorch program, each with its number behind `#`.
+/// The profiler's name for the steps of a PyTorch program, each with its number after `#`.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// What steps are called in general.
+/// The general name for steps.
 const STEP: &str = "step";
 
-/// What the periods are.
+/// The kind of the periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutBy {
@@ -30,9 +30,9 @@ pub enum CutBy {
     },
     /// Intervals of the program's own: between moments that it marked, scopes that it entered, or annotations of a profiler.
     Intervals {
-        /// What they are called.
+        /// Their name.
         name: String,
-        /// How many there are.
+        /// The number of intervals.
         count: usize,
     },
     /// From each snapshot to the next.
@@ -45,7 +45,7 @@ pub enum CutBy {
 pub struct NoSuchInterval {
     /// The name.
     pub name: String,
-    /// The names there are.
+    /// The names that exist.
     pub known: Vec<String>,
 }
 
@@ -53,8 +53,8 @@ impl std::fmt::Display for NoSuchInterval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, known } = self;
         match known.is_empty() {
-            true => write!(f, "nothing called {name} repeats in it, and nothing else is marked in it"),
-            false => write!(f, "nothing called {name} repeats in it; it has {}", known.join(", ")),
+            true => write!(f, "no interval named {name} repeats in it, and it has no other marks"),
+            false => write!(f, "no interval named {name} repeats in it; it has {}", known.join(", ")),
         }
     }
 }
@@ -67,7 +67,7 @@ pub(super) struct Periods {
     pub(super) by: CutBy,
     /// The ticks at which they end, the last at the end of the recording.
     pub(super) ends: Vec<u64>,
-    /// Where the program's own intervals begin and end, where these are known.
+    /// Where the program's own intervals begin and end, if known.
     pub(super) marks: Vec<u64>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Cuts what happened on `devices` into at most `most` periods; `per` names the intervals that are asked for.
+/// Cuts the events on `devices` into at most `most` periods; `per` names the requested intervals.
 pub(super) fn cut(
     snapshot: &Snapshot,
     moments: &Moments<'_>,
@@ -130,7 +130,8 @@ pub(super) fn cut(
     Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
 }
 
-/// Equal parts of the time in which something happened: where nothing does for longer than a period, no time passes.
+/// Returns equal parts of the time in which something happened: where nothing does for longer than a period, no time
+/// passes.
 fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
     let pause = (last - first) / count as u64;
@@ -157,20 +158,20 @@ fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     ends
 }
 
-/// Parts with equal numbers of events.
+/// Returns parts with equal numbers of events.
 fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
     let count = count.min(moments.len());
     (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
 }
 
-/// Where events enter scopes and phases.
+/// The events that enter scopes and phases.
 struct Entering<'a> {
     snapshot: &'a Snapshot,
     moments: &'a Moments<'a>,
     devices: &'a [DeviceId],
 }
 
-/// The moments between intervals of that name: marks, annotations, scopes, phases.
+/// Returns the moments between intervals of that name: marks, annotations, scopes, phases.
 fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
     let snapshot = entering.snapshot;
     let mut moments = Vec::new();
@@ -201,7 +202,7 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
     moments
 }
 
-/// Intervals that the recording has and nobody asked for: those that come most often, all over it.
+/// Returns intervals that the recording has although none were requested: those that come most often, all over it.
 fn of_themselves(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
@@ -218,7 +219,7 @@ fn of_themselves(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<
     })
 }
 
-/// What could be asked for.
+/// Returns the names that can be requested.
 fn known(snapshot: &Snapshot) -> Vec<String> {
     let of = |all: BTreeMap<String, Vec<u64>>| all.into_keys().collect::<Vec<_>>();
     let mut names = of(marks(snapshot));
@@ -231,7 +232,7 @@ fn known(snapshot: &Snapshot) -> Vec<String> {
     names
 }
 
-/// The moments that the program marked, by name.
+/// Returns the moments that the program marked, by name.
 fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut marks: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -243,7 +244,7 @@ fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     marks
 }
 
-/// When the ranges of PyTorch's profiler begin, by name; the number of a step is no part of it.
+/// Returns when the ranges of PyTorch's profiler begin, by name; the number of a step is no part of it.
 fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
@@ -262,7 +263,7 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     begin
 }
 
-/// When threads come into such scopes, as far as their events show.
+/// Returns when threads enter such scopes, as far as their events show.
 fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
     let rows = &entering.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
@@ -277,7 +278,7 @@ fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Sc
     entered(entering, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
-/// When threads come into a phase, as far as their events show.
+/// Returns when threads enter a phase, as far as their events show.
 fn phases(entering: &Entering<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
     let mut attributor = Attributor::new(entering.snapshot, &patterns);
@@ -294,8 +295,8 @@ fn entered(entering: &Entering<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> b
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
     for row in 0..events.len() {
-        // PyTorch's files have no threads, and the traces of their devices lie one behind the other. What has no stack there
-        // says nothing of the phase.
+        // PyTorch's files have no threads, and the traces of their devices lie one behind the other. Events without a
+        // stack there do not show the phase.
         let (scope, stack) = (events.scope[row], events.stack[row]);
         // Without times, moments of two devices cannot be compared.
         if !moment.are_times && !devices.contains(&events.device[row]) {
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_nothing_happens_does_not_pass() {
+    fn time_without_events_does_not_pass() {
         let busy: Vec<u64> = (0..100).map(|tick| tick * 10).collect();
         assert_eq!(by_time(&busy, 10).len(), 10);
         assert_eq!(by_time(&busy, 10)[4], 500);

@@ -20,7 +20,7 @@ use memtrack_model::units::counted;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Events that a period must have on average, or nothing is told.
+/// The average number of events that a period must have for a verdict.
 const LEAST_EVENTS: usize = 2;
 /// The same where the file does not contain their times, so that they may be of a program's start.
 const LEAST_PERIOD_EVENTS: usize = 100;
@@ -59,7 +59,7 @@ pub(super) fn leaks(
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
     let mut devices: Vec<DeviceLeaks> = devices.iter().map(of_device).collect();
-    // What is left at the end of a recording that lacks its end is what was left until then.
+    // In an incomplete recording, the memory left at the end is what was left until then.
     let complete = snapshot.meta.complete;
     for device in &mut devices {
         for amount in [&mut device.leaked, &mut device.alive] {
@@ -85,7 +85,7 @@ pub(super) fn leaks(
     })
 }
 
-/// Ticks as seconds.
+/// Converts ticks to seconds.
 #[derive(Clone, Copy)]
 struct Seconds {
     per_tick: f64,
@@ -106,7 +106,7 @@ impl Seconds {
     }
 }
 
-/// Why nothing can be told of a device.
+/// Returns why the leaks of a device cannot be determined.
 fn blind(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -120,7 +120,7 @@ fn blind(
     if allocations == 0 {
         let has_blocks = snapshot.blocks.iter().any(|block| block.device == device);
         return Some(match has_blocks {
-            true => "it only says what is live, not what was allocated when: give several snapshots of the \
+            true => "it only shows what is live, not when it was allocated: give several snapshots of the \
                      process, in the order in which they were taken"
                 .into(),
             false if snapshot.events.is_empty() => "it has no events: recording was not on".into(),
@@ -132,7 +132,7 @@ fn blind(
     {
         let times = counted(*count as u64, "time");
         return Some(format!(
-            "{name} is marked only {times}: what grows can be told from {LEAST_PERIODS} on"
+            "{name} is marked only {times}: growth is visible only from {LEAST_PERIODS} periods on"
         ));
     }
     let events = actions().count();
@@ -140,22 +140,24 @@ fn blind(
     if events < least || periods.ends.first() == periods.ends.last() {
         let events = counted(events as u64, "event");
         return Some(format!(
-            "it is too short, with {events}, to be cut into periods: what grows steadily cannot be seen"
+            "it is too short, with {events}, to be cut into periods: steady growth cannot be seen"
         ));
     }
     if !matches!(periods.by, CutBy::Intervals { .. })
         && no_step_has_ended(snapshot, symbols, device, lifetimes)
     {
         return Some(
-            "no step has ended in it: what a first pass keeps for later looks like a leak; record several steps".into(),
+            "no step ended in it: memory that a first pass keeps for later looks like a leak; record \
+             several steps"
+                .into(),
         );
     }
     let count = periods.ends.len();
     if let CutBy::Events { each } = periods.by {
         return (each < LEAST_PERIOD_EVENTS).then(|| {
             format!(
-                "it is too short, with {} and no times, to tell what grows from what a start makes: record {} at least, or \
-                 give several snapshots",
+                "it is too short, with {} and no times, to distinguish growth from a program's start: \
+                 record at least {}, or give several snapshots",
                 counted(events as u64, "event"),
                 counted((LEAST_PERIOD_EVENTS * count) as u64, "event")
             )
@@ -167,8 +169,8 @@ fn blind(
     (periods.by == CutBy::Time && is_short).then(|| {
         let (long, least) = (duration(seconds), LEAST_SECONDS.max(LEAST_PERIOD_SECONDS * count as f64));
         format!(
-            "it is too short, {long}, to tell what grows from what a start makes: record {} at least, mark the \
-             program's steps, or give several snapshots",
+            "it is too short, {long}, to distinguish growth from a program's start: record at least {}, \
+             mark the program's steps, or give several snapshots",
             duration(least)
         )
     })
@@ -190,8 +192,8 @@ fn of_device(
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let mut blind = blind(snapshot, symbols, device, &lifetimes, periods, period_seconds);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
-    let mut sorter =
-        Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes).telling_nobodys(options.apart);
+    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes)
+        .split_foreign_by_stack(options.apart);
     let ends = &periods.ends;
     let ticks = &moments.of[..];
     // The first end of a period at which it was live, counted from 1; 0 is the beginning of the recording.
@@ -208,8 +210,8 @@ fn of_device(
     let mut never_freed: Vec<Both> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (Both::default(), Both::default());
-    // What a step left behind is judged while the steps run: frees after the last of them are the program's end. What is
-    // older than the first of their marks was made before they could leave it.
+    // The memory that a step left behind is judged while the steps run: frees after the last of them are the program's
+    // end. Memory that is older than the first of their marks was allocated before they could leave it.
     let steps = periods.marks.first().zip(periods.marks.last());
     let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, steps) {
         (_, None, _) => true,
@@ -322,7 +324,7 @@ fn of_device(
     }
 }
 
-/// Has each group show the stack of which most bytes are left, and count those of which any are.
+/// Makes each group show the stack with the most bytes left, and counts those with any left.
 pub(super) fn show_most(
     sorter: &mut Sorter<'_>,
     of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState>,
@@ -335,7 +337,7 @@ pub(super) fn show_most(
     }
 }
 
-/// How long the blocks of the groups live that are worth it.
+/// Computes how long the blocks of the groups live that may leak.
 fn ages(
     snapshot: &Snapshot,
     lifetimes: &[Lifetime],

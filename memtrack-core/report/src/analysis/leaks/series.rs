@@ -1,5 +1,5 @@
-//! The leaks over several snapshots of one process: a block that is in one after the other lived from the one to the other. Only
-//! the live blocks of each snapshot are kept, so that one file after the other can be read.
+//! The leaks over several snapshots of one process: a block that is in two successive snapshots lived from one to the
+//! other. Only the live blocks of each snapshot are kept, so that the files can be read one after the other.
 
 use super::alive::{Both, Group, Measure, Sorted, Stays};
 use super::periods::CutBy;
@@ -18,7 +18,7 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// With fewer snapshots, what grows cannot be told from what has just been made.
+/// With fewer snapshots, growth cannot be distinguished from new memory.
 const LEAST: usize = 3;
 
 /// Why files are no series.
@@ -33,7 +33,7 @@ pub enum NotASeries {
     Processes(String, String),
     /// The second was taken before the first: their names.
     Order(String, String),
-    /// The second has nothing that the first has not, not even a later end: their names.
+    /// The second has nothing that the first does not have, not even a later end: their names.
     Same(String, String),
 }
 
@@ -42,15 +42,16 @@ impl std::fmt::Display for NotASeries {
         match self {
             Self::TooFew(count) => write!(
                 f,
-                "{count} snapshots cannot tell what leaks from what has just been made: give at least {LEAST} of one process; \
-                 memtrack diff says what changed from one to another"
+                "{count} snapshots are too few to distinguish leaks from new memory: give at least {LEAST} \
+                 of one process; memtrack diff shows what changed between two"
             ),
             Self::Kinds(a, b) => {
-                write!(f, "{a} and {b} are a recording and a snapshot from PyTorch: a series is of one kind")
+                write!(f, "{a} and {b} are a recording and a PyTorch snapshot: a series must be of one kind")
             }
             Self::Processes(a, b) => write!(
                 f,
-                "{a} and {b} are not of one process: their blocks cannot be compared; memtrack diff compares two runs"
+                "{a} and {b} are not from one process: their blocks cannot be compared; memtrack diff \
+                 compares two runs"
             ),
             Self::Order(a, b) => {
                 write!(f, "{b} was taken before {a}: give the files in the order in which they were taken")
@@ -62,17 +63,17 @@ impl std::fmt::Display for NotASeries {
 
 impl std::error::Error for NotASeries {}
 
-/// One snapshot of a series, reduced to what was live.
+/// One snapshot of a series, reduced to its live blocks.
 #[derive(Debug)]
 pub struct Snap {
     name: String,
     is_pytorch: bool,
     process: (u32, String),
-    /// When it was taken, in nanoseconds since the Unix epoch; none where the file does not say.
+    /// When it was taken, in nanoseconds since the Unix epoch; none where the file has no time.
     taken_ns: Option<u64>,
     devices: Vec<SnapDevice>,
     used: Vec<bool>,
-    /// A number for all that it holds.
+    /// A hash of everything that it holds.
     content: u64,
 }
 
@@ -94,7 +95,7 @@ struct SnapDevice {
 struct SnapBlock {
     address: u64,
     size_bytes: u64,
-    /// When it was allocated, where all files of the series know that.
+    /// When it was allocated, if all files of the series know that.
     ticks: u64,
     /// A hash of the names in its stack; 0 where it has none.
     stack: u64,
@@ -102,7 +103,7 @@ struct SnapBlock {
     group: u32,
 }
 
-/// What makes groups of two snapshots the same.
+/// The identity of groups in two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Name(String),
@@ -110,7 +111,7 @@ enum GroupKey {
 }
 
 impl Snap {
-    /// Reduces a snapshot, called `name` in messages, to what is live on `devices`.
+    /// Reduces a snapshot, called `name` in messages, to the live blocks on `devices`.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -137,14 +138,14 @@ impl Snap {
     }
 }
 
-/// When it was taken: of a snapshot from PyTorch, when its newest event was.
+/// Returns when it was taken: for a snapshot from PyTorch, when its newest event was.
 fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return Some(snapshot.clock.last.1) };
     let timed = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
     timed.map(|row| snapshot.clock.time_ns(snapshot.events.ticks[row])).max()
 }
 
-/// A number that two snapshots share only if they say the same of all events and blocks.
+/// Returns a number that two snapshots share only if all their events and blocks are equal.
 fn content(snapshot: &Snapshot) -> u64 {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();
     let (first, last) = (snapshot.clock.first, snapshot.clock.last);
@@ -171,8 +172,8 @@ fn reduced(
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
-    let mut sorter =
-        Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes).telling_nobodys(options.apart);
+    let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes)
+        .split_foreign_by_stack(options.apart);
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let mut stacks: HashMap<StackId, u64> = HashMap::new();
     let (mut blocks, mut suppressed) = (Vec::new(), Both::default());
@@ -198,14 +199,14 @@ fn reduced(
         blocks.push(SnapBlock {
             address,
             size_bytes: lifetime.size_bytes,
-            // What a snapshot from PyTorch says of that depends on how far its trace goes back.
+            // In a snapshot from PyTorch, that depends on how far its trace goes back.
             ticks: if snapshot.pytorch.is_some() { 0 } else { ticks },
             stack,
             weight: lifetime.blocks,
             group: place.row as u32,
         });
     }
-    // What tells the others apart is the first of the stacks that look the same.
+    // The others are distinguished by the first of the stacks that look the same.
     let lines = sorter.own_lines();
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
@@ -226,7 +227,7 @@ fn reduced(
     }
 }
 
-/// A number for the names in a stack.
+/// Returns a hash of the names in a stack.
 fn hashed(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
     let keys = snapshot.frame_keys(stack);
     if keys.is_empty() {
@@ -250,7 +251,7 @@ fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
     }
 }
 
-/// That the files are of one process, and in order.
+/// Checks that the files are of one process, and in order.
 fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
     if snaps.len() < LEAST {
         return Err(NotASeries::TooFew(snaps.len()));
@@ -309,11 +310,11 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
         let lacking = snaps.iter().filter(|snap| snap.device(name).is_none()).map(|snap| snap.name.as_str());
         let lacking: Vec<&str> = lacking.collect();
         if !lacking.is_empty() {
-            notes.push(format!("{} has nothing of {name}: taken for none", lacking.join(", ")));
+            notes.push(format!("{} has no memory of {name}: counted as empty", lacking.join(", ")));
         }
     }
     if seconds.is_none() {
-        notes.push("the files do not say when they were taken: their order is taken as it was given".into());
+        notes.push("the files have no times: they are used in the order given".into());
     }
     let unused =
         (0..options.suppressions.len()).filter(|&number| !snaps.iter().any(|snap| snap.used[number]));
@@ -330,7 +331,7 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
     })
 }
 
-/// A block while the snapshots are gone through.
+/// A block while the snapshots are visited.
 struct Open {
     stack: u64,
     size_bytes: u64,
@@ -357,7 +358,7 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
                     rows.push(row);
                     stays.push(Stays::new(snaps.len()));
                 }
-                // The newest says most.
+                // The newest has the most information.
                 rows[number] = row;
                 number
             })
@@ -386,12 +387,12 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
             continue;
         }
         left[one.group].add(one.size_bytes, one.weight);
-        // What the first snapshot has was there before.
+        // Blocks of the first snapshot were there before.
         if one.born > 0 {
             never_freed[one.group].add(one.size_bytes, one.weight);
         }
     }
-    let newest = snaps.iter().rev().find_map(|snap| snap.device(name)).expect("the name is of one of them");
+    let newest = snaps.iter().rev().find_map(|snap| snap.device(name)).expect("a snapshot has this device");
     let precision = &newest.precision;
     let groups =
         rows.into_iter().zip(never_freed).zip(left).zip(stays).map(|(((row, never_freed), left), stays)| {

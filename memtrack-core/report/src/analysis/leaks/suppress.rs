@@ -1,4 +1,4 @@
-//! Leaks that nobody wants to hear of: a file of patterns, one glob a line, `#` begins a comment. A block whose stack has a frame
+//! Known leaks to leave out: a file of patterns, one glob a line, `#` begins a comment. A block whose stack has a frame
 //! that matches is left out.
 
 use crate::analysis::ownership::{on_name, on_path, plain};
@@ -25,13 +25,13 @@ pub struct Suppressions {
 }
 
 impl Suppressions {
-    /// None.
+    /// Returns no patterns.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These, and the patterns of a file.
+    /// Adds the patterns of a file.
     #[must_use]
     pub fn with_lines(mut self, lines: &str) -> Self {
         let globs = lines.lines().map(|line| line.split_once('#').map_or(line, |(before, _)| before).trim());
@@ -39,23 +39,23 @@ impl Suppressions {
         self
     }
 
-    /// How many there are.
+    /// Returns the number of patterns.
     pub fn len(&self) -> usize {
         self.globs.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.globs.is_empty()
     }
 
-    /// The pattern with that number.
+    /// Returns the pattern with that number.
     pub(super) fn glob(&self, number: usize) -> &str {
         &self.globs[number]
     }
 }
 
-/// Looks for patterns in the stacks of one snapshot. Each frame is looked at once.
+/// Searches the stacks of one snapshot for patterns. Each frame is inspected once.
 pub(super) struct Search<'a> {
     patterns: &'a Suppressions,
     by_stack: HashMap<StackId, bool, foldhash::fast::RandomState>,
@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
         Self { patterns, by_stack: HashMap::default(), by_frame: HashMap::default(), used }
     }
 
-    /// Whether the blocks of a stack are left out.
+    /// Returns whether the blocks of a stack are left out.
     pub(super) fn leaves_out(
         &mut self,
         snapshot: &Snapshot,
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
 }
 
 impl Suppressions {
-    /// The first pattern that matches one of the functions at an address.
+    /// Returns the first pattern that matches one of the functions at an address.
     fn first_of(&self, frames: &[Frame]) -> Option<usize> {
         let paths: Vec<String> = frames.iter().map(|frame| plain(&frame.function)).collect();
         self.globs.iter().position(|glob| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_are_no_patterns() {
+    fn comments_and_empty_lines_are_not_patterns() {
         let patterns = "# all\n\n  a::b  # why\n\t\nc\n";
         assert_eq!(found(patterns, "c", ""), Some(1));
         assert_eq!(Suppressions::new().with_lines(patterns).glob(0), "a::b");

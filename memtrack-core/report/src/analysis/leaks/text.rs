@@ -1,4 +1,4 @@
-//! Leaks as text for people: the answer in words first, then each leak with what is known of it.
+//! Leaks as text for people: the summary first, then each leak with its details.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
 use crate::analysis::estimate::Estimate;
@@ -8,11 +8,11 @@ use crate::analysis::top::{By, TopRow};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// Leaks that the answer names.
+/// The most leaks that the summary names.
 const NAMED: usize = 3;
-/// Characters of each of their names.
+/// The most characters of each of their names.
 const NAME: usize = 60;
-/// Before the facts of a leak.
+/// The indentation of a leak's details.
 const INDENT: &str = "     ";
 
 impl fmt::Display for LeakReport {
@@ -22,7 +22,7 @@ impl fmt::Display for LeakReport {
 }
 
 impl LeakReport {
-    /// The answer in words, a line for each device, that which leaks most first.
+    /// Returns the summary, a line for each device, the one that leaks most first.
     pub fn answer(&self) -> Vec<String> {
         let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
@@ -34,10 +34,10 @@ impl LeakReport {
         devices.iter().map(line).collect()
     }
 
-    /// `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
+    /// Formats `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
     fn sentence(&self, device: &DeviceLeaks) -> String {
         if let Some(why) = &device.blind {
-            return format!("cannot tell what leaks: {why}");
+            return format!("cannot determine what leaks: {why}");
         }
         if device.leaks_in_all == 0 && !device.freed_late.is_empty() {
             return self.freed_late_sentence(device);
@@ -70,7 +70,7 @@ impl LeakReport {
         format!("{groups} {verb} {leaked}: {}", named.join(", "))
     }
 
-    /// `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9 of 9 periods; …`.
+    /// Formats `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9 of 9 periods; …`.
     fn freed_late_sentence(&self, device: &DeviceLeaks) -> String {
         let all = device.freed_late.len();
         let named = device.freed_late.iter().take(NAMED).map(|late| {
@@ -89,11 +89,11 @@ impl LeakReport {
         )
     }
 
-    /// What a group is called.
+    /// Returns the noun for a group.
     fn group(&self) -> &'static str {
         match self.by {
             By::Python => "Python stack",
-            By::Metadata => "text of the program's",
+            By::Metadata => "metadata text",
             By::Line if self.apart && self.leaks().any(|leak| leak.row.owned.mine.is_none()) => "group",
             by => by.name(),
         }
@@ -103,7 +103,7 @@ impl LeakReport {
         self.devices.iter().flat_map(|device| &device.leaks)
     }
 
-    /// `10 periods of 1.20 s`.
+    /// Formats `10 periods of 1.20 s`.
     fn periods_in_words(&self) -> String {
         let long = self.period_seconds.map(duration);
         match (&self.cut, long) {
@@ -129,7 +129,7 @@ impl LeakReport {
         }
     }
 
-    /// The report as text. Where the layout has a width, names are shortened to it.
+    /// Formats the report. Where the layout has a width, names are shortened to it.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
         let mut text = self.answer().join("\n") + "\n";
@@ -138,16 +138,16 @@ impl LeakReport {
             let of = if several { format!("{}: ", device.device_name) } else { String::new() };
             if device.leaks_in_all > 0 {
                 let periods = self.periods_in_words();
-                let told = match self.cut {
+                let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
-                    // What the steps left and the program's end freed was freed after all.
+                    // Memory that the steps left and the program's end freed was freed after all.
                     _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
                         format!("not freed while the steps ran, and more after each of {periods}")
                     }
                     _ => format!("never freed, and more after each of {periods}"),
                 };
                 // Writing to a string cannot fail.
-                let _ = writeln!(text, "\n{of}{told}");
+                let _ = writeln!(text, "\n{of}{heading}");
             }
             for (place, leak) in device.leaks.iter().enumerate() {
                 leak.write(place + 1, &self.cut, layout, &mut text);
@@ -205,13 +205,14 @@ impl DeviceLeaks {
         }
         if self.detection_limit_bytes > 0 {
             lines.push(format!(
-                "Small blocks are sampled: a {group} that left less than {} in such blocks may have no sample (in 5 of 100 cases).",
+                "Small blocks are sampled: a {group} that left less than {} in such blocks may have no \
+                 sample (with 5 % probability).",
                 human_bytes(self.detection_limit_bytes)
             ));
         }
         if self.dropped > 0 {
             let events = counted(self.dropped, "older event");
-            lines.push(format!("{events} did not fit the ring: what leaked before is not told."));
+            lines.push(format!("{events} did not fit the ring: earlier leaks are not shown."));
         }
         if !lines.is_empty() {
             text.push('\n');
@@ -222,7 +223,7 @@ impl DeviceLeaks {
     }
 }
 
-/// The group in a few words; of a stack, the line of it that is the user's.
+/// Formats the group in a few words; for a stack, its line that is the user's.
 pub(super) fn place_of(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());
@@ -246,7 +247,7 @@ impl Leak {
             format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
             match cut {
                 CutBy::Snapshots => {
-                    format!("In one snapshot after the other: {}", held(&self.held_bytes, &self.held_errors))
+                    format!("In successive snapshots: {}", held(&self.held_bytes, &self.held_errors))
                 }
                 _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
             },
@@ -274,7 +275,7 @@ impl Generations {
         let name = printable(&self.name);
         let whole = self.marks.saturating_sub(1) as u64;
         let found = match whole {
-            0 => "marked only once, so that no whole one was seen".to_owned(),
+            0 => "marked only once, so none is complete".to_owned(),
             _ => format!(
                 "{} of {} left something, median {}",
                 human_count(self.leaving as u64),
@@ -312,14 +313,14 @@ impl Generations {
     }
 }
 
-/// `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last left out, but no number is.
+/// Formats `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last left out, but no number is.
 fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String {
     for shown in (1..=shares.len()).rev() {
         let more = if in_all > shown { ", …" } else { "" };
         let numbers: usize = shares[..shown].iter().map(|(_, bytes)| bytes.chars().count() + 3).sum();
         let Some(names) = room.checked_sub(numbers + more.chars().count()) else { continue };
         let whole: usize = shares[..shown].iter().map(|(name, _)| name.chars().count().min(NAME)).sum();
-        // Where not all of them fit, each has the same room.
+        // If not all of them fit, each has the same room.
         let each = if whole <= names { NAME } else { names / shown };
         if each < SHORTEST_NAME && whole > names {
             continue;
@@ -330,7 +331,7 @@ fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String 
     if shares.is_empty() { String::new() } else { ": …".into() }
 }
 
-/// A name in `room` characters; of `file:line function` the line stays whole.
+/// Shortens a name to `room` characters; in `file:line function` the line stays whole.
 fn fit_line(name: &str, room: usize) -> String {
     if name.chars().count() <= room {
         return name.to_owned();
@@ -357,13 +358,13 @@ fn amount(amount: &Amount) -> String {
     format!("{} in {}", bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
 }
 
-/// What is older than the trace, so that nobody saw it grow.
+/// Formats the memory that is older than the trace, whose growth was not seen.
 pub(super) fn not_judged(older: &Amount) -> String {
     let (are, were) = if older.blocks == 1 { ("is", "was") } else { ("are", "were") };
     format!("{} {are} older than the trace and {were} not judged: give several snapshots", amount(older))
 }
 
-/// `+1.2 MiB`.
+/// Formats `+1.2 MiB`.
 fn each(leak: &Leak) -> String {
     let value = leak.each_bytes.value.max(0.0).round() as u64;
     match leak.each_bytes.as_bytes(value) {
@@ -372,7 +373,7 @@ fn each(leak: &Leak) -> String {
     }
 }
 
-/// The bytes of up to ten periods.
+/// Formats the bytes of up to ten periods.
 fn held(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
@@ -382,7 +383,7 @@ fn held(all: &[u64], errors: &[Estimate]) -> String {
 
 fn age_in_words(age: &Age) -> String {
     let usual = format!(
-        "Of {} of it that were freed, 99 in 100 lived less than {}",
+        "Of its {} that were freed, 99 % lived less than {}",
         counted(age.freed, "block"),
         duration(age.usual_seconds)
     );
@@ -396,7 +397,7 @@ fn age_in_words(age: &Age) -> String {
     }
 }
 
-/// A time in the largest unit that keeps it at 1 or more.
+/// Formats a time in the largest unit that keeps it at 1 or more.
 pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),

@@ -1,17 +1,17 @@
-//! A tree of a bounded size: the smallest functions go first, and what goes is summed up in one rectangle beside those of
-//! the same caller, so that every sum stays what it was.
+//! A tree of a bounded size: the smallest functions are removed first, and summed up in one rectangle beside those of the
+//! same caller, so that every sum stays the same.
 
 use super::left_out;
 use super::tree::{Colour, Node, Tree};
 use std::cmp::Reverse;
 
-/// The tree with at most so many rectangles, those that stand for others included.
+/// Returns the tree with at most this many rectangles, including the ones that stand for others.
 pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     let nodes = &tree.nodes;
     let mut order: Vec<usize> = (1..nodes.len()).collect();
     // A caller is at least as large as what it calls, and so comes before it.
     order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
-    // Of each function that stays, how many of those it called do not: these take a rectangle.
+    // For each function that stays, the number of those it called that do not: these take a rectangle.
     let mut missing: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
     let mut size = usize::from(missing[Tree::ROOT] > 0);
     let mut fits = 0;
@@ -29,7 +29,7 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     order[..fits].iter().for_each(|&node| stays[node] = true);
 
     let mut bounded = Tree::default();
-    // Where functions that stay are in the new tree.
+    // The indices of the functions that stay in the new tree.
     let mut places = vec![Tree::ROOT; nodes.len()];
     for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
         if node != Tree::ROOT {
@@ -54,7 +54,7 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
 mod tests {
     use super::*;
 
-    /// A tree of functions with random callers and bytes.
+    /// Creates a tree of functions with random callers and bytes.
     fn random(seed: u64, size: usize) -> Tree {
         let mut state = seed;
         let mut random = |below: usize| {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tree_has_more_rectangles_than_asked_for_and_none_loses_a_byte() {
+    fn a_bounded_tree_has_at_most_the_requested_rectangles_and_keeps_all_bytes() {
         for seed in 0..40 {
             let tree = random(seed, 300);
             for limit in [1, 2, 10, 50, 299, 300, 1000] {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_go_first() {
+    fn the_smallest_are_removed_first() {
         let mut tree = Tree::default();
         for (name, bytes) in [("a", 500), ("b", 30), ("c", 200), ("d", 4)] {
             let node = tree.child(Tree::ROOT, name, Colour::Mine);

@@ -1,4 +1,4 @@
-//! The picture: inferno draws it, this chooses what is in it and its colours.
+//! The picture: inferno draws it, and this module chooses its content and its colours.
 
 use super::tree::Colour;
 use super::{LiveFlame, MOST_RECTANGLES, plain};
@@ -6,10 +6,10 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::io::{self, Write};
 
-/// What the colours say.
+/// The meaning of the colours.
 const LEGEND: &str = "Orange: your own code. Blue: what it called. Violet: older than the trace, or without a stack. Grey: too small to show.";
 
-/// Bits of the sum of all numbers in a picture.
+/// The most bits of the sum of all numbers in a picture.
 const MOST_BITS: u32 = 60;
 
 impl Colour {
@@ -51,9 +51,9 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // Names begin with what tells them apart: the file and the line.
+    // The beginnings of names distinguish them: the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // What is there was chosen already.
+    // The rectangles were chosen already.
     options.min_width = 0.0;
     let mut lines = tree.lines();
     shrink(&mut lines);
@@ -63,7 +63,7 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Halves all numbers until their sum is one that the picture takes: a foreign file may hold any numbers.
+/// Halves all numbers until the picture takes their sum: a foreign file may contain any numbers.
 fn shrink(lines: &mut Vec<String>) {
     let number =
         |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);

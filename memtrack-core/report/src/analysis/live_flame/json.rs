@@ -1,4 +1,4 @@
-//! What a flame graph of a moment is made of, for scripts: every stack with its bytes, the largest first.
+//! The data of a flame graph of a moment as JSON: every stack with its bytes, the largest first.
 
 use super::{LiveFlame, LiveStack, LiveStacks};
 use crate::analysis::ownership::Owner;
@@ -7,7 +7,7 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// What was live, device by device.
+/// The memory that was live, device by device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -16,28 +16,29 @@ pub struct FlameMoment {
     pub devices: Vec<FlameDevice>,
 }
 
-/// What was live on one device.
+/// The memory that was live on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FlameDevice {
     /// The device.
     pub device: DeviceAnswer,
-    /// The moment, in words.
+    /// The moment, as text.
     pub at: String,
     /// The moment, in seconds from [`Self::seconds_since`]; none if it was before the first event.
     pub seconds: Option<f64>,
-    /// What seconds are counted from: `start` or `first_event`.
+    /// The origin that seconds are counted from: `start` or `first_event`.
     pub seconds_since: &'static str,
     /// Requested bytes that were live.
     pub requested_bytes: u64,
-    /// How far off they may be; null where they are exact.
+    /// The error of the requested bytes; null where they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks that were live.
     pub count: u64,
-    /// How far off their number may be; null where it is exact.
+    /// The error of their number; null where it is exact.
     pub count_error: Option<ErrorAnswer>,
-    /// Whether the recording has its end. Without it, what is live at the end and the peak are at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, the memory live at the end and the peak are at least as large as the
+    /// numbers.
     pub complete: bool,
     /// The stacks, those with most bytes first.
     pub stacks: Vec<FlameStack>,
@@ -50,17 +51,17 @@ pub struct FlameDevice {
 pub struct FlameStack {
     /// The functions, innermost first, without those that only pass a call on; empty where no stack is known.
     pub stack: Vec<FlameFrame>,
-    /// Whether the blocks were allocated before the trace begins, and nobody knows where.
+    /// Whether the blocks were allocated before the trace begins, so that their origin is unknown.
     pub before_the_trace: bool,
-    /// Where those were freed, if that is known.
+    /// Where those were freed, if it is known.
     pub freed_at: Option<FlameFrame>,
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// How far off they may be; null where they are exact.
+    /// The error of the requested bytes; null where they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks.
     pub count: u64,
-    /// How far off their number may be; null where it is exact.
+    /// The error of their number; null where it is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -77,7 +78,7 @@ pub struct FlameFrame {
 }
 
 impl LiveFlame {
-    /// What is drawn, complete.
+    /// Returns the complete data.
     pub fn rows(&self) -> FlameMoment {
         FlameMoment { devices: self.devices.iter().map(device).collect() }
     }
@@ -104,7 +105,7 @@ fn device(device: &LiveStacks) -> FlameDevice {
 fn stack(stack: &LiveStack) -> FlameStack {
     let frame = |(frame, owner): &(Frame, Owner)| {
         let mut answer = FrameAnswer::from(frame);
-        // PyTorch writes `??` and 0 for what it does not know.
+        // PyTorch writes `??` and 0 for unknown ones.
         answer.file = answer.file.filter(|file| file != "??");
         answer.line = answer.line.filter(|&line| line > 0);
         FlameFrame { frame: answer, mine: *owner == Owner::Mine }

@@ -1,5 +1,5 @@
-//! What was live at a moment as a tree of stacks: flame graphs of the peak. Frames that only pass a call on are left out,
-//! by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws it.
+//! The memory that was live at a moment as a tree of stacks: flame graphs of the peak. Frames that only pass a call on
+//! are left out, by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws it.
 //!
 //! `tree` adds the stacks up, `bound` keeps the largest and sums up the rest, `draw` makes the picture.
 
@@ -30,16 +30,16 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use tree::{Colour, Tree};
 
-/// Rectangles of a picture, with those that stand for what was left out.
+/// The most rectangles of a picture, including those that stand for others.
 pub const MOST_RECTANGLES: usize = 1000;
 
-/// What was live on some devices, each at a moment of its own.
+/// The memory that was live on some devices, each at its own moment.
 #[derive(Debug, Default)]
 pub struct LiveFlame {
     devices: Vec<LiveStacks>,
 }
 
-/// What was live on one device.
+/// The memory that was live on one device.
 #[derive(Debug)]
 struct LiveStacks {
     device: u16,
@@ -47,9 +47,9 @@ struct LiveStacks {
     is_host: bool,
     is_pinned: bool,
     at: Moment,
-    /// The number of the event after which it was; none before the first event and at the end.
+    /// The number of the event before the moment; none before the first event and at the end.
     event: Option<usize>,
-    /// Seconds, and what they are counted from; none before the first event, and if the file does not contain the time.
+    /// Seconds, and their origin; none before the first event, and if the file does not contain the time.
     seconds: Option<f64>,
     since: Since,
     has_events: bool,
@@ -66,9 +66,9 @@ struct LiveStacks {
 struct LiveStack {
     /// Innermost first, without noise.
     frames: Vec<(Frame, Owner)>,
-    /// Whether the blocks are older than the trace, and nobody knows their stack.
+    /// Whether the blocks are older than the trace, so that their stack is unknown.
     older: bool,
-    /// Where those were freed, if that is known.
+    /// Where those were freed, if it is known.
     freed_at: Option<(Frame, Owner)>,
     bytes: u64,
     blocks: f64,
@@ -79,12 +79,12 @@ struct LiveStack {
 }
 
 impl LiveFlame {
-    /// Of nothing so far.
+    /// Creates an empty one.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds what was live on `device` at a moment.
+    /// Adds the memory that was live on `device` at a moment.
     pub fn add(
         &mut self,
         snapshot: &Snapshot,
@@ -103,23 +103,24 @@ impl LiveFlame {
         }
     }
 
-    /// Whether nothing was live anywhere.
+    /// Returns whether nothing was live anywhere.
     pub fn is_empty(&self) -> bool {
         self.devices.iter().all(|device| device.stacks.is_empty())
     }
 
-    /// A line for each stack, `frame;frame;… bytes`, outermost function first; several devices have a frame of their own
-    /// each. All stacks are there.
+    /// Returns a line for each stack, `frame;frame;… bytes`, outermost function first; with several devices, each has a
+    /// frame. All stacks are included.
     pub fn folded(&self) -> Vec<String> {
         self.tree(|device| device.name.clone()).lines()
     }
 
-    /// The same for a picture: at most so many rectangles, in which the smallest are summed up.
+    /// Returns the same for a picture: at most this many rectangles, in which the smallest are summed up.
     pub fn bounded(&self, rectangles: usize) -> Vec<String> {
         self.drawn(rectangles).lines()
     }
 
-    /// What the picture is called: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
+    /// Returns the title of the picture: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
+    /// event`.
     pub fn title(&self) -> String {
         match &self.devices[..] {
             [] => "Nothing was live".into(),
@@ -128,13 +129,13 @@ impl LiveFlame {
         }
     }
 
-    /// Whether blocks were sampled, so that widths are estimates.
+    /// Returns whether blocks were sampled, so that widths are estimates.
     pub fn is_estimated(&self) -> bool {
         let mut stacks = self.devices.iter().flat_map(|device| &device.stacks);
         stacks.any(|stack| stack.bytes_error.low < stack.bytes_error.value)
     }
 
-    /// What is drawn; of several devices each says how much it held, and when.
+    /// Returns the tree that is drawn; with several devices, each shows how much it held, and when.
     fn drawn(&self, rectangles: usize) -> Tree {
         bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
     }
@@ -148,10 +149,10 @@ impl LiveFlame {
             };
             for stack in &device.stacks {
                 let mut node = root;
-                for (frame, owner) in told(&stack.frames) {
+                for (frame, owner) in shown_functions(&stack.frames) {
                     let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
                     let label = short(frame);
-                    // A function that calls itself, or another of its name, is one.
+                    // A function that calls itself, or another of the same name, is one.
                     if tree.label(node) != label {
                         node = tree.child(node, &label, colour);
                     }
@@ -170,7 +171,7 @@ impl LiveFlame {
 }
 
 impl LiveStacks {
-    /// `name: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
+    /// Formats `name: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
     fn title(&self, name: &str) -> String {
         let (bytes, blocks) =
             (self.error.as_bytes(self.bytes), self.blocks_error.as_counted(self.blocks, "block"));
@@ -232,7 +233,7 @@ impl LiveStacks {
             (stack.bytes_error, stack.blocks_error) = (bytes.until_the_end(ends), blocks.until_the_end(ends));
         }
         bytes = of_bytes.rounded(&bytes_sum, bytes);
-        // How high the peak rose is known less well than what was live at the moment that is drawn.
+        // The height of the peak is known less precisely than the memory live at the drawn moment.
         let whole_ends = complete || !matches!(at, Moment::End | Moment::Peak);
         let mut bytes_error =
             of_bytes.part(precision.bytes(&bytes_sum), &bytes_sum).of_all().until_the_end(whole_ends);
@@ -267,16 +268,16 @@ impl LiveStacks {
 }
 
 impl LiveStack {
-    /// What is known of the blocks of that origin, without numbers.
+    /// Describes the blocks of that origin, without numbers.
     fn of(origin: Origin, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> Self {
         let (mut frames, mut freed_at) = (Vec::new(), None);
         match origin {
             Origin::Allocated(stack) => {
                 let all = owners.functions(&snapshot.frame_keys(stack), symbols);
-                let says_nothing = all.iter().all(|(_, owner)| *owner == Owner::Noise);
+                let is_uninformative = all.iter().all(|(_, owner)| *owner == Owner::Noise);
                 // A stack of nothing but noise is shown as it is.
                 frames = all;
-                frames.retain(|(_, owner)| says_nothing || *owner != Owner::Noise);
+                frames.retain(|(_, owner)| is_uninformative || *owner != Owner::Noise);
             }
             Origin::Freed(stack) => {
                 let owned = owners.owner(&snapshot.frame_keys(stack), symbols);
@@ -299,9 +300,9 @@ impl LiveStack {
     }
 }
 
-/// The functions that a picture shows of a stack, outermost first. Of the C++ that carries a line of Python out, only what
-/// the line called: how PyTorch is made inside would be most of the picture.
-fn told(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
+/// Returns the functions that a picture shows of a stack, outermost first. Of the C++ below a Python line, only the
+/// called function is shown: PyTorch's internals would be most of the picture.
+fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     let mut carries_out = false;
     let mut of_python = false;
     stack.iter().rev().filter(move |(frame, owner)| {
@@ -313,12 +314,12 @@ fn told(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     })
 }
 
-/// A name without what separates frames and lines, and without what XML does not take.
+/// Returns a name without separators of frames and lines, and without characters that XML does not allow.
 pub(in crate::analysis) fn plain(name: &str) -> String {
     printable(name).replace(';', ":")
 }
 
-/// What stands for rectangles that were left out.
+/// Returns the label for rectangles that were left out.
 fn left_out(number: usize, bytes: u64) -> String {
     format!("… {} more ({})", human_count(number as u64), human_bytes(bytes))
 }

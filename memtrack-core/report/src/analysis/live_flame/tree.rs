@@ -1,9 +1,9 @@
-//! Stacks that begin alike, as one tree.
+//! Stacks with common beginnings, as one tree.
 
 use super::plain;
 use std::collections::HashMap;
 
-/// What a rectangle is about, and so how it is coloured.
+/// The kind of a rectangle, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::analysis) enum Colour {
     /// A device.
@@ -11,11 +11,11 @@ pub(in crate::analysis) enum Colour {
     Device,
     /// A function of the user's own.
     Mine,
-    /// A function of somebody else's.
+    /// A function of a framework.
     Framework,
-    /// Memory of which nobody knows the stack.
+    /// Memory whose stack is unknown.
     Unknown,
-    /// What was left out.
+    /// Rectangles that were left out.
     Rest,
 }
 
@@ -26,13 +26,14 @@ pub(in crate::analysis) struct Node {
     pub(in crate::analysis) colour: Colour,
     pub(in crate::analysis) parent: usize,
     pub(in crate::analysis) children: Vec<usize>,
-    /// Of the function itself.
+    /// Bytes of the function itself.
     pub(in crate::analysis) own: u64,
-    /// With all that it called.
+    /// Bytes including everything that it called.
     pub(in crate::analysis) bytes: u64,
-    /// Of two files that are compared, the same in the earlier one: of the function itself, and with all that it called.
+    /// When two files are compared, the same in the earlier one: of the function itself, and including everything that it
+    /// called.
     pub(in crate::analysis) before: [u64; 2],
-    /// How many functions are outside of it.
+    /// The number of functions outside it.
     pub(in crate::analysis) depth: usize,
 }
 
@@ -50,10 +51,10 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// What is around all.
+    /// The node around all others.
     pub(in crate::analysis) const ROOT: usize = 0;
 
-    /// The function `label` below another.
+    /// Returns the function `label` below another.
     pub(in crate::analysis) fn child(&mut self, parent: usize, label: &str, colour: Colour) -> usize {
         let next = self.nodes.len();
         let child = *self.children.entry((parent, label.to_owned())).or_insert(next);
@@ -91,7 +92,7 @@ impl Tree {
         }
     }
 
-    /// `frame;frame;… bytes`, in the order of the names.
+    /// Returns `frame;frame;… bytes`, in the order of the names.
     pub(in crate::analysis) fn lines(&self) -> Vec<String> {
         let with_bytes = (1..self.nodes.len()).filter(|&node| self.nodes[node].own > 0);
         let line = |node| format!("{} {}", self.path(node), self.nodes[node].own);

@@ -1,5 +1,5 @@
-//! Whose the functions of a binary are: those of the system's libraries and of packages are not the user's, nor are those of
-//! other libraries without debug information; those of the program itself are, where nothing better is known.
+//! The owner of the functions of a binary: functions of system libraries and packages are not the user's, nor are those
+//! of other libraries without debug information; those of the program itself are, unless a better rule applies.
 
 use super::{Owner, Verdict, on_path, table};
 use crate::analysis::patterns::matches;
@@ -12,15 +12,15 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(super) struct InBinary<'a> {
     path: Cow<'a, str>,
-    /// The path that it also has where `/lib` is a link to `/usr/lib`.
+    /// Its other path if `/lib` is a link to `/usr/lib`.
     linked: Option<String>,
     part: BinaryPart,
-    /// Whether it stands where files have the source file, as PyTorch writes it for functions without debug information.
+    /// Whether it stands in the place of the source file, as PyTorch writes it for functions without debug information.
     pub(super) is_in_place_of_file: bool,
 }
 
 impl<'a> InBinary<'a> {
-    /// Finds the binary of a frame; none where it is not known, and for functions of Python.
+    /// Finds the binary of a frame; none where it is unknown, and for Python functions.
     pub(super) fn of(frame: &'a Frame, line: &Line<'a>) -> Option<Self> {
         if line.is_python {
             return None;
@@ -36,9 +36,9 @@ impl<'a> InBinary<'a> {
         Some(Self { path, linked, part, is_in_place_of_file })
     }
 
-    /// Whether the user's glob is about this binary, for a function of this source file: its name, with or without what
-    /// follows `.so`, its path, or a folder that it is in. A folder says nothing of the sources that the program itself was
-    /// built from.
+    /// Returns whether the user's glob matches this binary, for a function of this source file: its name, with or without
+    /// the part after `.so`, its path, or a folder that it is in. A folder does not apply to the sources of the program
+    /// itself.
     pub(super) fn is_meant_by(&self, glob: &str, file: &str) -> bool {
         let glob = slashed(glob);
         let glob = glob.trim_end_matches('/');
@@ -60,7 +60,7 @@ impl<'a> InBinary<'a> {
         is_named || ((!is_program || !file.contains('/')) && self.is_in(glob))
     }
 
-    /// Whose the function is, where that follows from the binary.
+    /// Returns the owner of the function, if it follows from the binary.
     pub(super) fn verdict(&self, file: &str) -> Option<Verdict> {
         let has_source = file.contains('/');
         let name = file_name(&self.path);
@@ -83,8 +83,8 @@ impl<'a> InBinary<'a> {
         is_other.then(|| Verdict::known(Owner::Framework, "a library without debug information"))
     }
 
-    /// Whether the source file is in the folder that has the virtual environment with this binary, as of an extension that
-    /// was built into it.
+    /// Returns whether the source file is in the folder that has the virtual environment with this binary, as for an
+    /// extension that was built into it.
     fn lies_in_the_project_of(&self, file: &str) -> bool {
         let Some((environment, _)) =
             self.path.split_once("/lib/python").or_else(|| self.path.split_once("/Lib/site-packages"))
@@ -100,13 +100,13 @@ impl<'a> InBinary<'a> {
         self.paths().any(|path| on_path(folder, path))
     }
 
-    /// The paths that it has.
+    /// Returns its paths.
     fn paths(&self) -> impl Iterator<Item = &str> {
         [&*self.path].into_iter().chain(self.linked.as_deref())
     }
 }
 
-/// The path below `/usr` of one that is not, or the other way round.
+/// Returns the path below `/usr` of one that is not, or the other way round.
 fn linked(path: &str) -> Option<String> {
     let is_linked = |path: &str| ["/lib", "/bin", "/sbin"].iter().any(|folder| path.starts_with(folder));
     if is_linked(path) {

@@ -1,4 +1,4 @@
-//! Why a report names the line it names: of each frame of a stack, whose it is and by which rule.
+//! Why a report names a line: for each frame of a stack, its owner and the rule that decided.
 
 use super::{Judged, Owned, Owner, Rules, owned, short};
 use memtrack_model::Frame;
@@ -10,14 +10,14 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explained {
-    /// Of each frame, innermost first: whose it is, by which rule, and the frame.
+    /// For each frame, innermost first: its owner, the rule, and the frame.
     pub frames: Vec<(Owner, String, Frame)>,
-    /// What that makes of the stack.
+    /// The result for the stack.
     pub owned: Owned,
 }
 
 impl Rules {
-    /// Explains what [`Rules::owner`] says of a stack, innermost frame first.
+    /// Explains the result of [`Rules::owner`] for a stack, innermost frame first.
     pub fn explain<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Explained {
         let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
         let judged: Vec<&Judged> = judged.iter().collect();
@@ -26,12 +26,13 @@ impl Rules {
         let row = |(owner, judged): (Owner, &&Judged)| {
             let rule = match (owner, judged.verdict.owner) {
                 (Owner::Framework, Owner::Mine) => {
-                    "a native function without a source file, beside Python, PyTorch or own code that has them"
+                    "a native function without a source file, in a stack whose Python, PyTorch or own \
+                     frames have them"
                 }
                 (Owner::Noise, Owner::Mine) if in_torch && judged.verdict.guessed => {
-                    "a name of C without a source file, in a stack of PyTorch's"
+                    "a C name without a source file, in a PyTorch stack"
                 }
-                (Owner::Noise, Owner::Mine | Owner::Framework) => "inside of the program's own allocator",
+                (Owner::Noise, Owner::Mine | Owner::Framework) => "inside the program's own allocator",
                 _ => &*judged.verdict.rule,
             };
             (owner, rule.to_owned(), judged.frame.clone())
@@ -41,7 +42,7 @@ impl Rules {
 }
 
 impl Explained {
-    /// One line per frame of about `width` characters, with `>` before the frame that is named.
+    /// Returns one line per frame of about `width` characters, with `>` before the frame that is named.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let named = self.frames.iter().position(|(owner, ..)| *owner == Owner::Mine);
         let line = |(place, (owner, rule, frame)): (usize, &(Owner, String, Frame))| {
@@ -52,7 +53,7 @@ impl Explained {
         self.frames.iter().enumerate().map(line).collect()
     }
 
-    /// The same as answers have it.
+    /// Returns the same for JSON.
     pub fn answer(&self) -> ExplainedAnswer {
         let row = |(owner, rule, frame): &(Owner, String, Frame)| JudgedAnswer {
             frame: FrameAnswer::from(frame),
@@ -73,7 +74,7 @@ impl Explained {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExplainedAnswer {
-    /// What reports name of it.
+    /// The name in reports.
     pub named: String,
     /// The innermost line of the user's own.
     pub mine: Option<FrameAnswer>,
@@ -83,7 +84,7 @@ pub struct ExplainedAnswer {
     pub frames: Vec<JudgedAnswer>,
 }
 
-/// A frame, and whose it is.
+/// A frame and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -91,8 +92,8 @@ pub struct JudgedAnswer {
     /// The frame.
     #[serde(flatten)]
     pub frame: FrameAnswer,
-    /// Whose it is: `mine`, `framework` or `noise`.
+    /// Its owner: `mine`, `framework` or `noise`.
     pub owner: &'static str,
-    /// The rule that says so.
+    /// The rule that decided.
     pub rule: String,
 }

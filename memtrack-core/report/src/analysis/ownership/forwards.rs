@@ -1,6 +1,6 @@
-//! Which line of the user's own made a node of autograd: the backward pass runs in a thread of its own, whose stacks contain no
-//! line of Python. A node is made by an operator of the forward pass, and where every recorded call of that operator is in
-//! one line, that line made the node.
+//! Which line of the user's own made a node of autograd: the backward pass runs in a separate thread, whose stacks
+//! contain no Python line. A node is made by an operator of the forward pass, and where every recorded call of that
+//! operator is in one line, that line made the node.
 
 use super::Owners;
 use super::Rules;
@@ -40,13 +40,13 @@ impl Forwards {
         search.finish()
     }
 
-    /// The line that made the node that runs in this function.
+    /// Returns the line that made the node that runs in this function.
     pub(super) fn line_of(&self, node: &Frame) -> Option<&Frame> {
         self.lines.get(node_of(&node.function)?)
     }
 }
 
-/// What the stacks say so far.
+/// The findings from the stacks so far.
 #[derive(Debug, Default)]
 struct Search {
     /// The line that calls each operator; none where there are several, or where a stack contains none.
@@ -57,7 +57,7 @@ struct Search {
 }
 
 impl Search {
-    /// Takes the next stack, innermost frame first; `line` finds the user's own line of it.
+    /// Visits the next stack, innermost frame first; `line` finds the user's own line of it.
     fn take(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
         if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
             if !self.calls.keys().any(|operator| makes(operator, node)) {
@@ -97,29 +97,30 @@ impl Search {
     }
 }
 
-/// Whether any function of the snapshot is a node's.
+/// Returns whether any function of the snapshot is a node's.
 fn has_nodes(snapshot: &Snapshot) -> bool {
     let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
     names.map(|frame| snapshot.strings.get(snapshot.frames.name(frame))).any(|name| node_of(&name).is_some())
 }
 
-/// The node that runs in this function: `BmmBackward0` of `torch::autograd::generated::BmmBackward0::apply(…)`.
+/// Extracts the node that runs in this function: `BmmBackward0` from
+/// `torch::autograd::generated::BmmBackward0::apply(…)`.
 fn node_of(function: &str) -> Option<&str> {
     let (node, rest) = function.strip_prefix(IS_NODE)?.split_once("::")?;
     (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
 }
 
-/// The operator that makes its node in this function: `mul_Tensor`.
+/// Extracts the operator that makes its node in this function: `mul_Tensor`.
 fn made_by(function: &str) -> Option<&str> {
     let at = function.find(MAKES_NODE)? + MAKES_NODE.len();
     let name = function[at..].split(['(', '<']).next()?;
-    // Types of templates contain functions too.
+    // Template arguments may contain functions too.
     let is_itself = !function[..at - MAKES_NODE.len()].contains(['<', '(']);
     (is_itself && !name.is_empty() && !name.contains("::")).then_some(name)
 }
 
-/// Whether the operator makes nodes of that class: `mul_Tensor` makes `MulBackward0`, `_to_copy` makes `ToCopyBackward0`. The
-/// number, which stands for an overload, is left open.
+/// Returns whether the operator makes nodes of that class: `mul_Tensor` makes `MulBackward0`, `_to_copy` makes
+/// `ToCopyBackward0`. The number, which stands for an overload, is ignored.
 fn makes(operator: &str, node: &str) -> bool {
     let Some((class, _)) = node.split_once("Backward") else { return false };
     let mut letters = class.chars().map(|letter| letter.to_ascii_lowercase()).peekable();
@@ -134,7 +135,7 @@ fn makes(operator: &str, node: &str) -> bool {
             return false;
         }
     }
-    // What follows is an overload, or the mark of an operator in place.
+    // The rest is an overload, or the mark of an in-place operator.
     let rest = rest.trim_start_matches('_');
     let overloads = ["dim", "int", "out", "self", "other", "dtype", "correction", "forward"];
     rest.is_empty()
@@ -166,7 +167,7 @@ mod tests {
         vec![native(&format!("{IS_NODE}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
     }
 
-    /// The line that made the node, of stacks in this order: an operator with its line, or a node.
+    /// Returns the line that made the node, for stacks in this order: an operator with its line, or a node.
     fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
         let mut search = Search::default();
         for &(name, number) in stacks {

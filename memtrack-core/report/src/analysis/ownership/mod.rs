@@ -1,9 +1,9 @@
-//! Whose a frame is: the user's own code, a framework's, or noise that only passes a call on; and of a stack, the line of
-//! one's own that asked for the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
+//! The owner of a frame: the user's own code, a framework, or noise that only passes a call on; and for a stack, the own
+//! line that requested the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
 //!
-//! The user's globs decide first, then the built-in table, by path and by name; what no rule knows is the user's,
-//! because programs are written in many folders and frameworks are installed in few. Reports ask [`Rules::owner`]; `--explain`
-//! shows the rule that decided.
+//! The user's globs decide first, then the built-in table, by path and by name; frames that no rule matches are the
+//! user's, because programs are written in many folders and frameworks are installed in few. Reports use
+//! [`Rules::owner`]; `--explain` shows the rule that decided.
 //!
 //! **Who owns a native function without a source file?** The user, but only where no frame of the stack is Python's,
 //! whose libraries are full of such functions. Globs are matched by the lines that match operators' patterns, and the
@@ -34,19 +34,19 @@ pub use owned::Owned;
 pub use owners::Owners;
 use std::borrow::Cow;
 
-/// Whose a frame is.
+/// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The user's own code.
     Mine,
     /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
     Framework,
-    /// A frame that only passes a call on: an interpreter, a dispatcher, what starts programs, memtrack.
+    /// A frame that only passes a call on: an interpreter, a dispatcher, a program's startup, memtrack.
     Noise,
 }
 
 impl Owner {
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mine => "mine",
@@ -56,16 +56,16 @@ impl Owner {
     }
 }
 
-/// Whose a frame is, and what decided.
+/// The owner of a frame, and the rule that decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Whose it is.
+    /// The owner.
     pub owner: Owner,
-    /// What decided, in a few words: the user's glob, or what the built-in rule is about.
+    /// The rule in a few words: the user's glob, or the subject of the built-in rule.
     pub rule: Cow<'static, str>,
-    /// Whether it is only taken for the user's because nothing is known of it: a native function without a source file.
-    /// Below a line of Python it is not.
+    /// Whether it only counts as the user's because nothing is known about it: a native function without a source file.
+    /// Below a Python line it does not.
     pub guessed: bool,
 }
 
@@ -91,7 +91,7 @@ impl Own {
     }
 }
 
-/// What decides whose a frame is.
+/// The rules that decide the owner of a frame.
 ///
 /// A glob is compared with the file, with the function's path, as `my_crate::model::Layer::forward`, and with the path and the
 /// name of the binary that the function is in, as `libsqlite3.so`. `*` stands for any characters, also for slashes; a glob may
@@ -111,19 +111,19 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The built-in rules.
+    /// Returns the built-in rules.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What matches `glob` is the user's.
+    /// Makes code that matches `glob` the user's.
     #[must_use]
     pub fn mine(self, glob: impl Into<String>) -> Self {
         self.with(glob.into(), Owner::Mine)
     }
 
-    /// What matches `glob` is a framework's.
+    /// Makes code that matches `glob` a framework's.
     #[must_use]
     pub fn not_mine(self, glob: impl Into<String>) -> Self {
         self.with(glob.into(), Owner::Framework)
@@ -135,7 +135,7 @@ impl Rules {
         self
     }
 
-    /// Asks `others` where no glob of these matches.
+    /// Uses `others` where no glob of these matches.
     #[must_use]
     pub fn before(mut self, others: Self) -> Self {
         let level = self.own.iter().map(|own| own.level + 1).max().unwrap_or(0);
@@ -143,7 +143,7 @@ impl Rules {
         self
     }
 
-    /// Whose a frame is, and which rule says so.
+    /// Returns the owner of a frame, and the rule that decided.
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = Line::of(frame);
         let binary = InBinary::of(frame, &line);
@@ -164,7 +164,7 @@ impl Rules {
         judge_native(line.function, &file, &path, binary.as_ref(), own)
     }
 
-    /// Whether one of the user's globs is about the frame, if only to be overruled by another.
+    /// Returns whether one of the user's globs matches the frame, even if another one overrules it.
     pub fn mentions(&self, frame: &Frame) -> bool {
         let line = Line::of(frame);
         let binary = InBinary::of(frame, &line);
@@ -173,36 +173,36 @@ impl Rules {
             || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
-    /// The user's glob that decides: of the first level that has any, the longest that matches.
+    /// Returns the user's glob that decides: on the first level with a match, the longest that matches.
     fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
         let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// The user's glob that decides about the functions of a binary whose sources no glob is about.
+    /// Returns the user's glob that decides about the functions of a binary whose sources no glob matches.
     fn rule_of_binary(&self, binary: &InBinary<'_>, file: &str) -> Option<&Own> {
         let matching = self.own.iter().filter(|own| binary.is_meant_by(&own.glob, file));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// The line of the user's own that a stack (innermost frame first) is about, and what it called. For many stacks,
-    /// [`Owners`] remembers the frames.
+    /// Returns the line of the user's own that a stack (innermost frame first) is about, and what it called. For many
+    /// stacks, [`Owners`] caches the frames.
     pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
         let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
         owned::of(&judged.iter().collect::<Vec<_>>())
     }
 }
 
-/// A frame, and what is to be known of it to find the owner of a stack.
+/// A frame, with the facts needed to find the owner of a stack.
 #[derive(Clone, Debug)]
 struct Judged {
     frame: Frame,
     verdict: Verdict,
-    /// Whether an allocator of the program's own begins here.
+    /// Whether the program's own allocator begins here.
     is_entry: bool,
-    /// Whether it is Python's, or of its interpreter.
+    /// Whether it is Python's, or the interpreter's.
     is_interpreted: bool,
-    /// Whether it is a function of PyTorch's in C++.
+    /// Whether it is a C++ function of PyTorch.
     is_torch: bool,
     /// Whether it is the user's because of its source file.
     has_own_source: bool,
@@ -227,13 +227,13 @@ impl Judged {
     }
 }
 
-/// The source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
+/// Returns the source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
 fn source<'a>(line: &Line<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
     if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
 }
 
-/// The function's path as rules compare it.
+/// Returns the function's path as rules compare it.
 fn path_of(line: &Line<'_>) -> String {
     if line.is_python { line.function.to_owned() } else { plain(line.function) }
 }
@@ -250,11 +250,11 @@ fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
     if is_pythons_on_windows(line.file) {
         return Verdict::known(Owner::Framework, "Python's standard library");
     }
-    Verdict::known(Owner::Mine, "a file of Python's outside of packages")
+    Verdict::known(Owner::Mine, "a Python file outside packages")
 }
 
-/// Whether a file is in the folder `Lib` of a Python on Windows: below a folder that is named after Python, or where a
-/// module of the standard library is expected.
+/// Returns whether a file is in the folder `Lib` of a Python on Windows: below a folder that is named after Python, or
+/// where a module of the standard library is expected.
 fn is_pythons_on_windows(file: &str) -> bool {
     if !memtrack_model::paths::is_of_windows(file) {
         return false;
@@ -283,7 +283,7 @@ fn judge_native(
         return Verdict::known(Noise, "a frame without a name");
     }
     if is_allocator_entry(function) {
-        return Verdict::known(Noise, "where an allocator begins");
+        return Verdict::known(Noise, "the entry point of an allocator");
     }
     if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
         return Verdict::known(Noise, *what);
@@ -297,13 +297,13 @@ fn judge_native(
     if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
         return Verdict::known(Framework, *what);
     }
-    // A bare file name is what libraries without debug information have; programs have folders.
+    // Libraries without debug information have a bare file name; programs have folders.
     let has_source = file.contains('/');
     if !has_source && let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::known(Noise, *what);
     }
     if !has_source && is_plumbing(function) {
-        return Verdict::known(Noise, "what carries an allocation out");
+        return Verdict::known(Noise, "an allocation function");
     }
     if let Some(own) = own {
         return own.verdict();
@@ -312,25 +312,25 @@ fn judge_native(
         return verdict;
     }
     if has_source {
-        return Verdict::known(Mine, "a source file outside of packages");
+        return Verdict::known(Mine, "a source file outside packages");
     }
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::known(Framework, *what);
     }
     let rule = match crate_of(path) {
-        Some(name) => Cow::from(format!("no rule knows {name}")),
+        Some(name) => Cow::from(format!("no rule matches {name}")),
         None => "a function without a source file".into(),
     };
     Verdict { owner: Mine, rule, guessed: true }
 }
 
-/// The row of a table whose path matches.
+/// Returns the row of a table whose path matches.
 fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
     let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
     Some(Verdict::known(*owner, *what))
 }
 
-/// Whether `glob` is about the file: it may begin at any folder, and a folder stands for all below it.
+/// Returns whether `glob` matches the file: it may begin at any folder, and a folder matches everything below it.
 pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     let (glob, file) = (slashed(glob), slashed(file));
     let (glob, file) = (glob.trim_end_matches('/'), &*file);
@@ -341,7 +341,7 @@ pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     tries(glob) || (!glob.starts_with(['/', '*']) && tries(&format!("*/{glob}")))
 }
 
-/// Whether `glob` is about the function: a module stands for all in it.
+/// Returns whether `glob` matches the function: a module matches everything in it.
 pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains(is_separator) || !may_match(glob, path) {
@@ -350,7 +350,7 @@ pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     matches(glob, path) || matches(&format!("{glob}::*"), path)
 }
 
-/// Whether what `glob` says literally is in `text`: most globs are ruled out by that, without anything being allocated.
+/// Returns whether the literal parts of `glob` occur in `text`: this excludes most globs without any allocation.
 fn may_match(glob: &str, text: &str) -> bool {
     glob.split('*').all(|literal| text.contains(literal.trim_end_matches(['/', ':'])))
 }

@@ -1,4 +1,4 @@
-//! Functions' names as rules compare them and as people read them, for Python, Rust, C++ and C.
+//! Names of functions as rules compare them and as people read them, for Python, Rust, C++ and C.
 
 use super::Owner;
 use crate::analysis::torch_stacks::{Line, built_in, operator};
@@ -6,12 +6,13 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
 
-/// A native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor const&)`.
+/// Returns a native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor
+/// const&)`.
 pub(crate) fn plain(function: &str) -> String {
     plain_path(without_signature(function))
 }
 
-/// The name of a C++ function without what it returns and takes; any other name as it is.
+/// Returns the name of a C++ function without its return type and parameters; any other name as it is.
 fn without_signature(function: &str) -> &str {
     const ANONYMOUS: &str = "(anonymous namespace)";
     let bytes = function.as_bytes();
@@ -34,21 +35,21 @@ fn without_signature(function: &str) -> &str {
         }
         at += 1;
     }
-    // Nothing is taken: no function of C++'s, so that what stands before a blank belongs to the name.
+    // Without parameters it is no C++ function, so that everything before a blank belongs to the name.
     function
 }
 
-/// The crate or the outermost namespace of a path.
+/// Returns the crate or the outermost namespace of a path.
 pub(super) fn crate_of(path: &str) -> Option<&str> {
     path.split_once("::").map(|(first, _)| first).filter(|first| !first.is_empty())
 }
 
-/// Whether a function has a name of C: no path, and no arguments.
+/// Returns whether a function has a C name: no path, and no parameters.
 pub(super) fn is_of_c(function: &str) -> bool {
     !function.contains("::") && !function.contains('(')
 }
 
-/// Whether a frame has no name: `??`, or a place in a binary that was not found.
+/// Returns whether a frame has no name: `??`, or a position in a binary that was not found.
 pub(super) fn is_unnamed(function: &str) -> bool {
     let place = function.split(" [build id").next().unwrap_or(function);
     let in_a_binary = place.rsplit_once("+0x").is_some_and(|(_, offset)| is_hex(offset));
@@ -60,8 +61,8 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or the path alone where no file is
-/// known.
+/// Formats a frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or the path alone where no
+/// file is known.
 pub fn short(frame: &Frame) -> String {
     let line = Line::of(frame);
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
@@ -77,7 +78,7 @@ pub fn short(frame: &Frame) -> String {
     }
     let path = plain(line.function);
     let path = path.replace("(anonymous namespace)::", "");
-    // Beside a file, its modules would say the same again; without one they are all there is.
+    // Beside a file, its modules would be redundant; without one they are all there is.
     match (file, number) {
         (Some(file), Some(_)) => placed(Some(file), number, last_of(&path)),
         _ => path,
@@ -92,7 +93,7 @@ fn placed(file: Option<&str>, line: Option<u32>, function: &str) -> String {
     }
 }
 
-/// `Layer::new` of `app::model::Layer::new`, `step` of `app::step`.
+/// Returns `Layer::new` for `app::model::Layer::new`, `step` for `app::step`.
 fn last_of(path: &str) -> &str {
     let Some((before, _)) = path.rsplit_once("::") else { return path };
     let start = before.rfind("::").map_or(0, |at| at + 2);
@@ -100,10 +101,10 @@ fn last_of(path: &str) -> &str {
     if of_type { &path[start..] } else { &path[before.len() + 2..] }
 }
 
-/// What stands for a stack in which nothing is the user's.
-pub(super) fn nobodys(owner: Owner) -> &'static str {
+/// Returns the prefix of a stack in which nothing is the user's.
+pub(super) fn foreign_prefix(owner: Owner) -> &'static str {
     match owner {
-        Owner::Mine | Owner::Framework => "not mine: ",
+        Owner::Mine | Owner::Framework => "not your code: ",
         Owner::Noise => "(no named frame)",
     }
 }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_of_cpp_lose_what_they_return_and_take() {
+    fn cpp_functions_lose_their_return_type_and_parameters() {
         for (function, path) in [
             ("at::Tensor at::native::add<float>(at::Tensor const&, long)", "at::native::add"),
             ("void at::native::(anonymous namespace)::f(int)", "at::native::(anonymous namespace)::f"),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_binary_is_no_name() {
+    fn a_position_in_a_binary_is_no_name() {
         for unnamed in ["??", "libfoo.so+0x12a", "train+0x1b1862 [build id 24608a6efe03]", "0x7f00aa"] {
             assert!(is_unnamed(unnamed), "{unnamed}");
         }

@@ -1,35 +1,35 @@
-//! Of a stack, the line that a person would point at: the innermost frame that is the user's, and what it called.
+//! The line of a stack that a person would point at: the innermost frame that is the user's, and what it called.
 
-use super::names::{self, is_unnamed, nobodys, short};
+use super::names::{self, foreign_prefix, is_unnamed, short};
 use super::{Judged, Owner};
 use crate::analysis::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
 use std::fmt;
 
-/// Who asked for the memory of a stack.
+/// The owner of a stack, which requested the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Owned {
-    /// The innermost frame that is the user's own; none where nothing of the stack is.
+    /// The innermost frame that is the user's own; none where there is none in the stack.
     pub mine: Option<Frame>,
-    /// The framework's function that it called; none where it allocates itself. Where nothing is the user's, the
-    /// outermost function of a framework, or else the innermost that says something: an interpreter's, of what it
-    /// allocates for a script that no stack of it names.
+    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the outermost
+    /// function of a framework, or else the innermost informative one: an interpreter's, for what it allocates for a
+    /// script that is not in the stack.
     pub called: Option<Frame>,
 }
 
 impl Owned {
-    /// The user's line alone, or what stands in its place: `train.py:53 step`.
+    /// Formats the user's line alone, or its substitute: `train.py:53 step`.
     pub fn line(&self) -> String {
         match (&self.mine, &self.called) {
             (Some(mine), _) => short(mine),
-            (None, Some(called)) => format!("{}{}", nobodys(Owner::Framework), short(called)),
-            (None, None) => nobodys(Owner::Noise).into(),
+            (None, Some(called)) => format!("{}{}", foreign_prefix(Owner::Framework), short(called)),
+            (None, None) => foreign_prefix(Owner::Noise).into(),
         }
     }
 }
 
-/// `train.py:53 step → adamw.py:176 step`, or `not mine: …`.
+/// `train.py:53 step → adamw.py:176 step`, or `not your code: …`.
 impl fmt::Display for Owned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())?;
@@ -44,36 +44,36 @@ impl fmt::Display for Owned {
 pub(super) fn of(stack: &[&Judged]) -> Owned {
     let owners = owners(stack);
     let mine = owners.iter().position(|&owner| owner == Owner::Mine);
-    // The outermost of a framework: of what was called, or of the whole stack.
+    // The outermost of a framework: of the called functions, or of the whole stack.
     let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
-    let called = called.or_else(|| if mine.is_none() { says_something(stack) } else { None });
+    let called = called.or_else(|| if mine.is_none() { is_informative(stack) } else { None });
     let frame = |place: usize| stack[place].frame.clone();
     Owned { mine: mine.map(frame), called: called.map(frame) }
 }
 
-/// The innermost frame that neither carries an allocation out nor passes a call on.
-fn says_something(stack: &[&Judged]) -> Option<usize> {
+/// Returns the innermost frame that neither performs an allocation nor passes a call on.
+fn is_informative(stack: &[&Judged]) -> Option<usize> {
     let entered = stack.iter().rposition(|judged| judged.is_entry).map_or(0, |entry| entry + 1);
-    let says = |judged: &&&Judged| {
+    let is_informative = |judged: &&&Judged| {
         let frame = &judged.frame;
         !is_unnamed(&frame.function) && !is_plumbing(&frame.function) && !is_internal(frame)
     };
-    Some(entered + stack[entered..].iter().position(|judged| says(&judged))?)
+    Some(entered + stack[entered..].iter().position(|judged| is_informative(&judged))?)
 }
 
-/// Whose the frames are, now that the whole stack is known.
+/// Returns the owners of the frames, now that the whole stack is known.
 pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
-    // Inside of an allocator that the program brought itself everything is that allocator's work.
+    // Everything inside an allocator that the program brought itself is that allocator's work.
     let entered = stack.iter().rposition(|judged| judged.is_entry);
     let interpreted = stack.iter().any(|judged| judged.is_interpreted);
     let in_torch = stack.iter().any(|judged| judged.is_torch);
-    // The functions of a program have either all their lines or none: beside a line of the user's own, a function without one
-    // is a library's.
+    // The functions of a program have either all their lines or none: beside a line of the user's own, a function without
+    // one is a library's.
     let has_own_source = stack.iter().any(|judged| judged.has_own_source);
     let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {
         _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
-        // Python's libraries are full of functions without a file, and hardly any of them is the user's.
-        // For a function of a C library without symbols, PyTorch's stacks have the name of the nearest one that has.
+        // Python libraries are full of functions without a file, and hardly any of them is the user's. For a function of
+        // a C library without symbols, PyTorch's stacks show the name of the nearest one with symbols.
         Owner::Mine if judged.verdict.guessed && in_torch && names::is_of_c(&judged.frame.function) => {
             Owner::Noise
         }

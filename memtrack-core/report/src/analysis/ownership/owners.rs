@@ -6,7 +6,7 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Finds the owners of a snapshot's stacks.
+/// The owners of a snapshot's stacks, cached.
 #[derive(Debug)]
 pub struct Owners<'a> {
     rules: &'a Rules,
@@ -14,28 +14,28 @@ pub struct Owners<'a> {
     known: HashMap<u64, Rc<[Judged]>, foldhash::fast::RandomState>,
     /// The lines that made nodes of autograd.
     forwards: Rc<Forwards>,
-    /// Functions that were given with their names.
+    /// Functions that were passed with their names.
     named: HashMap<Frame, Rc<Judged>, foldhash::fast::RandomState>,
 }
 
 impl<'a> Owners<'a> {
-    /// By these rules.
+    /// Creates owners by these rules.
     pub fn new(rules: &'a Rules) -> Self {
         Self { rules, known: HashMap::default(), forwards: Rc::default(), named: HashMap::default() }
     }
 
-    /// The same, also for stacks of the backward pass of that snapshot.
+    /// Also covers stacks of the backward pass of that snapshot.
     #[must_use]
     pub fn with_forwards(self, forwards: Rc<Forwards>) -> Self {
         Self { forwards, ..self }
     }
 
-    /// The lines that made nodes of autograd.
+    /// Returns the lines that made nodes of autograd.
     pub fn forwards(&self) -> Rc<Forwards> {
         Rc::clone(&self.forwards)
     }
 
-    /// What a stack comes to, with the line of the forward pass where it has none of its own.
+    /// Completes the owner of a stack with the line of the forward pass where it has none of its own.
     fn with_forward(&self, mut owned: Owned) -> Owned {
         if owned.mine.is_none()
             && let Some(node) = &owned.called
@@ -45,14 +45,15 @@ impl<'a> Owners<'a> {
         owned
     }
 
-    /// The owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys), innermost first.
+    /// Returns the owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys),
+    /// innermost first.
     pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Owned {
         let stack = self.judged(keys, symbols);
         let owned = owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
         self.with_forward(owned)
     }
 
-    /// The functions of such a stack, each with whose it is, innermost first.
+    /// Returns the functions of such a stack with their owners, innermost first.
     pub fn functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<(Frame, Owner)> {
         let stack = self.judged(keys, symbols);
         let stack: Vec<&Judged> = stack.iter().flat_map(|functions| functions.iter()).collect();
@@ -71,14 +72,14 @@ impl<'a> Owners<'a> {
         keys.iter().map(|&key| judged(key)).collect()
     }
 
-    /// The owner of a stack of these functions, innermost first.
+    /// Returns the owner of a stack of these functions, innermost first.
     pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
         let stack = self.judged_by_name(frames);
         let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
         self.with_forward(owned)
     }
 
-    /// Whose each of these functions of a stack is, innermost first.
+    /// Returns the owner of each of these functions of a stack, innermost first.
     #[cfg(all(feature = "compare", feature = "plot"))]
     pub(in crate::analysis) fn owners_of<'f>(
         &mut self,

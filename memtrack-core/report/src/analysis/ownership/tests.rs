@@ -3,17 +3,17 @@ use memtrack_model::{Binary, BinaryPart};
 use std::sync::Arc;
 
 /// A stack of `stacks.txt`.
-struct Told {
+struct TestStack {
     title: &'static str,
     answer: &'static str,
     frames: Vec<Frame>,
 }
 
-fn told() -> Vec<Told> {
-    let mut all: Vec<Told> = Vec::new();
+fn test_stacks() -> Vec<TestStack> {
+    let mut all: Vec<TestStack> = Vec::new();
     for line in include_str!("stacks.txt").lines().skip_while(|line| !line.starts_with("# ")) {
         if let Some(title) = line.strip_prefix("# ") {
-            all.push(Told { title, answer: "", frames: Vec::new() });
+            all.push(TestStack { title, answer: "", frames: Vec::new() });
         } else if let Some(answer) = line.strip_prefix("> ") {
             all.last_mut().unwrap().answer = answer;
         } else if !line.is_empty() {
@@ -43,12 +43,12 @@ fn frame(text: &str) -> Frame {
 }
 
 #[test]
-fn of_real_stacks_the_line_is_named_that_a_person_would_point_at() {
-    let told = told();
-    assert!(told.len() >= 30, "{}", told.len());
+fn real_stacks_name_the_line_that_a_person_would_point_at() {
+    let test_stacks = test_stacks();
+    assert!(test_stacks.len() >= 30, "{}", test_stacks.len());
     let rules = Rules::new();
     let mut wrong = String::new();
-    for Told { title, answer, frames } in &told {
+    for TestStack { title, answer, frames } in &test_stacks {
         let owned = rules.owner(frames).to_string();
         if owned != *answer {
             wrong += &format!("# {title}\n  expected {answer}\n  found    {owned}\n");
@@ -62,7 +62,7 @@ fn of_real_stacks_the_line_is_named_that_a_person_would_point_at() {
 }
 
 #[test]
-fn the_users_globs_come_first_and_of_those_the_longest() {
+fn the_longest_of_the_users_globs_decides_first() {
     let einsum = frame("einsum @ /v/lib/python3.12/site-packages/einops/einops.py:916");
     let judge = |rules: Rules| rules.judge(&einsum);
     assert_eq!(judge(Rules::new()).owner, Owner::Framework);
@@ -91,7 +91,7 @@ fn globs_name_functions_by_their_paths() {
 }
 
 #[test]
-fn odd_frames_are_judged_without_trouble() {
+fn odd_frames_are_judged() {
     for text in [
         "",
         "<",
@@ -140,7 +140,7 @@ fn a_glob_names_a_binary_by_its_path_its_folder_and_its_name() {
 }
 
 #[test]
-fn the_folder_of_a_program_says_nothing_of_the_sources_that_it_was_built_from() {
+fn a_programs_folder_does_not_apply_to_its_sources() {
     let push = frame(
         "alloc::vec::Vec<T,A>::push @ /rustc/5980/library/alloc/src/vec/mod.rs:480 % program /home/kim/proj/target/app",
     );

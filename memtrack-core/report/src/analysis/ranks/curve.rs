@@ -1,4 +1,4 @@
-//! What a device held after each of its events, walked through once: the highest levels, and the most within each step and
+//! What a device held after each of its events, visited once: the highest levels, and the most within each step and
 //! within each of equal times. No level is kept beyond that: a trace has millions.
 
 use super::digest::Timeline;
@@ -11,30 +11,30 @@ use memtrack_model::snapshot::Snapshot;
 /// Marks an event that ends no block.
 const NONE: u32 = u32::MAX;
 
-/// What a device held over time.
+/// The memory of a device over time.
 #[derive(Debug, PartialEq)]
 pub(super) struct Curve {
     /// Requested bytes that were live.
     pub(super) requested: Levels,
-    /// Reserved bytes; none where the file does not say.
+    /// Reserved bytes; none where the file has none.
     pub(super) reserved: Option<Levels>,
 }
 
-/// How high a number was, from before the first event on.
+/// The highest levels of a number, from before the first event on.
 #[derive(Debug, PartialEq)]
 pub(super) struct Levels {
     /// The highest.
     pub(super) most: u64,
     /// The row of the event that reached it first; none if it was so high before the first event.
     pub(super) row: Option<usize>,
-    /// For each step the most in it, and what there was when it ended.
+    /// For each step the most in it, and the level when it ended.
     pub(super) steps: Vec<(u64, u64)>,
-    /// The most in each of equal times.
+    /// The most in each of the equal times.
     pub(super) bins: Vec<u64>,
 }
 
 impl Levels {
-    /// No level was above `most` for certain: what estimates say beyond that is their error.
+    /// Limits the levels to `most`, which none exceeded for certain: estimates above that are their error.
     pub(super) fn lower_to(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
@@ -46,7 +46,7 @@ impl Levels {
     }
 }
 
-/// Into which times a device's is cut, in ticks.
+/// The times into which a device's trace is cut, in ticks.
 pub(super) struct Cuts<'a> {
     /// The first event's of the file.
     pub(super) begin: u64,
@@ -54,7 +54,7 @@ pub(super) struct Cuts<'a> {
     pub(super) end: u64,
     /// The steps, one after another.
     pub(super) steps: &'a [Step],
-    /// In how many equal times to cut it.
+    /// The number of equal times to cut it into.
     pub(super) bins: usize,
 }
 
@@ -63,7 +63,7 @@ impl Cuts<'_> {
         if self.end > self.begin { self.bins.max(1) } else { 1 }
     }
 
-    /// The last tick of a bin.
+    /// Returns the last tick of a bin.
     fn end_of(&self, bin: usize) -> u64 {
         let span = u128::from(self.end.saturating_sub(self.begin));
         self.begin + (span * (bin as u128 + 1) / self.bins() as u128) as u64
@@ -71,12 +71,12 @@ impl Cuts<'_> {
 }
 
 impl Curve {
-    /// That of `device`, whose blocks lived for `lifetimes`.
+    /// Computes the curve of `device`, whose blocks lived for `lifetimes`.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
         lifetimes: &[Lifetime],
-        tells_reserved: bool,
+        has_reserved_bytes: bool,
         cuts: &Cuts<'_>,
     ) -> Self {
         let mut before = 0i128;
@@ -92,7 +92,7 @@ impl Curve {
         }
         let mut begun = lifetimes.iter().filter_map(|one| one.from.map(|row| (row, one.bytes))).peekable();
         let mut requested = Walk::new(before, cuts);
-        let mut reserved = tells_reserved.then(|| {
+        let mut reserved = has_reserved_bytes.then(|| {
             let changes: i128 =
                 snapshot.events.rows_of(device).map(|row| reserved::change(snapshot, row)).sum();
             Walk::new(reserved::at_end(snapshot, device) - changes, cuts)
@@ -114,7 +114,8 @@ impl Curve {
         Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }
     }
 
-    /// The most in each of equal times, of which the first begins at `begin_seconds` and all together last for `seconds`.
+    /// Returns the most in each of equal times, of which the first begins at `begin_seconds` and which together last for
+    /// `seconds`.
     pub(super) fn timeline(&mut self, begin_seconds: f64, seconds: f64) -> Timeline {
         let requested_bytes = std::mem::take(&mut self.requested.bins);
         Timeline {
@@ -126,7 +127,7 @@ impl Curve {
     }
 }
 
-/// A number while its events are walked through.
+/// A number while its events are visited.
 struct Walk<'a> {
     cuts: &'a Cuts<'a>,
     level: i128,
@@ -136,7 +137,7 @@ struct Walk<'a> {
     bins: Section<u64>,
 }
 
-/// The times of one kind that are done, and the one that is not.
+/// The times of one kind that are complete, and the current one.
 struct Section<T> {
     done: Vec<T>,
     /// Whether the next has begun.
@@ -190,7 +191,7 @@ impl<'a> Walk<'a> {
         self.bins.most = self.bins.most.max(self.level);
     }
 
-    /// Ends the bins that end before `tick`.
+    /// Completes the bins that end before `tick`.
     fn bins_until(&mut self, tick: u64) {
         while tick > self.bins.next && self.bins.done.len() + 1 < self.cuts.bins() {
             self.bins.done.push(clamped(self.bins.most));
@@ -201,7 +202,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Begins and ends the steps that do so before `tick`.
+    /// Begins and completes the steps that do so before `tick`.
     fn steps_until(&mut self, tick: u64) {
         while tick > self.steps.next {
             let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
@@ -255,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_level_is_that_which_was_reached_first() {
+    fn the_highest_level_is_the_first_one_that_reached_it() {
         let found = levels(&[], 1);
         assert_eq!((found.most, found.row, found.steps), (47, Some(2), vec![]));
     }
 
     #[test]
-    fn a_step_has_what_was_there_when_it_began() {
+    fn a_step_includes_the_memory_live_at_its_beginning() {
         assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
         assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
         // Nothing happens in it, before it, or after it.
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_which_nothing_happens_holds_what_was_there() {
+    fn a_time_without_events_keeps_the_previous_level() {
         assert_eq!(levels(&[], 6).bins, [15, 15, 7, 47, 47, 47]);
         assert_eq!(levels(&[], 1).bins, [47]);
         assert_eq!(levels(&[], 30).bins.len(), 30);

@@ -1,5 +1,5 @@
-//! What one rank's file is reduced to: a few kilobytes, so that a thousand ranks fit where one snapshot does. Everything that
-//! `memtrack ranks` answers is worked out from these, and what it writes into tables is these.
+//! One rank's file reduced to a few kilobytes, so that a thousand ranks fit where one snapshot does. All reports of
+//! `memtrack ranks` are computed from these digests, and its tables contain them.
 
 use super::name::RankName;
 use crate::analysis::estimate::Estimate;
@@ -9,34 +9,34 @@ use memtrack_model::snapshot::Since;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RankDigest {
-    /// What the file is called in messages; its path.
+    /// The name of the file in messages; its path.
     pub file: String,
-    /// Which rank of which job it is, as far as the file and its name say.
+    /// Its rank and job, as far as the file and its name state them.
     pub name: RankName,
     /// Whether it is in PyTorch's form.
     pub is_pytorch: bool,
-    /// Whether it has its end: a recording that was cut off has not.
+    /// Whether it is complete: a recording that was cut off is not.
     pub complete: bool,
-    /// The program that was recorded; empty where the file does not say.
+    /// The program that was recorded; empty where the file does not name it.
     pub program: String,
-    /// Its process; 0 where the file does not say.
+    /// Its process; 0 where the file does not name it.
     pub pid: u32,
     /// Events in the file.
     pub events: u64,
-    /// When the seconds of this digest begin, in nanoseconds since the Unix epoch; none where the file gives no times.
+    /// When the seconds of this digest begin, in nanoseconds since the Unix epoch; none where the file has no times.
     pub begin_ns: Option<u64>,
-    /// What the seconds of this digest are counted from.
+    /// The origin that the seconds of this digest are counted from.
     pub since: Since,
     /// When the last event was, in seconds; 0 without any, and none if the file does not contain the times of all events.
     pub end_seconds: Option<f64>,
-    /// What steps are called, where some are marked.
+    /// The name of the steps, if some are marked.
     pub step_name: Option<String>,
-    /// What its devices held, in the order of their numbers.
+    /// The memory of its devices, in the order of their numbers.
     pub devices: Vec<DeviceDigest>,
 }
 
-/// What a rank held on one device. Bytes are requested ones, which the sizes of a trace add up to, unless they are called
-/// allocated (rounded, known only of the end) or reserved (segments).
+/// The memory of a rank on one device. Bytes are requested ones, the sum of a trace's sizes, unless they are called
+/// allocated (rounded, known only at the end) or reserved (segments).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceDigest {
@@ -54,15 +54,15 @@ pub struct DeviceDigest {
     pub dropped: u64,
     /// When most was live.
     pub peak: MomentDigest,
-    /// When most was reserved; none where the file does not say what an allocator reserved.
+    /// When most was reserved; none where the file has no reserved bytes.
     pub reserved: Option<MomentDigest>,
     /// After the last event.
     pub end: EndDigest,
     /// How often memory ran out, oldest first.
     pub out_of_memory: Vec<OutOfMemoryDigest>,
-    /// Who held what at the peak, most bytes first.
+    /// The groups at the peak, most bytes first.
     pub at_peak: Vec<GroupDigest>,
-    /// Who held what at the end, most bytes first.
+    /// The groups at the end, most bytes first.
     pub at_end: Vec<GroupDigest>,
     /// The steps that the program marked, in order.
     pub steps: Vec<StepDigest>,
@@ -71,8 +71,8 @@ pub struct DeviceDigest {
 }
 
 impl DeviceDigest {
-    /// What was reserved and not live when most was reserved: free memory in the cache, what cannot be used because it lies
-    /// between blocks, and what rounding adds. None where nothing is known of what was reserved.
+    /// Returns the bytes that were reserved and not live when most was reserved: free memory in the cache, unusable gaps
+    /// between blocks, and rounding. None where reserved bytes are unknown.
     pub fn waste_bytes(&self) -> Option<u64> {
         let at = self.reserved.as_ref()?;
         Some(at.reserved_bytes?.saturating_sub(at.requested_bytes))
@@ -85,13 +85,13 @@ impl DeviceDigest {
 pub struct MomentDigest {
     /// Requested bytes that were live.
     pub requested_bytes: u64,
-    /// How far off they may be, where blocks were sampled.
+    /// The error of those bytes, where blocks were sampled.
     pub error: Estimate,
-    /// Reserved bytes; none where the file does not say.
+    /// Reserved bytes; none where the file has none.
     pub reserved_bytes: Option<u64>,
     /// The event that reached it, by its number in the device's trace; none: before the first event.
     pub event: Option<usize>,
-    /// When; none as [`Self::event`], and if the file does not contain the time.
+    /// The time; none as [`Self::event`], and if the file does not contain the time.
     pub seconds: Option<f64>,
     /// The phase of that event: forward, backward or optimizer.
     pub phase: Option<String>,
@@ -105,13 +105,13 @@ pub struct MomentDigest {
 pub struct EndDigest {
     /// Requested bytes that are live.
     pub requested_bytes: u64,
-    /// How far off they may be, where blocks were sampled.
+    /// The error of those bytes, where blocks were sampled.
     pub error: Estimate,
-    /// Live blocks; with sampled ones, what they stand for.
+    /// Live blocks; for sampled ones, the number that they stand for.
     pub blocks: u64,
-    /// Bytes that the allocator handed out, rounded; none where the file does not say.
+    /// Allocated bytes, rounded; none where the file has none.
     pub allocated_bytes: Option<u64>,
-    /// Reserved bytes; none where the file does not say.
+    /// Reserved bytes; none where the file has none.
     pub reserved_bytes: Option<u64>,
 }
 
@@ -133,19 +133,19 @@ pub struct OutOfMemoryDigest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupDigest {
-    /// What makes it the same group in every rank: of a line, `FILE:LINE FUNCTION` with the whole path.
+    /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION` with the whole path.
     pub key: String,
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Requested bytes.
     pub bytes: u64,
-    /// How far off they may be, where blocks were sampled.
+    /// The error of the bytes, where blocks were sampled.
     pub error: Estimate,
-    /// Blocks; with sampled ones, what they stand for.
+    /// Blocks; for sampled ones, the number that they stand for.
     pub blocks: u64,
 }
 
-/// What a device held in one step that the program marked.
+/// The memory of a device in one step that the program marked.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepDigest {
@@ -157,14 +157,14 @@ pub struct StepDigest {
     pub end_seconds: Option<f64>,
     /// The most requested bytes that were live in it, those from before it included.
     pub peak_requested_bytes: u64,
-    /// The most bytes that were reserved in it; none where the file does not say.
+    /// The most bytes that were reserved in it; none where the file has none.
     pub peak_reserved_bytes: Option<u64>,
     /// Requested bytes that were live when it ended.
     pub end_requested_bytes: u64,
 }
 
-/// What a device held over time: the most in each of equal times, from the file's first event to its last. A time in which
-/// nothing happens holds what the one before it ended with.
+/// The memory of a device over time: the most in each of equal times, from the file's first event to its last. A time
+/// without events holds the level at the end of the one before it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Timeline {
@@ -174,6 +174,6 @@ pub struct Timeline {
     pub bin_seconds: f64,
     /// Requested bytes.
     pub requested_bytes: Vec<u64>,
-    /// Reserved bytes; none where the file does not say.
+    /// Reserved bytes; none where the file has none.
     pub reserved_bytes: Option<Vec<u64>>,
 }

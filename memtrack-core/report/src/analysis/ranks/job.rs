@@ -1,5 +1,5 @@
-//! Whether the files are of one job. What they say themselves decides; what they only look like is told, and answered all the
-//! same.
+//! Whether the files are of one job. Statements in the files decide; mere suspicions are reported, and the files compared
+//! all the same.
 
 use super::digest::RankDigest;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,20 +15,20 @@ const NAMES: usize = 4;
 pub enum NotOneJob {
     /// The files are of several jobs: each with one of its files.
     Jobs(Vec<(String, String)>),
-    /// The jobs had different numbers of ranks: each number with one of the files that say it.
+    /// The jobs had different numbers of ranks: each number with one of the files that state it.
     Worlds(Vec<(u64, String)>),
-    /// Ranks are there once in each of several folders.
+    /// Each rank occurs once in each of several folders.
     Folders {
-        /// The first rank that is there more than once.
+        /// The first rank that occurs more than once.
         rank: u64,
-        /// The folders, as far as they do not name a rank.
+        /// The folders, without the parts that name a rank.
         folders: Vec<String>,
     },
 }
 
 impl fmt::Display for NotOneJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ADVICE: &str = "give the files of one at a time";
+        const ADVICE: &str = "give the files of one job at a time";
         match self {
             Self::Jobs(jobs) => {
                 let jobs = list(jobs.iter().map(|(job, file)| format!("{job} ({file})")));
@@ -40,8 +40,8 @@ impl fmt::Display for NotOneJob {
             }
             Self::Folders { rank, folders } => write!(
                 f,
-                "rank {rank} is there once in each of {}: these are different jobs, one at different times, or nodes that \
-                 each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
+                "rank {rank} occurs once in each of {}: these are different jobs, one at different times, \
+                 or nodes that each count from 0; {ADVICE}, or put all of them below a folder job=NAME",
                 list(folders.iter().cloned())
             ),
         }
@@ -50,7 +50,7 @@ impl fmt::Display for NotOneJob {
 
 impl std::error::Error for NotOneJob {}
 
-/// Some names, the first few of them.
+/// Lists some names, the first few of them.
 pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     let shown = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
@@ -60,7 +60,7 @@ pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// That nothing in the files says that they are of different jobs.
+/// Checks that nothing in the files contradicts their being of one job.
 pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
@@ -77,7 +77,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
         return Err(NotOneJob::Worlds(worlds.into_iter().map(pair).collect()));
     }
     if ranks.iter().all(|rank| rank.name.job.is_some()) {
-        // They say that it is one.
+        // They state the same job.
         return Ok(());
     }
     for (rank, files) in more_than_once(ranks) {
@@ -89,7 +89,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     Ok(())
 }
 
-/// The ranks of which there are several files, with these.
+/// Returns the ranks that occur in several files, with these.
 fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for rank in ranks {
@@ -100,7 +100,7 @@ fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     files.into_iter().filter(|(_, files)| files.len() > 1).collect()
 }
 
-/// The folder of a file, with a star for those of its parts that name a rank.
+/// Returns the folder of a file, with a star for those of its parts that name a rank.
 fn folder(file: &str) -> String {
     let parent = Path::new(file).parent().unwrap_or(Path::new(""));
     let part = |part: Component<'_>| {
@@ -112,12 +112,12 @@ fn folder(file: &str) -> String {
     if parts.is_empty() { ".".into() } else { parts.join("/").replacen("//", "/", 1) }
 }
 
-/// What speaks against the files being the ranks of one job, each with what was seen.
+/// Returns the doubts about the files being the ranks of one job, each with the observation.
 pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
     for (rank, files) in more_than_once(ranks) {
         doubts.push(format!(
-            "rank {rank} is there {} times: {}; each counts as a rank of its own",
+            "rank {rank} occurs {} times: {}; each counts as a separate rank",
             files.len(),
             list(files.iter().map(|&file| file.to_owned()))
         ));
@@ -126,7 +126,7 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
         let beyond = ranks.iter().filter(|rank| rank.name.rank.is_some_and(|number| number >= world));
         let beyond: Vec<String> = beyond.map(label).collect();
         if !beyond.is_empty() {
-            doubts.push(format!("the job has {world} ranks, and here is {}", list(beyond.into_iter())));
+            doubts.push(format!("the job has {world} ranks, but there is also {}", list(beyond.into_iter())));
         }
     }
     let kinds: BTreeSet<bool> = ranks.iter().map(|rank| rank.is_pytorch).collect();
@@ -146,7 +146,7 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     doubts
 }
 
-/// The ranks of which a thing holds, or of which it does not, whichever are fewer, and what they are.
+/// Returns the ranks for which something holds, or for which it does not, whichever are fewer, and their description.
 fn fewer(
     ranks: &[RankDigest],
     holds: impl Fn(&RankDigest) -> bool,
@@ -158,11 +158,11 @@ fn fewer(
     (list(few.into_iter().map(label)), what)
 }
 
-/// Ranks that have nothing in common with most others: another program, or another model.
+/// Returns ranks that have nothing in common with most others: another program, or another model.
 fn strangers(ranks: &[RankDigest]) -> Option<String> {
     let keys = |rank: &RankDigest| -> BTreeSet<String> {
         let groups = rank.devices.iter().flat_map(|device| device.at_peak.iter().chain(&device.at_end));
-        // What nobody could name is no sign of the same program.
+        // Unnamed functions are no sign of the same program.
         groups.map(|group| &group.key).filter(|key| !key.starts_with('(')).cloned().collect()
     };
     let all: Vec<BTreeSet<String>> = ranks.iter().map(keys).collect();
@@ -171,7 +171,7 @@ fn strangers(ranks: &[RankDigest]) -> Option<String> {
         *times.entry(key).or_default() += 1;
     }
     let usual = all.iter().filter(|keys| !keys.is_empty()).count();
-    // Two strangers do not know who of them is one.
+    // With two strangers, it is unknown which of them is one.
     if usual < 2 {
         return None;
     }
@@ -183,15 +183,15 @@ fn strangers(ranks: &[RankDigest]) -> Option<String> {
         return None;
     }
     Some(match strangers.len() * 2 > usual {
-        true => "most ranks have no line in common that allocates: are they of one job?".into(),
+        true => "most ranks have no allocating line in common: are they of one job?".into(),
         false => format!(
-            "no line that allocates in most ranks does so in {}: of another job?",
+            "no line that allocates in most ranks allocates in {}: from another job?",
             list(strangers.into_iter())
         ),
     })
 }
 
-/// What a rank is called: `rank 3`, or its file where nobody knows which it is.
+/// Returns the name of a rank: `rank 3`, or its file where its rank is unknown.
 pub(super) fn label(rank: &RankDigest) -> String {
     rank.name.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
 }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_names_a_rank_is_the_same_for_all() {
+    fn folders_that_differ_only_in_the_rank_are_the_same() {
         assert_eq!(folder("run/rank3/part.pickle"), "run/rank*");
         assert_eq!(folder("/data/a/rank3.pickle"), "/data/a");
         assert_eq!(folder("rank3.pickle"), ".");

@@ -9,20 +9,20 @@ use super::why::Difference;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 
-/// What the ranks of a job hold, as `memtrack ranks --json` has it.
+/// The memory of the ranks of a job, as `memtrack ranks --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksAnswer {
-    /// What the groups are, as `--by` has it.
+    /// What the groups are, as with `--by`.
     pub by: &'static str,
-    /// The answer in sentences.
+    /// The summary as sentences.
     pub answer: Vec<String>,
-    /// What speaks against the files being the ranks of one job, in sentences.
+    /// Doubts about the files being the ranks of one job, as sentences.
     pub doubts: Vec<String>,
     /// The ranks, by number.
     pub ranks: Vec<RankAnswer>,
-    /// What they hold, compared: of devices first, then of pinned memory, then of the heap.
+    /// Their memory, compared: of devices first, then of pinned memory, then of the heap.
     pub memories: Vec<RanksMemoryAnswer>,
     /// Files that could not be read.
     pub unread: Vec<UnreadAnswer>,
@@ -35,7 +35,7 @@ pub struct RanksAnswer {
 pub struct UnreadAnswer {
     /// The file.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -44,30 +44,30 @@ pub struct UnreadAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankAnswer {
-    /// Its number; null where neither the file nor its name says it.
+    /// Its number; null where neither the file nor its name states it.
     pub rank: Option<u64>,
     /// Its file.
     pub path: String,
-    /// The job, where the file or a folder says it.
+    /// The job, if the file or a folder states it.
     pub job: Option<String>,
-    /// Whether the file has its end: a recording that was cut off has not.
+    /// Whether the file is complete: a recording that was cut off is not.
     pub complete: bool,
     /// Whether it is a snapshot from PyTorch.
     pub is_pytorch: bool,
     /// Events in the file.
     pub events: u64,
-    /// When the seconds begin, in nanoseconds since the Unix epoch; null where the file gives no times.
+    /// When the seconds begin, in nanoseconds since the Unix epoch; null where the file has no times.
     pub begin_ns: Option<u64>,
-    /// What the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if only some events
-    /// have times.
+    /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
+    /// only some events have times.
     pub seconds_since: &'static str,
     /// When the last event was; null if the file does not contain the times of all events.
     pub end_seconds: Option<f64>,
-    /// What it held on its devices.
+    /// Its memory on each device.
     pub devices: Vec<RankMemoryAnswer>,
 }
 
-/// What a rank held on a device.
+/// The memory of a rank on a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -76,15 +76,15 @@ pub struct RankMemoryAnswer {
     pub device: DeviceAnswer,
     /// When most was live.
     pub peak: MomentAnswer,
-    /// When most was reserved; null where the file does not say what was.
+    /// When most was reserved; null where the file has no reserved bytes.
     pub reserved: Option<MomentAnswer>,
     /// Bytes that were reserved and not live then.
     pub waste_bytes: Option<u64>,
     /// Requested bytes that are live at the end.
     pub end_requested_bytes: u64,
-    /// How far off those may be.
+    /// The error of those.
     pub end_requested_bytes_error: Option<ErrorAnswer>,
-    /// Bytes that the allocator handed out, rounded, at the end.
+    /// Allocated bytes at the end, rounded.
     pub end_allocated_bytes: Option<u64>,
     /// Bytes reserved at the end.
     pub end_reserved_bytes: Option<u64>,
@@ -101,13 +101,13 @@ pub struct RankMemoryAnswer {
 pub struct MomentAnswer {
     /// Requested bytes that were live.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Reserved bytes.
     pub reserved_bytes: Option<u64>,
     /// The event that reached it, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
-    /// When; null: before the first event.
+    /// The time; null: before the first event.
     pub seconds: Option<f64>,
     /// The phase of that event.
     pub phase: Option<String>,
@@ -122,30 +122,30 @@ pub struct MomentAnswer {
 pub struct RanksMemoryAnswer {
     /// The device; without a number where each rank has one with another number.
     pub device: DeviceAnswer,
-    /// The places in `ranks` of those that have it.
+    /// The indices in `ranks` of those that have it.
     pub members: Vec<usize>,
-    /// What is usual.
+    /// The usual values.
     pub measures: Vec<MeasureAnswer>,
-    /// Why nobody can be called odd; null where somebody could.
+    /// Why no rank can be called odd; null where one can.
     pub cannot_tell: Option<String>,
-    /// Who is odd, the one that is furthest off first.
+    /// The odd ranks, the one that is furthest off first.
     pub outliers: Vec<OutlierAnswer>,
-    /// How far the ranks are apart from step to step; null where no two of them have the same steps marked.
+    /// How far the ranks are apart from step to step; null where no two of them have marked the same steps.
     pub skew: Option<SkewAnswer>,
 }
 
-/// What is usual.
+/// The usual value of a measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MeasureAnswer {
-    /// What is compared: `peak`, `reserved`, `waste` or `end`.
+    /// The measure that is compared: `peak`, `reserved`, `waste` or `end`.
     pub measure: &'static str,
-    /// How many ranks say it.
+    /// The number of ranks that have it.
     pub ranks: usize,
     /// Their median.
     pub median_bytes: u64,
-    /// The median of how far they are from it.
+    /// The median of their distances from it.
     pub deviation_bytes: u64,
     /// By how much a rank may be off before it is odd.
     pub tolerance_bytes: u64,
@@ -155,16 +155,16 @@ pub struct MeasureAnswer {
     pub most_bytes: u64,
 }
 
-/// A rank that is off.
+/// An odd rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OutlierAnswer {
-    /// Its place in `ranks`.
+    /// Its index in `ranks`.
     pub place: usize,
     /// Its number.
     pub rank: Option<u64>,
-    /// In what it is off.
+    /// The measure in which it is odd.
     pub measure: &'static str,
     /// Its own bytes.
     pub own_bytes: u64,
@@ -172,7 +172,7 @@ pub struct OutlierAnswer {
     pub median_bytes: u64,
     /// By how much it is off; negative if it has less.
     pub change_bytes: i64,
-    /// The groups that differ, those that explain most first; of `reserved`, what was live at the peak. Empty for `waste`,
+    /// The groups that differ, those that explain most first; for `reserved`, those live at the peak. Empty for `waste`,
     /// which is in no block.
     pub why: Vec<DifferenceAnswer>,
 }
@@ -182,10 +182,10 @@ pub struct OutlierAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DifferenceAnswer {
-    /// What the group is called.
+    /// The name of the group.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// What makes it the same group in every rank: of a line, `FILE:LINE FUNCTION`.
+    /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION`.
     pub key: String,
     /// The rank's own requested bytes.
     pub own_bytes: u64,
@@ -195,7 +195,7 @@ pub struct DifferenceAnswer {
     pub median_bytes: u64,
     /// By how much it differs; negative if the rank has less.
     pub change_bytes: i64,
-    /// How many other ranks have the group.
+    /// The number of other ranks that have the group.
     pub other_ranks: usize,
 }
 
@@ -204,7 +204,7 @@ pub struct DifferenceAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SkewAnswer {
-    /// What steps are called.
+    /// The name of the steps.
     pub name: String,
     /// The steps that at least two ranks have, by number.
     pub steps: Vec<StepAnswer>,
@@ -217,11 +217,11 @@ pub struct SkewAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestRankAnswer {
-    /// Its place in `ranks`.
+    /// Its index in `ranks`.
     pub place: usize,
     /// Its number.
     pub rank: Option<u64>,
-    /// In how many steps.
+    /// The number of steps.
     pub steps: usize,
 }
 
@@ -232,24 +232,24 @@ pub struct HighestRankAnswer {
 pub struct StepAnswer {
     /// Its number.
     pub number: u64,
-    /// How many ranks have it.
+    /// The number of ranks that have it.
     pub ranks: usize,
     /// The median of the most requested bytes that were live in it.
     pub median_bytes: u64,
     /// The most that any had.
     pub most_bytes: u64,
-    /// How many times the median that is; null where the median is 0.
+    /// Its ratio to the median; null where the median is 0.
     pub ratio: Option<f64>,
-    /// The place in `ranks` of the rank that had the most; null where several had.
+    /// The index in `ranks` of the rank that had the most; null where several had.
     pub highest: Option<usize>,
-    /// The median of what was live when it ended.
+    /// The median of the bytes that were live when it ended.
     pub end_median_bytes: u64,
-    /// The most that was.
+    /// The most of them.
     pub end_most_bytes: u64,
 }
 
 impl Ranks {
-    /// The report as `memtrack ranks --json` has it.
+    /// Returns the report as `memtrack ranks --json` prints it.
     pub fn answer(&self) -> RanksAnswer {
         RanksAnswer {
             by: self.by.name(),
@@ -384,7 +384,7 @@ fn step(step: &StepSkew) -> StepAnswer {
     }
 }
 
-/// What a foreign file adds up to may be more than JSON's readers take.
+/// Limits a sum to what JSON's readers take: those of a foreign file may be larger.
 fn signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

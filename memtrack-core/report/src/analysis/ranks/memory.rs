@@ -1,4 +1,4 @@
-//! Which devices of the ranks are compared with one another, what is usual for them, and who is the odd one.
+//! Which devices of the ranks are compared with one another, their usual values, and the odd ranks.
 
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 use super::rule::{LEAST_RANKS, Middle};
@@ -22,10 +22,10 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// All of them.
+    /// All measures.
     pub const ALL: [Self; 4] = [Self::Peak, Self::Reserved, Self::Waste, Self::End];
 
-    /// Its name in lower case, as answers have it.
+    /// Returns its name in lower case, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -35,7 +35,7 @@ impl Measure {
         }
     }
 
-    /// Bytes of a device; none where its file does not say.
+    /// Returns the bytes of a device; none where its file has none.
     pub fn of(self, device: &DeviceDigest) -> Option<u64> {
         match self {
             Self::Peak => Some(device.peak.requested_bytes),
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// How far off that may be.
+    /// Returns the error of those.
     fn error(self, device: &DeviceDigest) -> Estimate {
         let of_reserved =
             || device.reserved.as_ref().map_or_else(Estimate::default, |at: &MomentDigest| at.error);
@@ -57,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// The groups that explain it; none for what is in no block.
+    /// Returns the groups that explain it; none for memory that is in no block.
     pub(super) fn groups(self, device: &DeviceDigest) -> Option<&[GroupDigest]> {
         match self {
             Self::Peak => Some(&device.at_peak),
@@ -71,56 +71,55 @@ impl Measure {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RanksMemory {
-    /// What it is called: `device 0`, `host heap`, `pinned host memory`; `device` where each rank has one, with another
-    /// number.
+    /// Its name: `device 0`, `host heap`, `pinned host memory`; `device` where each rank has one, with another number.
     pub name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// The ranks that have it, as places in [`Ranks::ranks`](super::Ranks::ranks), each with the place of its device.
+    /// The ranks that have it, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of its device.
     pub members: Vec<(usize, usize)>,
-    /// What is usual, for each measure that any of them has.
+    /// The usual value of each measure that any of them has.
     pub middles: Vec<(Measure, Middle)>,
-    /// Who is odd, the one that is furthest off first.
+    /// The odd ranks, the one that is furthest off first.
     pub outliers: Vec<Outlier>,
-    /// Why nobody can be called odd; none where somebody could.
+    /// Why no rank can be called odd; none where one can.
     pub cannot_tell: Option<String>,
     /// How far the ranks are apart from step to step; none where fewer than two have marked steps in common.
     pub skew: Option<Skew>,
 }
 
-/// A rank that is off.
+/// An odd rank.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outlier {
-    /// Its place in [`Ranks::ranks`](super::Ranks::ranks).
+    /// Its index in [`Ranks::ranks`](super::Ranks::ranks).
     pub rank: usize,
-    /// In what it is off.
+    /// The measure in which it is odd.
     pub measure: Measure,
     /// Its own bytes.
     pub bytes: u64,
     /// The median of all ranks.
     pub median: u64,
-    /// The groups that differ, those that explain most first; empty for what is in no block.
+    /// The groups that differ, those that explain most first; empty for memory that is in no block.
     pub why: Vec<Difference>,
 }
 
 impl Outlier {
-    /// By how many bytes it is off; negative if it has less.
+    /// Returns by how many bytes it is off; negative if it has less.
     pub fn by(&self) -> i128 {
         i128::from(self.bytes) - i128::from(self.median)
     }
 }
 
 impl RanksMemory {
-    /// What is usual for a measure.
+    /// Returns the usual value of a measure.
     pub fn middle(&self, measure: Measure) -> Option<&Middle> {
         self.middles.iter().find(|(of, _)| *of == measure).map(|(_, middle)| middle)
     }
 }
 
-/// All kinds of memory that the ranks have.
+/// Returns all kinds of memory that the ranks have.
 pub(super) fn memories(ranks: &[RankDigest]) -> Vec<RanksMemory> {
     kinds(ranks).into_iter().map(|kind| compared(ranks, kind)).collect()
 }
@@ -130,8 +129,8 @@ struct Kind {
     members: Vec<(usize, usize)>,
 }
 
-/// Which devices belong together. A process mostly has one accelerator, whatever its number on the machine: then these are
-/// compared. Where ranks have several, those of one number are.
+/// Returns which devices belong together. A process mostly has one accelerator, whatever its number on the machine: then
+/// these are compared. Where ranks have several, those with the same number are.
 fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0
@@ -184,7 +183,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     for &(measure, middle) in &middles {
         for member in &members {
             let Some(bytes) = measure.of(device(member)) else { continue };
-            // Whoever wastes less than others has nothing that is worth a look.
+            // A rank that wastes less than others is no finding.
             let is_fine = measure == Measure::Waste && bytes < middle.median;
             if !is_fine && middle.is_outlier(bytes, &measure.error(device(member))) {
                 let why = differences(ranks, &members, *member, measure);
@@ -192,7 +191,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
             }
         }
     }
-    // Of one rank together, and of the one that is furthest off first.
+    // Findings of one rank together, the rank that is furthest off first.
     let furthest = |rank: usize, all: &[Outlier]| {
         all.iter().filter(|one| one.rank == rank).map(|one| one.by().unsigned_abs()).max().unwrap_or(0)
     };
@@ -213,11 +212,11 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     }
 }
 
-/// Why so many ranks cannot tell who of them is odd.
+/// Returns why no odd rank can be determined among this many.
 fn cannot_tell(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),
-        ranks if ranks < LEAST_RANKS => Some("of two ranks neither is the odd one".into()),
+        ranks if ranks < LEAST_RANKS => Some("with two ranks, neither is the odd one".into()),
         _ => None,
     }
 }

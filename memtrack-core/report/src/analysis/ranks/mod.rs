@@ -1,7 +1,7 @@
 //! Many ranks of one job: which of them holds more than the others, why, and how far they drift apart from step to step.
 //!
-//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the answers are made of those alone.
-//! [`rule`] says who is the odd one. The command `memtrack ranks` prints the answers, and the repository's
+//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the reports are computed from those
+//! alone. [`rule`] defines an odd rank. The command `memtrack ranks` prints the reports, and the repository's
 //! docs/RANKS.md explains them.
 
 mod curve;
@@ -43,19 +43,19 @@ pub struct Ranks {
     pub by: By,
     /// The ranks by number, those without one last, by the names of their files.
     pub ranks: Vec<RankDigest>,
-    /// What they hold: devices first, then pinned memory, then the heap.
+    /// Their memory: devices first, then pinned memory, then the heap.
     pub memories: Vec<RanksMemory>,
-    /// What speaks against their being the ranks of one job, in sentences.
+    /// Doubts about their being the ranks of one job, as sentences.
     pub doubts: Vec<String>,
-    /// Files that could not be read, each with why.
+    /// Files that could not be read, each with the reason.
     pub unread: Vec<(String, String)>,
 }
 
 impl Ranks {
-    /// Compares ranks, whose groups are `by`; `unread` are the files that could not be read, each with why.
+    /// Compares ranks, whose groups are `by`; `unread` are the files that could not be read, each with the reason.
     ///
     /// # Errors
-    /// When the files say that they are of different jobs.
+    /// When the files state that they are of different jobs.
     pub fn of(
         mut ranks: Vec<RankDigest>,
         by: By,
@@ -71,7 +71,7 @@ impl Ranks {
         Ok(Self { by, ranks, memories, doubts, unread })
     }
 
-    /// The same with other names of files and jobs, as `rename` has them, for others to read.
+    /// Returns the same with other names of files and jobs, as `rename` returns them, for sharing.
     #[must_use]
     pub fn renamed(mut self, mut rename: impl FnMut(&str) -> String) -> Self {
         for rank in &mut self.ranks {
@@ -87,12 +87,12 @@ impl Ranks {
         self
     }
 
-    /// Whether any rank is odd.
+    /// Returns whether any rank is odd.
     pub fn has_outliers(&self) -> bool {
         self.memories.iter().any(|memory| !memory.outliers.is_empty())
     }
 
-    /// What the rank at that place is called: `rank 3`, or its file where nobody knows which it is.
+    /// Returns the name of the rank at that index: `rank 3`, or its file where its rank is unknown.
     ///
     /// # Panics
     /// When there is no such rank.

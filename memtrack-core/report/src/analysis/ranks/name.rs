@@ -1,6 +1,7 @@
-//! Which rank of which job a file is. Its name says so more often than its content: `rank3.pickle`, `rank=3/part.pickle`,
-//! `job=17/rank_03.memtrack`. A snapshot may say it too, under a key `rank` beside PyTorch's own or in the program's own texts
-//! (`user_metadata`, as JSON); where both do, the content counts, because files are renamed.
+//! The rank and the job of a file. They are in its name more often than in its content: `rank3.pickle`,
+//! `rank=3/part.pickle`, `job=17/rank_03.memtrack`. A snapshot may contain them too, under a key `rank` beside PyTorch's
+//! own or in the program's own texts (`user_metadata`, as JSON); if both do, the content counts, because files are
+//! renamed.
 
 use super::digest::RankDigest;
 use memtrack_model::snapshot::pytorch::{Key, Part as RootPart, PyTorch};
@@ -8,30 +9,34 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// How many of the first events are asked what the program said.
-const ASKED: usize = 256;
+/// The number of first events that are searched for the program's texts.
+const SEARCHED_EVENTS: usize = 256;
 
-/// Which rank of which job something is.
+/// The rank and the job of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankName {
-    /// The rank; none where neither the file nor its name says it.
+    /// The rank; none where neither the file nor its name states it.
     pub rank: Option<u64>,
-    /// How many ranks the job has, where the file says.
+    /// The number of ranks of the job, if the file states it.
     pub world: Option<u64>,
-    /// The job, where the file or its path says.
+    /// The job, if the file or its path states it.
     pub job: Option<String>,
 }
 
 impl RankName {
-    /// What a file and its path say.
+    /// Reads a file and its path.
     pub fn of(snapshot: &Snapshot, path: &Path) -> Self {
-        let said = said(snapshot);
+        let content = content(snapshot);
         let from_path = Self::of_path(path);
-        Self { rank: said.rank.or(from_path.rank), world: said.world, job: said.job.or(from_path.job) }
+        Self {
+            rank: content.rank.or(from_path.rank),
+            world: content.world,
+            job: content.job.or(from_path.job),
+        }
     }
 
-    /// What a path says alone. The file's own name counts before those of its folders.
+    /// Reads a path alone. The file's own name counts before those of its folders.
     pub fn of_path(path: &Path) -> Self {
         let parts: Vec<String> = path
             .components()
@@ -48,7 +53,7 @@ impl RankName {
     }
 }
 
-/// The number behind `word` in a name, as in `rank3`, `rank_03`, `global-rank=3` and `RANK.3`.
+/// Returns the number after `word` in a name, as in `rank3`, `rank_03`, `global-rank=3` and `RANK.3`.
 fn number_after(name: &str, word: &str) -> Option<u64> {
     let lower = name.to_ascii_lowercase();
     let mut from = 0;
@@ -64,8 +69,8 @@ fn number_after(name: &str, word: &str) -> Option<u64> {
     None
 }
 
-/// What the file itself says.
-fn said(snapshot: &Snapshot) -> RankName {
+/// Reads the file itself.
+fn content(snapshot: &Snapshot) -> RankName {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return RankName::default() };
     let at_root = |names: &[&str]| names.iter().find_map(|name| root(snapshot, pytorch, name));
     let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
@@ -78,8 +83,8 @@ fn said(snapshot: &Snapshot) -> RankName {
         world: at_root(&["world_size"]).and_then(number),
         job: at_root(&["job", "job_id"]).and_then(text),
     };
-    let rows =
-        (0..snapshot.events.len().min(ASKED)).filter(|&row| pytorch.events.has(row, Key::UserMetadata));
+    let rows = (0..snapshot.events.len().min(SEARCHED_EVENTS))
+        .filter(|&row| pytorch.events.has(row, Key::UserMetadata));
     let mut last = None;
     for row in rows {
         let text = pytorch.events.text(row, Key::UserMetadata);
@@ -90,7 +95,7 @@ fn said(snapshot: &Snapshot) -> RankName {
             continue;
         }
         let text = snapshot.strings.get(text);
-        // Most texts are no JSON, and reading all of them to find that out would be dear.
+        // Most texts are no JSON, and parsing all of them to find that out would be expensive.
         if !text.starts_with('{') {
             continue;
         }
@@ -108,7 +113,7 @@ fn said(snapshot: &Snapshot) -> RankName {
     name
 }
 
-/// What is under a key of the root that PyTorch does not write.
+/// Returns the value of a key of the root that PyTorch does not write.
 fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
     let is_it = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {
@@ -117,7 +122,8 @@ fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a
     })
 }
 
-/// Where no file says its rank, and their names differ in a number alone, that number is the rank: `snapshot_7.pickle`.
+/// Uses the number in file names as the rank if no file states its rank, and the names differ in that number alone:
+/// `snapshot_7.pickle`.
 pub(super) fn number_by_files(ranks: &mut [RankDigest]) {
     if ranks.len() < 2 || ranks.iter().any(|rank| rank.name.rank.is_some()) {
         return;
@@ -145,7 +151,7 @@ pub(super) enum Part {
     Text(String),
 }
 
-/// A name in parts that sort as people do.
+/// Splits a name into parts that sort as people do.
 pub(super) fn natural(name: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -165,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_the_rank_and_folders_the_job() {
+    fn the_rank_comes_from_names_and_the_job_from_folders() {
         for (path, rank, job) in [
             ("run/rank3.pickle", Some(3), None),
             ("run/rank_03_memory_snapshot.pickle.gz", Some(3), None),

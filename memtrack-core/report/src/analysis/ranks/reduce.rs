@@ -1,4 +1,4 @@
-//! From a snapshot to its digest.
+//! Reduces a snapshot to its digest.
 
 use super::curve::{Curve, Cuts};
 use super::digest::{
@@ -14,7 +14,7 @@ use crate::analysis::net::counted_at_end;
 use crate::analysis::ownership::Rules;
 use crate::analysis::patterns::Patterns;
 use crate::analysis::peak::Peak;
-use crate::analysis::reserved::{reserved_after, tells_reserved};
+use crate::analysis::reserved::{has_reserved_bytes, reserved_after};
 use crate::analysis::top::rows::{Sorter, Wholes};
 use crate::analysis::top::{By, TopOptions, TopRow};
 use memtrack_model::Frame;
@@ -24,7 +24,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_symbols::Symbolizer;
 use std::path::Path;
 
-/// How to reduce a file.
+/// The options for reducing a file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DigestOptions {
@@ -32,12 +32,12 @@ pub struct DigestOptions {
     pub by: By,
     /// Which frames are the user's own.
     pub rules: Rules,
-    /// Which functions name operators where no scope does.
+    /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
-    /// What the steps are called: the name of a mark or of a profiler's ranges, without a number at its end. None: `step`,
-    /// `ProfilerStep`, or what has `step` or `iteration` in its name and comes most often.
+    /// The name of the steps: of a mark or of a profiler's ranges, without a number at its end. None: `step`,
+    /// `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
     pub per: Option<String>,
-    /// In how many equal times a file's is cut for its timeline.
+    /// The number of equal times into which a file is cut for its timeline.
     pub bins: usize,
 }
 
@@ -49,41 +49,41 @@ impl Default for DigestOptions {
 }
 
 impl DigestOptions {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the groups are.
+    /// Sets what the groups are.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         self.by = by;
         self
     }
 
-    /// Which frames are the user's own.
+    /// Sets which frames are the user's own.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Which functions name operators where no scope does.
+    /// Sets the patterns that name operators where no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
         self
     }
 
-    /// What the steps are called.
+    /// Sets the name of the steps.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
         self.per = Some(name.into());
         self
     }
 
-    /// In how many equal times a file's is cut for its timeline; at least one.
+    /// Sets the number of equal times into which a file is cut for its timeline; at least one.
     #[must_use]
     pub fn bins(mut self, bins: usize) -> Self {
         self.bins = bins.max(1);
@@ -92,8 +92,8 @@ impl DigestOptions {
 }
 
 impl RankDigest {
-    /// Reduces `snapshot`, which was read from `file` and is [in order of time](Snapshot::order_by_time), to what its
-    /// devices held; `complete` says whether the file has its end.
+    /// Reduces `snapshot`, which was read from `file` and is [in order of time](Snapshot::order_by_time), to the memory
+    /// of its devices; `complete` is whether the file has its end.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -143,15 +143,15 @@ fn of_device(
     options: &DigestOptions,
 ) -> DeviceDigest {
     let lifetimes = lifetimes(snapshot, device);
-    let tells_reserved = tells_reserved(snapshot, device);
+    let has_reserved_bytes = has_reserved_bytes(snapshot, device);
     let cuts = Cuts { begin: time.begin, end: time.end, steps: time.steps, bins: options.bins };
-    let mut curve = Curve::of(snapshot, device, &lifetimes, tells_reserved, &cuts);
+    let mut curve = Curve::of(snapshot, device, &lifetimes, has_reserved_bytes, &cuts);
     let highest = Peak::of(snapshot, device, &lifetimes);
     if highest.estimated {
         curve.requested.lower_to(highest.recorded.high);
     }
     let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
-    // There are many more lifetimes than are live at any moment: they are looked through once.
+    // There are many more lifetimes than are live at any moment: they are visited once.
     let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
     for lifetime in &lifetimes {
         if lifetime.is_live_after(peak_row) {
@@ -164,7 +164,7 @@ fn of_device(
             at_reserved.add(lifetime);
         }
     }
-    // Samples are the heap's alone, unless the file says otherwise.
+    // Only the heap has samples, unless the file states otherwise.
     let precision = match snapshot.is_heap(device) || snapshot.has_samples() {
         true => Precision::of(snapshot, device, &lifetimes),
         false => Precision::default(),
@@ -183,10 +183,10 @@ fn of_device(
         }
     };
     let reserved = reserved_most.map(|(most, row)| moment(row, &at_reserved, Some(most), symbols));
-    let reserved_at_peak = tells_reserved.then(|| reserved_after(snapshot, device, peak_row));
+    let reserved_at_peak = has_reserved_bytes.then(|| reserved_after(snapshot, device, peak_row));
     let peak = MomentDigest {
         requested_bytes: highest.bytes,
-        // Ranks are compared as far as they were recorded: what a killed one would have reached nobody knows.
+        // Ranks are compared as far as they were recorded: the further course of a killed one is unknown.
         error: highest.recorded,
         seconds: highest.seconds,
         ..moment(peak_row, &both(&at_peak), reserved_at_peak, symbols)
@@ -197,7 +197,7 @@ fn of_device(
         error: precision.bytes(&end.sum),
         blocks: end.blocks.round() as u64,
         allocated_bytes: allocated_at_end(snapshot, device),
-        reserved_bytes: tells_reserved.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
+        reserved_bytes: has_reserved_bytes.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
     };
     if let Some(held) = counted_at_end(snapshot, device, &lifetimes) {
         (end.requested_bytes, end.blocks) = (held.bytes, held.blocks);
@@ -258,7 +258,7 @@ impl Both {
     }
 }
 
-/// The phase and the operator of an event, as far as they are known.
+/// Returns the phase and the operator of an event, as far as they are known.
 fn place(
     snapshot: &Snapshot,
     row: usize,
@@ -283,7 +283,7 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
     .collect()
 }
 
-/// The blocks that were `live` at a moment, in groups, most bytes first.
+/// Groups the blocks that were `live` at a moment, most bytes first.
 fn groups(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -296,7 +296,7 @@ fn groups(
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
-        // Who frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
+        // Which stack frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
         .for_matching();
     // Whose stacks frees carry matters only to blocks that are known from their frees alone.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
@@ -318,7 +318,7 @@ fn groups(
     groups
 }
 
-/// What makes a row's group the same in every rank.
+/// Returns the identity of a row's group in every rank.
 fn key(row: &TopRow, by: By) -> String {
     let whole = |frame: &Frame| match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line} {}", frame.function),
@@ -334,7 +334,7 @@ fn key(row: &TopRow, by: By) -> String {
     }
 }
 
-/// Bytes that the allocator handed out, rounded; none where the file has no blocks with their states.
+/// Returns the allocated bytes, rounded; none where the file has no blocks with their states.
 fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
     let pytorch = snapshot.pytorch.as_deref()?;
     let segments = snapshot.segments.iter().enumerate();

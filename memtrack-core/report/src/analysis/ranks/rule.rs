@@ -1,35 +1,36 @@
-//! When a rank is the odd one. Equal ranks name nobody, noise names nobody, and two ranks cannot tell which of them is odd:
-//! a number is an outlier if it is off the median by more than each of
+//! When a rank is the odd one. Neither equal ranks nor noise make one odd, and with two ranks it is unknown which of them
+//! is odd: a number is an outlier if it is off the median by more than each of
 //!
-//! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD is what a standard deviation would be),
+//! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,
 //! * [`LEAST_BYTES`],
 //!
-//! and, where it is an estimate, by more than its error. Medians do not move with the outliers, as long as these are the fewer.
+//! and, where it is an estimate, by more than its error. Medians do not move with the outliers, as long as these are the
+//! fewer.
 
 use crate::analysis::estimate::Estimate;
 
-/// Ranks without which nobody is odd.
+/// With fewer ranks, none is odd.
 pub const LEAST_RANKS: usize = 3;
 /// How many scaled median absolute deviations are too many.
 pub const DEVIATIONS: f64 = 5.0;
-/// What part of the median a deviation has to exceed.
+/// The share of the median that a deviation has to exceed.
 pub const SHARE: f64 = 0.05;
 /// Bytes that a deviation has to exceed.
 pub const LEAST_BYTES: u64 = 1 << 20;
 
-/// What makes a median absolute deviation comparable with a standard deviation.
+/// The factor between a median absolute deviation and a standard deviation.
 const SCALE: f64 = 1.4826;
 
-/// The middle of some numbers and how far from it they usually are.
+/// The median of some numbers and their usual distance from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Middle {
-    /// How many numbers there are.
+    /// The number of numbers.
     pub count: usize,
     /// The median; of an even number of them the mean of the two in the middle, rounded down.
     pub median: u64,
-    /// The median of how far they are from it.
+    /// The median of their distances from it.
     pub deviation: u64,
     /// The smallest.
     pub least: u64,
@@ -38,7 +39,7 @@ pub struct Middle {
 }
 
 impl Middle {
-    /// That of `numbers`; none without any.
+    /// Computes it for `numbers`; none without any.
     pub fn of(numbers: &[u64]) -> Option<Self> {
         let mut sorted = numbers.to_vec();
         let median = median(&mut sorted)?;
@@ -47,14 +48,14 @@ impl Middle {
         Some(Self { count: numbers.len(), median, deviation: self::median(&mut off)?, least, most })
     }
 
-    /// By how many bytes a number may be off before its rank is the odd one.
+    /// Returns by how many bytes a number may be off before its rank is the odd one.
     pub fn tolerance(&self) -> u64 {
         let by_spread = self.deviation as f64 * SCALE * DEVIATIONS;
         let by_share = self.median as f64 * SHARE;
         LEAST_BYTES.max(by_spread as u64).max(by_share as u64)
     }
 
-    /// Whether `number` is too far off.
+    /// Returns whether `number` is too far off.
     pub fn is_outlier(&self, number: u64, error: &Estimate) -> bool {
         let off = number.abs_diff(self.median);
         let may_be_off = if error.is_exact() {
@@ -68,8 +69,8 @@ impl Middle {
     }
 }
 
-/// The median of some numbers, which are sorted for it; of an even number of them the mean of the two in the middle, rounded
-/// down.
+/// Returns the median of some numbers, which are sorted for it; for an even number of them the mean of the two in the
+/// middle, rounded down.
 pub(super) fn median(numbers: &mut [u64]) -> Option<u64> {
     numbers.sort_unstable();
     let upper = numbers.get(numbers.len() / 2).copied()?;
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ranks_and_two_of_them_name_nobody() {
+    fn equal_ranks_and_two_ranks_have_no_outlier() {
         assert_eq!(odd(&[]), [0; 0]);
         assert_eq!(odd(&[7 * MIB]), [0; 0]);
         assert_eq!(odd(&[MIB, 900 * MIB]), [0; 0]);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ranks_differ_widely_more_is_needed() {
+    fn a_wide_spread_raises_the_tolerance() {
         let spread: Vec<u64> = (0..16).map(|rank| (100 + 10 * rank) * MIB).collect();
         assert_eq!(odd(&spread), [0; 0]);
         let mut one = spread;
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_end_of_the_range_have_a_median() {
+    fn the_largest_numbers_have_a_median() {
         let middle = Middle::of(&[u64::MAX, u64::MAX, u64::MAX - 2, 0]).unwrap();
         assert_eq!((middle.median, middle.least, middle.most), (u64::MAX - 1, 0, u64::MAX));
     }

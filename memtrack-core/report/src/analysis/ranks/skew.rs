@@ -1,5 +1,5 @@
-//! How far the ranks are apart in each step, and who is ahead. Steps are the same if their numbers are; a rank that has a
-//! step of that number twice counts with the first.
+//! How far the ranks are apart in each step, and which is ahead. Steps are the same if their numbers are; a rank that has
+//! a step of that number twice counts with the first.
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Skew {
-    /// What steps are called.
+    /// The name of the steps.
     pub name: String,
     /// The steps, by number.
     pub steps: Vec<StepSkew>,
-    /// How often each rank alone was the highest, most often first: its place in [`Ranks::ranks`](super::Ranks::ranks).
+    /// How often each rank alone was the highest, most often first: its index in [`Ranks::ranks`](super::Ranks::ranks).
     pub highest: Vec<(usize, usize)>,
 }
 
@@ -23,22 +23,22 @@ pub struct Skew {
 pub struct StepSkew {
     /// Its number.
     pub number: u64,
-    /// How many ranks have it.
+    /// The number of ranks that have it.
     pub ranks: usize,
     /// The median over these ranks of the most requested bytes that were live in it.
     pub median: u64,
     /// The most that any of them had.
     pub most: u64,
-    /// Which of them had that, as a place in [`Ranks::ranks`](super::Ranks::ranks); none where several did.
+    /// The rank that had that, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several did.
     pub highest: Option<usize>,
-    /// The median of what was live when it ended.
+    /// The median of the bytes that were live when it ended.
     pub end_median: u64,
-    /// The most that was live when it ended.
+    /// The most bytes that were live when it ended.
     pub end_most: u64,
 }
 
 impl StepSkew {
-    /// How many times the median the highest rank had; 1 if all had the same, infinite where most had nothing.
+    /// Returns the ratio of the highest rank to the median; 1 if all had the same, infinite where most had nothing.
     pub fn ratio(&self) -> f64 {
         match (self.most, self.median) {
             (0, _) => 1.0,
@@ -48,7 +48,7 @@ impl StepSkew {
 }
 
 impl Skew {
-    /// Of the steps that at least two of the ranks have.
+    /// Compares the steps that at least two of the ranks have.
     pub(super) fn of(ranks: &[RankDigest], members: &[(usize, usize)]) -> Option<Self> {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         for &(rank, _) in members {
@@ -78,7 +78,7 @@ impl Skew {
         (!steps.is_empty()).then(|| Self { name: name.to_owned(), steps, highest })
     }
 
-    /// The step in which the ranks were furthest apart.
+    /// Returns the step in which the ranks were furthest apart.
     pub fn worst(&self) -> Option<&StepSkew> {
         self.steps.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()).then(b.number.cmp(&a.number)))
     }

@@ -5,13 +5,13 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// What the profiler calls the steps of a PyTorch program, each with its number behind `#`.
+/// The profiler's name for the steps of a PyTorch program, each with its number after `#`.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// What steps are called in general.
+/// The general name for steps.
 const STEP: &str = "step";
-/// Names with one of these in them are taken for steps' where nobody says what steps are called.
+/// Names that contain one of these are taken for steps if no name is requested.
 const STEPS: [&str; 2] = ["step", "iteration"];
-/// What comes only once is no step, unless it is asked for.
+/// Intervals with fewer occurrences are no steps, unless requested.
 const LEAST: usize = 2;
 /// Steps beyond these are left out of a digest: the first ones.
 const MOST: usize = 1 << 16;
@@ -24,8 +24,8 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// The steps called `asked`, or those that the file has of itself, and their name; `begin` and `end` are the ticks of the
-/// first and the last event.
+/// Returns the steps called `asked`, or those that the file has without a request, and their name; `begin` and `end` are
+/// the ticks of the first and the last event.
 pub(super) fn steps(
     snapshot: &Snapshot,
     asked: Option<&str>,
@@ -42,8 +42,8 @@ pub(super) fn steps(
     })
 }
 
-/// Steps that do not overlap, in order. One that begins within another begins, for this, where that ends; one that lies in
-/// another altogether is none.
+/// Returns steps that do not overlap, in order. One that begins within another begins where that ends; one that lies in
+/// another altogether is dropped.
 fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
     let mut until = 0;
@@ -56,7 +56,7 @@ fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// The steps among intervals by their names.
+/// Chooses the steps among intervals by their names.
 fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Option<(String, Vec<Step>)> {
     if let Some(name) = asked {
         let names = [name, if name == STEP { PROFILER_STEP } else { name }];
@@ -72,8 +72,8 @@ fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Opti
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
-/// The intervals between moments that the program marked, by name. A mark is where a step ends; what follows the last is
-/// none.
+/// Returns the intervals between moments that the program marked, by name. A mark is where a step ends; the time after
+/// the last mark is none.
 fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -85,14 +85,14 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// The ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
+/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     // Ranges have no place among events without times.
     let timed = snapshot.pytorch.as_deref().filter(|_| snapshot.has_times());
     let Some(pytorch) = timed else { return by_name };
     let rows = &pytorch.annotations;
-    // Where each range that is open lies in its list: nested ones of one name end innermost first.
+    // The index of each open range in its list: nested ones of one name end innermost first.
     let mut open: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for row in (0..rows.len()).filter(|&row| rows.has(row, Key::Name) && rows.has(row, Key::TimeUs)) {
         let stage = snapshot.strings.get(rows.text(row, Key::Stage));
@@ -118,7 +118,7 @@ fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// A name without the number at its end: `ProfilerStep#3`, `step 3`, `step_3`.
+/// Splits a name from the number at its end: `ProfilerStep#3`, `step 3`, `step_3`.
 fn numbered(whole: &str) -> (&str, Option<u64>) {
     let name = whole.trim_end_matches(|last: char| last.is_ascii_digit());
     match whole[name.len()..].parse() {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_step_by_its_name_is_none_unless_it_is_asked_for() {
+    fn intervals_without_a_step_name_are_steps_only_on_request() {
         let mut snapshot = Snapshot::default();
         for ticks in 1..9 {
             snapshot.marks.push(ticks, ThreadId(0), "request");

@@ -1,4 +1,5 @@
-//! Ranks for people: a table, who is the odd one and why, how far they drift apart, and what could not be read.
+//! Ranks as text for people: a table, the odd ranks and why they are, how far the ranks drift apart, and the files that
+//! could not be read.
 
 use super::Ranks;
 use super::digest::{DeviceDigest, RankDigest};
@@ -11,16 +12,16 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// Groups that are told of a rank.
+/// The most groups that are listed for a rank.
 const GROUPS: usize = 5;
-/// Odd ranks of which it is told why.
+/// The most odd ranks that are explained.
 const EXPLAINED: usize = 3;
-/// Steps that are told one by one.
+/// The most steps that are listed.
 const STEPS: usize = 3;
-/// Ranks are parts of a whole rather than odd ones where more than one in so many is off.
+/// Ranks are parts of a whole rather than odd ones if more than one in this many is off.
 const MOST_ODD: usize = 4;
 
-/// A number that is told of a rank.
+/// A number that is shown for a rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Peak,
@@ -33,7 +34,7 @@ enum Column {
     OutOfMemory,
 }
 
-/// The columns that can be spared, the first to go first.
+/// The columns that can be left out, the first ones first.
 const FIRST_TO_GO: [Column; 5] = [Column::End, Column::When, Column::Phase, Column::Waste, Column::Reserved];
 
 impl Column {
@@ -61,7 +62,7 @@ impl Column {
         }
     }
 
-    /// The number of a device; without `complete`, of a rank whose recording lacks its end.
+    /// Formats the number of a device; without `complete`, of a rank whose recording is incomplete.
     fn of(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
@@ -83,8 +84,8 @@ impl Column {
         }
     }
 
-    /// Whether any of the devices has something to say here.
-    fn says(self, devices: &[&DeviceDigest]) -> bool {
+    /// Returns whether any of the devices has a value here.
+    fn has_values(self, devices: &[&DeviceDigest]) -> bool {
         devices.iter().any(|device| match self {
             Self::Peak | Self::ToMedian | Self::End => true,
             Self::When => device.peak.seconds.is_some(),
@@ -102,7 +103,7 @@ impl fmt::Display for Ranks {
 }
 
 impl Ranks {
-    /// The report as text, with at most `limit` ranks in each table: the odd ones and those with the highest peaks, in
+    /// Formats the report, with at most `limit` ranks in each table: the odd ones and those with the highest peaks, in
     /// order. Where the layout has a width, columns are left out until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>, limit: usize) -> String {
         let width = layout.into().width;
@@ -140,7 +141,7 @@ impl Ranks {
         text
     }
 
-    /// The answer in sentences.
+    /// Returns the summary as sentences.
     pub(super) fn sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let several = self.memories.len() > 1;
@@ -152,13 +153,13 @@ impl Ranks {
         sentences
     }
 
-    /// What the report is about: `8 ranks of job 17`.
+    /// Formats the title of the report: `8 ranks of job 17`.
     pub fn title(&self) -> String {
         let files = counted(self.ranks.len() as u64, "rank");
         format!("{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")))
     }
 
-    /// What its part on one kind of memory is about: `Device 0, of all of them`.
+    /// Formats the heading of one kind of memory: `Device 0, of all of them`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
         format!("{}, {}", capitalised(&memory.name), self.of_how_many(memory))
     }
@@ -179,7 +180,7 @@ impl Ranks {
         &self.ranks[rank].devices[at]
     }
 
-    /// Who is odd, a sentence for each measure, and for all where nobody is.
+    /// Formats the odd ranks, a sentence for each measure, and one for all where there are none.
     pub fn verdict(&self, memory: &RanksMemory) -> Vec<String> {
         let peak = memory.middle(Measure::Peak);
         let spread = peak.map_or(String::new(), |middle| match middle.least == middle.most {
@@ -187,7 +188,7 @@ impl Ranks {
             false => format!("peaks are {} to {}", human_bytes(middle.least), human_bytes(middle.most)),
         });
         if let Some(why) = &memory.cannot_tell {
-            return vec![format!("Cannot tell who is the odd one: {why}; {spread}.")];
+            return vec![format!("Cannot determine the odd rank: {why}; {spread}.")];
         }
         if memory.outliers.is_empty() {
             return vec![format!("No rank is odd: {spread}.")];
@@ -216,7 +217,7 @@ impl Ranks {
         sentences
     }
 
-    /// Those that are off to the same side, in a sentence.
+    /// Formats the ranks that are off to the same side, in a sentence.
     fn odd_ones(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
         let more = first.by() > 0;
@@ -247,15 +248,15 @@ impl Ranks {
         Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.rank))))
     }
 
-    /// What each odd rank is told of, as far as there are groups that say why: for each the measure that says most. The rank that
-    /// is furthest off comes first.
+    /// Returns the explanation of each odd rank, if there are groups that explain it: for each the most informative
+    /// measure. The rank that is furthest off comes first.
     pub fn explained<'a>(&self, memory: &'a RanksMemory) -> Vec<&'a Outlier> {
         let mut explained: Vec<&Outlier> = Vec::new();
         for outlier in &memory.outliers {
             if explained.iter().any(|one| one.rank == outlier.rank) {
                 continue;
             }
-            // What is live at the peak says more than what is left at the end, where both are off.
+            // The groups at the peak are more informative than those at the end, if both are off.
             let with_groups =
                 memory.outliers.iter().filter(|one| one.rank == outlier.rank && !one.why.is_empty());
             explained.extend(with_groups.min_by_key(|one| match one.measure {
@@ -267,13 +268,13 @@ impl Ranks {
         explained
     }
 
-    /// What stands above the groups that explain an odd rank.
+    /// Formats the heading of the groups that explain an odd rank.
     pub fn why_title(&self, outlier: &Outlier) -> String {
         let when = if outlier.measure == Measure::End { "at the end" } else { "at its peak" };
         format!("Why {}, {when}, against the median of each {}", self.label(outlier.rank), self.by.name())
     }
 
-    /// The groups that make ranks odd.
+    /// Writes the groups that make ranks odd.
     fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
         let explained = self.explained(memory);
         for outlier in explained.iter().take(EXPLAINED) {
@@ -298,7 +299,7 @@ impl Ranks {
         }
     }
 
-    /// How far the ranks are apart from step to step, in a sentence.
+    /// Formats how far the ranks are apart from step to step, in a sentence.
     pub fn steps_sentence(&self, skew: &Skew) -> String {
         let count = counted(skew.steps.len() as u64, "step");
         let name = &skew.name;
@@ -318,7 +319,7 @@ impl Ranks {
         line
     }
 
-    /// The steps in which ranks are furthest apart, those of which there is something to say.
+    /// Formats the steps in which ranks are furthest apart, if they differ.
     fn worst_steps(&self, skew: &Skew) -> Vec<String> {
         let mut worst: Vec<&StepSkew> = skew.steps.iter().filter(|step| step.most > step.median).collect();
         worst.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.number.cmp(&b.number)));
@@ -331,7 +332,7 @@ impl Ranks {
         worst.iter().map(line).collect()
     }
 
-    /// Which ranks to show where not all are: odd ones, then those with the highest peaks, in order.
+    /// Returns the ranks to show where not all are: odd ones, then those with the highest peaks, in order.
     fn shown(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
         let mut members = memory.members.clone();
         if members.len() > limit {
@@ -350,7 +351,7 @@ impl Ranks {
         let shown = self.shown(memory, limit);
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
         let mut columns: Vec<Column> =
-            Column::ALL.into_iter().filter(|column| column.says(&devices)).collect();
+            Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
         let mut spare = FIRST_TO_GO.iter();
         let mut text = loop {
             let table = self.drawn(memory, &shown, &columns, usize::MAX);
@@ -399,7 +400,7 @@ impl Ranks {
         table.trim_fmt() + "\n"
     }
 
-    /// Which files say less than they should, in sentences.
+    /// Returns which files are incomplete, as sentences.
     pub fn gaps(&self) -> Vec<String> {
         let named = |is_one: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
             let places = self.ranks.iter().enumerate().filter(|(_, rank)| is_one(rank));
@@ -409,7 +410,7 @@ impl Ranks {
         let dropped = named(&|rank| rank.devices.iter().any(|device| device.dropped > 0));
         let mut gaps = Vec::new();
         if !cut.is_empty() {
-            gaps.push(format!("Recordings without their end: {}.", list(cut.into_iter())));
+            gaps.push(format!("Recordings that were not ended: {}.", list(cut.into_iter())));
         }
         if !dropped.is_empty() {
             let ranks = list(dropped.into_iter());
@@ -428,12 +429,13 @@ impl Ranks {
         }
     }
 
-    /// What the table of one kind of memory says, of at most `limit` ranks: the odd ones and those with the highest peaks, in
-    /// order.
+    /// Returns the table of one kind of memory, with at most `limit` ranks: the odd ones and those with the highest
+    /// peaks, in order.
     pub fn numbers(&self, memory: &RanksMemory, limit: usize) -> RankNumbers {
         let shown = self.shown(memory, limit);
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
-        let columns: Vec<Column> = Column::ALL.into_iter().filter(|column| column.says(&devices)).collect();
+        let columns: Vec<Column> =
+            Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
         let row = |member: &(usize, usize)| {
             let (device, complete) = (self.device(member), self.ranks[member.0].complete);
             (member.0, columns.iter().map(|column| column.of(device, memory, complete)).collect())
@@ -450,22 +452,22 @@ impl Ranks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankNumbers {
-    /// What its columns are called, those that have something to say.
+    /// The headings of its columns that have values.
     pub heads: Vec<&'static str>,
-    /// Each rank's place in [`Ranks::ranks`], and what is in its columns; `—` where nothing is known.
+    /// Each rank's index in [`Ranks::ranks`], and the values of its columns; `—` for unknown ones.
     pub rows: Vec<(usize, Vec<String>)>,
-    /// Ranks that are left out.
+    /// The number of ranks that are left out.
     pub left_out: usize,
 }
 
-/// A difference with its sign: `+48.0 MiB`, `−1.5 KiB`.
+/// Formats a difference with its sign: `+48.0 MiB`, `−1.5 KiB`.
 pub fn signed_bytes(by: i128) -> String {
     let sign = if by < 0 { "−" } else { "+" };
     format!("{sign}{}", human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX)))
 }
 
 impl Difference {
-    /// How the group stands to the others', in a few words.
+    /// Compares the group with the others', in a few words.
     pub fn about(&self) -> String {
         match (self.bytes, self.others) {
             (0, others) => {
@@ -477,7 +479,7 @@ impl Difference {
     }
 }
 
-/// How high the highest rank of a step is.
+/// Formats how high the highest rank of a step is.
 fn to_median(step: &StepSkew) -> String {
     match step.ratio() {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),

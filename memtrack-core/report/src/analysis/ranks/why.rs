@@ -1,46 +1,46 @@
-//! Why a rank holds more than the others: the groups of its memory in which it differs from what is usual.
+//! Why a rank holds more than the others: the groups of its memory in which it differs from the usual values.
 
 use super::digest::RankDigest;
 use super::memory::Measure;
 use super::rule::median;
 use std::collections::HashMap;
 
-/// Groups that explain less than this part of the difference are left out: one in a thousand.
+/// Groups that explain less than this share of the difference are left out: one in a thousand.
 const LEAST_PART: u128 = 1000;
 
 /// A group in which a rank differs from the others.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// What makes it the same group in every rank.
+    /// The identity of the group in every rank.
     pub key: String,
-    /// What reports call it.
+    /// The name in reports.
     pub name: String,
     /// The rank's own bytes.
     pub bytes: u64,
     /// Its own blocks.
     pub blocks: u64,
-    /// The median over all ranks; those that lack the group have 0.
+    /// The median over all ranks; those that do not have the group count as 0.
     pub median: u64,
-    /// In how many other ranks the group is there.
+    /// The number of other ranks that have the group.
     pub others: usize,
 }
 
 impl Difference {
-    /// By how many bytes it differs; negative if the rank has less.
+    /// Returns by how many bytes it differs; negative if the rank has less.
     pub fn by(&self) -> i128 {
         i128::from(self.bytes) - i128::from(self.median)
     }
 }
 
-/// The groups in which the rank at `member` differs, that with the largest difference first.
+/// Returns the groups in which the rank at `member` differs, those with the largest difference first.
 pub(super) fn differences(
     ranks: &[RankDigest],
     members: &[(usize, usize)],
     member: (usize, usize),
     measure: Measure,
 ) -> Vec<Difference> {
-    // What was reserved is held for blocks: those at the peak say most of why.
+    // Reserved memory is held for blocks: those at the peak explain most of it.
     let measure = if measure == Measure::Reserved { Measure::Peak } else { measure };
     let groups = |&(rank, at): &(usize, usize)| measure.groups(&ranks[rank].devices[at]);
     let Some(own) = groups(&member) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Where a snapshot's trace and its segments contradict each other: they are from different moments, or one of them is
-//! incomplete. Numbers that depend on both are then unreliable, and the summary says so.
+//! Contradictions between a snapshot's trace and its segments: they are from different moments, or one of them is
+//! incomplete. Numbers that depend on both are then unreliable, and the summary reports it.
 
 use super::DeviceSummary;
 use crate::analysis::lifetimes::Lifetime;
@@ -8,7 +8,7 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::collections::HashSet;
 
-/// Blocks that the trace of `device` leaves live and that no segment holds, and their bytes.
+/// Returns the number and bytes of blocks that the trace of `device` leaves live and that no segment holds.
 pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
     let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
     let held: HashSet<u64> = of_device.map(|block| block.address).collect();
@@ -19,10 +19,10 @@ pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetim
 }
 
 impl DeviceSummary {
-    /// The contradictions, in words and numbers. There are none for the host heap, where reserved bytes are pages that
-    /// were touched, and allocated ones need not have been.
+    /// Formats the contradictions with their numbers. There are none for the host heap, where reserved bytes are touched
+    /// pages, and allocated ones need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
-        if !self.tells_reserved || self.held.segments == 0 {
+        if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();
         }
         let mut all = Vec::new();
@@ -30,16 +30,16 @@ impl DeviceSummary {
         if peak > reserved {
             all.push(format!(
                 "the trace has {} live at its peak, but its segments never came to more than {}",
-                told(peak, reserved),
-                told(reserved, peak)
+                distinct_bytes(peak, reserved),
+                distinct_bytes(reserved, peak)
             ));
         }
         let now = self.held.requested().filter(|_| !self.held.estimated).unwrap_or(0);
         if now > peak {
             all.push(format!(
                 "the segments hold {} requested, but the peak of the trace is {}",
-                told(now, peak),
-                told(peak, now)
+                distinct_bytes(now, peak),
+                distinct_bytes(peak, now)
             ));
         }
         let (blocks, bytes) = self.unheld;
@@ -54,8 +54,8 @@ impl DeviceSummary {
     }
 }
 
-/// `bytes` for people, in full where it would otherwise read like `other`.
-fn told(bytes: u64, other: u64) -> String {
+/// Formats `bytes` for people, in full where it would otherwise read like `other`.
+fn distinct_bytes(bytes: u64, other: u64) -> String {
     let text = human_bytes(bytes);
     if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }
 }

@@ -1,22 +1,22 @@
-//! What the CUDA driver reported about a device, in words: what is recorded, what its pools cache, and what is neither.
+//! The CUDA driver's report about a device, as text: what is recorded, what its pools cache, and the rest.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 
-/// What the driver reported at one moment.
+/// The driver's report at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DriverMoment {
     /// Seconds, counted from [`Self::since`].
     pub seconds: f64,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
     /// What it reported.
     pub reading: DriverReading,
 }
 
-/// The readings of a device, the newest first.
+/// Returns the readings of a device, the newest first.
 pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {
@@ -33,7 +33,7 @@ impl DriverMoment {
     }
 }
 
-/// Who the memory in use on the device belongs to, in words.
+/// Formats the parts of the memory in use on the device.
 pub fn parts(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {
@@ -41,28 +41,29 @@ pub fn parts(reading: &DriverReading) -> String {
         cached => format!("{} cached by the driver's pools, ", bytes(cached)),
     };
     format!(
-        "{} recorded here, {cached}{} not ours (contexts, libraries, other processes)",
+        "{} recorded here, {cached}{} not recorded (contexts, libraries, other processes)",
         bytes(reading.tracked_bytes),
         bytes(reading.untracked_bytes())
     )
 }
 
-/// What the pools come to: a leak, or a cache.
+/// Formats what the pools hold: a leak, or a cache.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
-        (_, 0) => "all of it is in use: what stays there is held by the program, it is no cache".to_owned(),
+        (_, 0) => "all of it is in use: what stays there is held by the program, not cached".to_owned(),
         (0, _) => {
-            format!("nothing is in use: all {cached} are cache, not a leak; cuMemPoolTrimTo gives them back")
+            format!("nothing is in use: all {cached} are cache, not a leak; cuMemPoolTrimTo releases them")
         }
         (used, _) => format!(
-            "{cached} of it are cache, not a leak (cuMemPoolTrimTo gives them back); {} are held by the program",
+            "{cached} of it are cache, not a leak (cuMemPoolTrimTo releases them); {} are held by the \
+             program",
             human_bytes(used)
         ),
     }
 }
 
-/// The lines of a page, with their titles.
+/// Returns the lines of a page, with their titles.
 pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);
@@ -75,12 +76,12 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     };
     let mut lines = Vec::new();
     let Some(last) = of(ReadingMoment::Last) else { return lines };
-    lines.push(("Driver says", format!("{}, {} (the last reading)", in_use(last), last.when())));
+    lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.when())));
     lines.push(("", parts(&last.reading)));
     if last.reading.opened > 0 {
         let opened = counted(last.reading.opened.into(), "allocation");
         let size = bytes(last.reading.opened_bytes);
-        lines.push(("", format!("{opened} of other processes opened, {size}: theirs, and counted there")));
+        lines.push(("", format!("{opened} of other processes opened, {size}: counted there, not here")));
     }
     let at_oom = of(ReadingMoment::OutOfMemory).filter(|other| other.reading.ticks != last.reading.ticks);
     let fullest =
@@ -136,30 +137,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_and_what_is_cache_stand_apart() {
+    fn unrecorded_memory_and_cache_are_separate() {
         let page = text(&[moment(ReadingMoment::Last, 5, (3, 1)), moment(ReadingMoment::Fullest, 5, (3, 1))]);
         assert_eq!(
             page,
-            "Driver says: 6.00 GiB of 8.00 GiB in use on the device, 5.000 s after the first event (the last \
-             reading)\n: 3.00 GiB recorded here, 2.00 GiB cached by the driver's pools, 1.00 GiB not ours (contexts, \
-             libraries, other processes)\nDriver's pools: 3.00 GiB reserved, 1.00 GiB of them in use; at most 4.00 GiB \
-             and 3.00 GiB\n: 2.00 GiB of it are cache, not a leak (cuMemPoolTrimTo gives them back); 1.00 GiB are held \
-             by the program\n"
+            "Driver reports: 6.00 GiB of 8.00 GiB in use on the device, 5.000 s after the first event (the \
+             last reading)\n: 3.00 GiB recorded here, 2.00 GiB cached by the driver's pools, 1.00 GiB not \
+             recorded (contexts, libraries, other processes)\nDriver's pools: 3.00 GiB reserved, 1.00 GiB \
+             of them in use; at most 4.00 GiB and 3.00 GiB\n: 2.00 GiB of it are cache, not a leak \
+             (cuMemPoolTrimTo releases them); 1.00 GiB are held by the program\n"
         );
     }
 
     #[test]
-    fn a_pool_in_use_is_no_cache_and_an_idle_one_no_leak() {
-        assert!(
-            text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, it is no cache")
-        );
+    fn a_pool_in_use_is_not_cache_and_an_idle_one_is_not_a_leak() {
+        assert!(text(&[moment(ReadingMoment::Last, 5, (3, 3))]).contains("held by the program, not cached"));
         let idle = text(&[moment(ReadingMoment::Last, 5, (3, 0))]);
         assert!(idle.contains("all 3.00 GiB are cache, not a leak"), "{idle}");
         assert_eq!(lines(&[]), []);
     }
 
     #[test]
-    fn other_moments_are_told_where_they_differ() {
+    fn other_moments_are_listed_where_they_differ() {
         let mut fullest = moment(ReadingMoment::Fullest, 4, (3, 1));
         let last = moment(ReadingMoment::Last, 5, (3, 1));
         assert!(!text(&[last, fullest]).contains("fullest"), "no more than at last");

@@ -1,6 +1,6 @@
-//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. `allocated` is what PyTorch's
-//! statistics call so, rounded; `requested`, and every sum over the trace, is what its sizes add up to. What has no
-//! meaning on a heap, or is not known, is null.
+//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. `allocated` has the meaning of
+//! PyTorch's statistics, rounded; `requested`, and every sum over the trace, is the sum of its sizes. Numbers that have
+//! no meaning on a heap, or are unknown, are null.
 
 use super::{DeviceSummary, DriverMoment, Held, Oom};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -10,14 +10,15 @@ use memtrack_model::snapshot::{Folded, ReadingMoment, Since};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What one device holds.
+/// The memory of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceSummaryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Whether the recording has its end. Without it, peaks and what is held at the end are at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, peaks and what is held at the end are at least as large as the
+    /// numbers.
     pub complete: bool,
     /// What to look at first, as sentences.
     pub look_first: Vec<String>,
@@ -29,59 +30,59 @@ pub struct DeviceSummaryAnswer {
     pub expandable_segments: Option<u64>,
     /// The bytes of all segments.
     pub reserved_bytes: Option<u64>,
-    /// The most that they came to.
+    /// The most bytes of segments at any moment.
     pub reserved_peak_bytes: Option<u64>,
-    /// Of a heap, the resident set of the process at the end.
+    /// For a heap, the resident set of the process at the end.
     pub resident_bytes: Option<u64>,
-    /// Bytes that are handed out.
+    /// Allocated bytes.
     pub allocated_bytes: Option<u64>,
-    /// Blocks that are handed out.
+    /// Allocated blocks.
     pub allocated_blocks: Option<u64>,
-    /// What the program asked for, of that.
+    /// The requested part of the allocated bytes.
     pub requested_bytes: Option<u64>,
-    /// What is handed out, and what waits to be free.
+    /// Bytes that are allocated, or freed and pending.
     pub active_bytes: Option<u64>,
     /// Whether these are estimates from samples.
     pub estimated: bool,
     /// Bytes of segments that no block has.
     pub inactive_bytes: Option<u64>,
-    /// Those of them in segments that other blocks are in.
+    /// Those of them in segments that also have blocks.
     pub inactive_split_bytes: Option<u64>,
     /// The largest free block.
     pub largest_inactive_bytes: Option<u64>,
-    /// The largest free block in a segment that other blocks are in.
+    /// The largest free block in a segment that also has blocks.
     pub largest_inactive_split_bytes: Option<u64>,
     /// Free bytes in split segments as a share of reserved ones, from 0 to 1.
     pub fragmentation: Option<f64>,
-    /// What rounding added to blocks.
+    /// Bytes that rounding added to blocks.
     pub internal_free_bytes: Option<u64>,
-    /// What is free beside blocks.
+    /// Free bytes outside blocks.
     pub external_free_bytes: Option<u64>,
-    /// What was freed, and waits for a stream.
+    /// Freed bytes that wait for a stream.
     pub pending_free_bytes: Option<u64>,
-    /// In how many blocks.
+    /// The number of those blocks.
     pub pending_free_blocks: Option<u64>,
-    /// Segments without any block: what emptying the cache would give back.
+    /// Bytes of segments without any block, which emptying the cache would release.
     pub releasable_bytes: Option<u64>,
-    /// What each private pool holds, the largest first.
+    /// The private pools, the largest first.
     pub private_pools: Option<Vec<PoolAnswer>>,
     /// Events in the trace.
     pub events: u64,
     /// Older events that the recorder dropped.
     pub dropped_events: u64,
-    /// How many parts of the recording they were in.
+    /// How many missing parts of the recording they were in.
     pub dropped_parts: u64,
     /// How often a scope was entered that did not fit into the recorder's tables; null in PyTorch's own files.
     pub folded_scopes: Option<u64>,
-    /// What else did not fit into them.
+    /// What else did not fit into the recorder's tables.
     pub folded: Option<Folded>,
     /// Blocks that were live before the trace begins.
     pub older_blocks: u64,
-    /// How far off their number may be.
+    /// The error of their number.
     pub older_blocks_error: Option<ErrorAnswer>,
     /// Their bytes.
     pub older_bytes: u64,
-    /// How far off they may be.
+    /// The error of their bytes.
     pub older_bytes_error: Option<ErrorAnswer>,
     /// Whether they are estimates from samples.
     pub older_estimated: bool,
@@ -89,23 +90,23 @@ pub struct DeviceSummaryAnswer {
     pub frees_without_allocation: u64,
     /// Blocks that were allocated within the trace and are live at its end.
     pub live_at_end_blocks: u64,
-    /// How far off their number may be.
+    /// The error of their number.
     pub live_at_end_blocks_error: Option<ErrorAnswer>,
     /// Their bytes.
     pub live_at_end_bytes: u64,
-    /// How far off they may be.
+    /// The error of their bytes.
     pub live_at_end_bytes_error: Option<ErrorAnswer>,
     /// Whether they are estimates from samples.
     pub live_at_end_estimated: bool,
     /// How often memory ran out.
     pub out_of_memory_events: u64,
-    /// The last times.
+    /// The last times that memory ran out.
     pub out_of_memory: Vec<OutOfMemoryAnswer>,
     /// Where the file's numbers contradict one another, as sentences.
     pub contradictions: Vec<String>,
-    /// What the CUDA driver reported; empty where it was not asked.
+    /// The CUDA driver's reports; empty where it was not queried.
     pub driver: Vec<DriverAnswer>,
-    /// Why the largest groups at the peak name the lines they name, with `--explain`.
+    /// The rules behind the lines of the largest groups at the peak, with `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
@@ -116,7 +117,7 @@ pub struct DeviceSummaryAnswer {
 pub struct SummaryPeakAnswer {
     /// Requested bytes that were live then.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether sampled blocks were among them.
     pub estimated: bool,
@@ -124,15 +125,15 @@ pub struct SummaryPeakAnswer {
     pub event: Option<usize>,
     /// When it was; null: before the first event.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
     /// Reserved bytes then.
     pub reserved_bytes: Option<u64>,
-    /// What was live then by category; null where the file does not say what memory was for.
+    /// The memory that was live then by category; null where the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
-/// What a private pool holds.
+/// The memory of a private pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -143,19 +144,19 @@ pub struct PoolAnswer {
     pub segments: u64,
     /// Their bytes.
     pub reserved_bytes: u64,
-    /// Bytes that are handed out.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
-    /// In how many blocks.
+    /// The number of allocated blocks.
     pub allocated_blocks: u64,
-    /// What the program asked for, of that; null: not every block says it.
+    /// The requested part of the allocated bytes; null: not every block has a requested size.
     pub requested_bytes: Option<u64>,
-    /// What was freed, and waits for a stream.
+    /// Freed bytes that wait for a stream.
     pub pending_free_bytes: u64,
-    /// What no block has.
+    /// Bytes of segments that no block has.
     pub inactive_bytes: u64,
 }
 
-/// A time that memory ran out.
+/// A moment at which memory ran out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -164,26 +165,26 @@ pub struct OutOfMemoryAnswer {
     pub event: usize,
     /// When it was; null if the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if only some events
-    /// have times.
+    /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
+    /// only some events have times.
     pub seconds_since: &'static str,
-    /// What was asked for.
+    /// The requested bytes.
     pub requested_bytes: u64,
-    /// What the device had left; null: nobody says.
+    /// Bytes that the device had free; null: unknown.
     pub device_free_bytes: Option<u64>,
-    /// What was live.
+    /// Live bytes.
     pub live_bytes: u64,
-    /// How far off that may be.
+    /// The error of the live bytes.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// In how many blocks.
+    /// The number of live blocks.
     pub live_blocks: u64,
-    /// How far off their number may be.
+    /// The error of their number.
     pub live_blocks_error: Option<ErrorAnswer>,
     /// Whether these are estimates from samples.
     pub live_estimated: bool,
 }
 
-/// What the CUDA driver reported at one moment.
+/// The CUDA driver's report at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -192,29 +193,29 @@ pub struct DriverAnswer {
     pub moment: ReadingMoment,
     /// When it was.
     pub seconds: f64,
-    /// What the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// What the device has.
+    /// The device's total bytes.
     pub total_bytes: u64,
-    /// What is free on it.
+    /// Its free bytes.
     pub free_bytes: u64,
-    /// What is in use on it, by whomever.
+    /// Its bytes in use, by any process.
     pub used_bytes: u64,
-    /// What memtrack had recorded as held by the program.
+    /// Bytes that memtrack had recorded as held by the program.
     pub tracked_bytes: u64,
-    /// What is in use and neither recorded nor cached by a pool.
+    /// Bytes in use that are neither recorded nor cached by a pool.
     pub untracked_bytes: u64,
     /// Pools that were queried.
     pub pools: u32,
-    /// What they hold.
+    /// Bytes that they hold.
     pub pool_reserved_bytes: u64,
     /// The most that they held.
     pub pool_reserved_peak_bytes: u64,
-    /// What is in use of that.
+    /// Bytes of them in use.
     pub pool_used_bytes: u64,
-    /// The most that was in use.
+    /// The most of their bytes that were in use.
     pub pool_used_peak_bytes: u64,
-    /// What they hold and nobody uses.
+    /// Bytes that they hold unused.
     pub pool_cached_bytes: u64,
     /// Allocations of other processes that this one opened.
     pub opened: u64,
@@ -223,15 +224,15 @@ pub struct DriverAnswer {
 }
 
 impl DeviceSummary {
-    /// The summary as `memtrack summary --json` has it.
+    /// Returns the summary as `memtrack summary --json` prints it.
     pub fn answer(&self) -> DeviceSummaryAnswer {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        // A heap's blocks lie in no segments: what is said of those has no meaning there.
-        let of_segments = |number: u64| self.tells_reserved.then_some(number);
-        // A file without segments does not say what is held.
-        let of_held = |number: u64| self.tells_held.then_some(number);
-        // Of what a PyTorch program could not keep nothing is said.
+        // A heap's blocks lie in no segments: numbers of segments have no meaning there.
+        let of_segments = |number: u64| self.has_reserved_bytes.then_some(number);
+        // A file without segments does not state what is held.
+        let of_held = |number: u64| self.has_held_bytes.then_some(number);
+        // Tables that a PyTorch program does not have cannot overflow.
         let is_ours = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
         DeviceSummaryAnswer {
@@ -255,7 +256,7 @@ impl DeviceSummary {
             resident_bytes: self.resident_bytes,
             allocated_bytes: of_held(allocated_bytes),
             allocated_blocks: of_held(allocated_blocks),
-            requested_bytes: match self.tells_reserved {
+            requested_bytes: match self.has_reserved_bytes {
                 true => held.requested(),
                 false => of_held(allocated_bytes),
             },
@@ -265,13 +266,13 @@ impl DeviceSummary {
             inactive_split_bytes: of_segments(held.inactive_split),
             largest_inactive_bytes: of_segments(held.largest_inactive),
             largest_inactive_split_bytes: of_segments(held.largest_inactive_split),
-            fragmentation: self.tells_reserved.then(|| held.fragmentation()),
+            fragmentation: self.has_reserved_bytes.then(|| held.fragmentation()),
             internal_free_bytes: held.rounding().and_then(of_segments),
             external_free_bytes: of_segments(held.inactive),
-            pending_free_bytes: self.tells_held.then_some(held.pending),
-            pending_free_blocks: self.tells_held.then_some(held.pending_blocks),
+            pending_free_bytes: self.has_held_bytes.then_some(held.pending),
+            pending_free_blocks: self.has_held_bytes.then_some(held.pending_blocks),
             releasable_bytes: of_segments(held.free_segment_bytes),
-            private_pools: self.tells_reserved.then(pools),
+            private_pools: self.has_reserved_bytes.then(pools),
             events: self.events,
             dropped_events: self.dropped,
             dropped_parts: self.earlier_parts,
@@ -296,7 +297,7 @@ impl DeviceSummary {
         }
     }
 
-    /// The summary as JSON, as [`Self::answer`] has it.
+    /// Returns the summary as JSON, as [`Self::answer`] has it.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }

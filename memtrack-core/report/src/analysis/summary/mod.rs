@@ -13,7 +13,7 @@ use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::{AtEnd, Net, counted_at_end, net};
 use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
-use super::reserved::{ReservedPeak, tells_held, tells_reserved};
+use super::reserved::{ReservedPeak, has_held_bytes, has_reserved_bytes};
 use super::top::rows::{Sorter, Wholes};
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
@@ -26,7 +26,7 @@ use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
 pub use text::{LookAt, origin_of};
 
-/// Most `oom` events that are told one by one.
+/// The most `oom` events that are listed one by one.
 const MOST_OOMS: usize = 5;
 
 /// The summary of one device.
@@ -39,23 +39,24 @@ pub struct DeviceSummary {
     pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
-    /// Whether the file says what an allocator reserved for it; else what is said of segments has no meaning.
-    pub tells_reserved: bool,
-    /// Whether the file says what is held at the end: PyTorch's files may have events alone.
-    pub tells_held: bool,
+    /// Whether the file states what an allocator reserved for it; otherwise, numbers of segments have no meaning.
+    pub has_reserved_bytes: bool,
+    /// Whether the file states what is held at the end: PyTorch's files may have events alone.
+    pub has_held_bytes: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// Whether the recording has its end. Without it, peaks and what is held at the end are at least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, peaks and what is held at the end are at least as large as the
+    /// numbers.
     pub complete: bool,
     /// What it holds at the end.
     pub held: Held,
-    /// How much of that each of its private pools holds, with the pool's number, the largest first.
+    /// The part of that in each of its private pools, with the pool's number, the largest first.
     pub private_pools: Vec<((u64, u64), Held)>,
-    /// The same by the recorder's own count; only for a sampled heap, where `held` is an estimate and this is exact. `None` where
-    /// memory from before recording began was given back too, so that the count is of less than is there.
+    /// The same by the recorder's own count; only for a sampled heap, where `held` is an estimate and this is exact.
+    /// `None` where memory from before recording began was freed too, so that the count is too low.
     pub counted: Option<AtEnd>,
-    /// What it handed out and did not get back, by the recorder's own count; only for a sampled heap. With memory from before
-    /// recording began that was given back, it is less than what the heap holds, and may be negative.
+    /// The memory that was allocated and not freed, by the recorder's own count; only for a sampled heap. If memory from
+    /// before recording began was freed, it is less than what the heap holds, and may be negative.
     pub net: Option<Net>,
     /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
@@ -65,7 +66,7 @@ pub struct DeviceSummary {
     pub reserved_peak: ReservedPeak,
     /// Events in its trace.
     pub events: u64,
-    /// Events that the recorder dropped, as far as it is known.
+    /// Events that the recorder dropped, as far as known.
     pub dropped: u64,
     /// How often a scope was entered that did not fit into the recorder's tables, over the complete recording.
     pub folded_scopes: u64,
@@ -81,15 +82,16 @@ pub struct DeviceSummary {
     pub live: Sum,
     /// Blocks that were allocated within the trace and are live at its end.
     pub kept: Sum,
-    /// Those of them that no segment holds, and their bytes: the trace and the segments are from different moments.
+    /// The number and bytes of those of them that no segment holds: the trace and the segments are from different
+    /// moments.
     pub unheld: (u64, u64),
-    /// The line of the user's own that most of the bytes in [`Self::kept`] are from, or what stands in its place.
+    /// The line of the user's own that most of the bytes in [`Self::kept`] are from, or its substitute.
     pub largest_kept: Option<TopRow>,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// How often memory ran out.
     pub oom_count: u64,
-    /// What the CUDA driver reported about the device, by moment; empty where it was not hooked.
+    /// The CUDA driver's reports about the device, by moment; empty where it was not hooked.
     pub driver: Vec<DriverMoment>,
     /// Why the file has no events, and what to call; none if it has any.
     pub recording_was_off: Option<String>,
@@ -109,14 +111,14 @@ pub struct Sum {
     pub bytes: u64,
     /// Whether they are estimates from samples.
     pub estimated: bool,
-    /// How far off their number may be.
+    /// The error of their number.
     pub blocks_error: Estimate,
-    /// How far off their bytes may be.
+    /// The error of their bytes.
     pub bytes_error: Estimate,
 }
 
 impl Sum {
-    /// The same, where it is known that so much is there at least.
+    /// Narrows the sum, which is known to be at least `net`.
     fn at_least(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
@@ -128,7 +130,7 @@ impl Sum {
         }
     }
 
-    /// The same, where it is known that no more bytes are there.
+    /// Narrows the sum, which is known to have no more bytes.
     fn at_most_bytes(self, most: f64) -> Self {
         Self {
             bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
@@ -137,7 +139,7 @@ impl Sum {
         }
     }
 
-    /// The same of a recording that may lack its end.
+    /// Returns the sum for a recording that may be incomplete.
     fn until_the_end(self, ended: bool) -> Self {
         Self {
             blocks_error: self.blocks_error.until_the_end(ended),
@@ -162,7 +164,7 @@ impl Sum {
     }
 }
 
-/// Memory ran out.
+/// A moment at which memory ran out.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Oom {
@@ -170,7 +172,7 @@ pub struct Oom {
     pub event: usize,
     /// Seconds, counted from [`Self::since`]; none if the file does not contain the time.
     pub seconds: Option<f64>,
-    /// What the seconds are counted from.
+    /// The origin that the seconds are counted from.
     pub since: Since,
     /// Requested bytes.
     pub requested_bytes: u64,
@@ -181,8 +183,8 @@ pub struct Oom {
 }
 
 impl DeviceSummary {
-    /// What is handed out at the end: bytes and blocks, and whether they are estimates. On a heap, whose rounding is
-    /// not visible, allocated bytes are the requested ones.
+    /// Returns the allocated memory at the end: bytes and blocks, and whether they are estimates. On a heap, whose
+    /// rounding is not visible, allocated bytes are the requested ones.
     pub fn allocated(&self) -> (u64, u64, bool) {
         match self.counted {
             Some(counted) => (counted.bytes, counted.blocks, false),
@@ -190,12 +192,12 @@ impl DeviceSummary {
         }
     }
 
-    /// The highest requested bytes; of a sampled heap, at least.
+    /// Returns the highest requested bytes; for a sampled heap, a lower limit.
     pub fn peak_bytes(&self) -> u64 {
         self.peak.requested_bytes
     }
 
-    /// How far off [`Self::peak_bytes`] may be.
+    /// Returns the error of [`Self::peak_bytes`].
     pub fn peak_error(&self) -> Estimate {
         self.peak.error
     }
@@ -206,7 +208,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
     summary_with(snapshot, symbols, &Rules::new())
 }
 
-/// [`summary`] with `rules` that say which code is the user's own.
+/// Does the same as [`summary`] with `rules` that define which code is the user's own.
 pub fn summary_with(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,
@@ -227,7 +229,7 @@ fn summary_of(
     let mut peak = AtPeak::find_by(snapshot, symbols, device, PeakOf::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
-    // Of a sampled heap every sum is an estimate, also one into which no sample went.
+    // For a sampled heap every sum is an estimate, even one without a sample.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };
@@ -236,11 +238,11 @@ fn summary_of(
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let complete = snapshot.meta.complete;
-    // What is live at one moment is no more than what was at the peak.
+    // No more is live at one moment than at the peak.
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
-    // What was handed out and not given back by the recorder's own count is there for certain, as `check` has it too.
+    // Memory that was allocated and not freed, by the recorder's own count, is certain to be held, as in `check`.
     let kept = held_net.map_or(live(&is_kept), |net| live(&is_kept).at_least(net)).until_the_end(complete);
     let mut largest_kept = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
@@ -248,15 +250,15 @@ fn summary_of(
             let place = sorter.row_of(one);
             sorter.count(place, one);
         }
-        // Equal ones by name, as in rankings.
+        // Equal ones are ordered by name, as in rankings.
         let wholes = Wholes::live(most_live, &sorter.sum());
         let rows = sorter.in_places(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
-    // Of what is in no line of the user's own, the function that is.
+    // For memory without a line of the user's own, the function that allocated it.
     let mut owners = Owners::new(rules);
-    let nobodys = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
-    for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(nobodys) {
+    let foreign_prefix = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
+    for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(foreign_prefix) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
     let rows = || snapshot.events.rows_of(device);
@@ -279,8 +281,8 @@ fn summary_of(
         device: snapshot.ordinal(device),
         device_name: snapshot.device_name(device),
         is_host: is_heap,
-        tells_reserved: tells_reserved(snapshot, device),
-        tells_held: tells_held(snapshot, device),
+        has_reserved_bytes: has_reserved_bytes(snapshot, device),
+        has_held_bytes: has_held_bytes(snapshot, device),
         is_pinned: snapshot.is_pinned(device),
         complete,
         counted: counted_at_end(snapshot, device, &lifetimes),

@@ -1,4 +1,4 @@
-//! A summary in words, with the three things to look at first.
+//! A summary as text, with the three things to look at first.
 
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
@@ -8,30 +8,30 @@ use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
 use crate::analysis::top::frames::described;
 use crate::analysis::top::rows::NO_STACK;
-use crate::analysis::top::stacks::asking;
+use crate::analysis::top::stacks::requester;
 use memtrack_model::Frame;
 use memtrack_model::units::{
     capitalised, counted, human_bytes, human_count, human_share, printable, shorten_middle,
 };
 use std::fmt;
 
-/// Shares below these are nothing to worry about, then something, then much.
+/// Shares below the first limit are nothing to worry about, below the second something, then much.
 const FRAGMENTATION: [(f64, &str); 3] = [
     (0.05, "little: free memory is not stuck between blocks"),
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
-/// Less allocated memory than this without a page of RAM is not worth a line: every heap has some.
+/// A heap always has some allocated memory that is not resident; less than this is not worth a line.
 const LEAST_UNTOUCHED_BYTES: u64 = 64 << 20;
 
-/// Private pools that are told one by one.
+/// The most private pools that are listed one by one.
 const MOST_POOLS: usize = 5;
 
 /// Characters for the function that memory is from.
 const ORIGIN: usize = 60;
 
-/// What a thing to look at is about.
+/// The subject of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookAt {
@@ -43,21 +43,21 @@ pub enum LookAt {
     Stuck,
     /// Whole segments that are free.
     Cached,
-    /// What was allocated in the trace and is live at its end.
+    /// Memory that was allocated in the trace and is live at its end.
     Kept,
-    /// What rounding added.
+    /// Memory that rounding added.
     Rounding,
     /// Frees that are pending.
     Pending,
 }
 
 impl DeviceSummary {
-    /// At most three things to look at, the most pressing first.
+    /// Returns at most three things to look at, the most pressing first.
     pub fn look_first(&self) -> Vec<String> {
         self.look_first_at().into_iter().map(|(_, text)| text).collect()
     }
 
-    /// The lines of its text, each with a title; lines that belong to the one before have an empty one.
+    /// Returns the lines of its text, each with a title; continued lines have an empty one.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         // Pushing cannot fail.
@@ -68,11 +68,11 @@ impl DeviceSummary {
         lines
     }
 
-    /// As [`Self::look_first`], with what each is about.
+    /// Does the same as [`Self::look_first`] and returns the subject of each.
     pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
         let held = &self.held;
-        // What weighs more comes first: running out, then bytes as a share of the device's peak.
-        let reserved = if self.tells_reserved { self.reserved_peak.bytes } else { 0 };
+        // The heaviest comes first: running out of memory, then bytes as a share of the device's peak.
+        let reserved = if self.has_reserved_bytes { self.reserved_peak.bytes } else { 0 };
         let whole = reserved.max(self.peak_bytes()).max(1) as f64;
         let mut things: Vec<(f64, LookAt, String)> = Vec::new();
         if let Some(oom) = self.ooms.last() {
@@ -80,7 +80,8 @@ impl DeviceSummary {
                 f64::INFINITY,
                 LookAt::OutOfMemory(oom.event),
                 format!(
-                    "memory ran out at event {}: {} asked for, {} live; see what: memtrack top FILE --at oom",
+                    "memory ran out at event {}: {} requested, {} live; to list it: memtrack top FILE --at \
+                     oom",
                     oom.event,
                     human_bytes(oom.requested_bytes),
                     oom.live.bytes_error.as_bytes(oom.live.bytes)
@@ -93,7 +94,7 @@ impl DeviceSummary {
             let text = format!("the largest group at the peak, {bytes} ({share}), {}", origin(row));
             things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
         }
-        if held.inactive_split > 0 && self.tells_reserved {
+        if held.inactive_split > 0 && self.has_reserved_bytes {
             let bytes = human_bytes(held.inactive_split);
             let text = format!(
                 "{bytes} are free but stuck in split segments, in {}; the largest of them has {}",
@@ -102,10 +103,10 @@ impl DeviceSummary {
             );
             things.push((held.inactive_split as f64 / whole, LookAt::Stuck, text));
         }
-        if held.free_segment_bytes > 0 && self.tells_reserved {
+        if held.free_segment_bytes > 0 && self.has_reserved_bytes {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
-            let text = format!("{bytes} in {segments} are cached and could be given back");
+            let text = format!("{bytes} in {segments} are cached and could be released");
             things.push((held.free_segment_bytes as f64 / whole, LookAt::Cached, text));
         }
         if let Some(largest) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
@@ -115,10 +116,10 @@ impl DeviceSummary {
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
                 origin(largest)
             );
-            // Memory that stays is mostly meant to: half as pressing as the peak it makes.
+            // Retained memory is mostly intended: half as pressing as its share of the peak.
             things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
         }
-        if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.tells_reserved) {
+        if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.has_reserved_bytes) {
             let text = format!("{} were added by rounding", human_bytes(rounding));
             things.push((rounding as f64 / whole, LookAt::Rounding, text));
         }
@@ -131,14 +132,14 @@ impl DeviceSummary {
     }
 }
 
-/// Where a group comes from, as the end of a sentence, and the frame that says so: the user's own line, or else the one that
-/// asked for the memory.
+/// Formats the origin of a group, as the end of a sentence, and returns the frame that shows it: the user's own line, or
+/// else the one that requested the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
-    let asking = || asking(&row.stack).map(|line| &line.frame);
-    (origin(row), row.owned.mine.as_ref().or_else(asking))
+    let requester = || requester(&row.stack).map(|line| &line.frame);
+    (origin(row), row.owned.mine.as_ref().or_else(requester))
 }
 
-/// Where a group comes from, as the end of a sentence.
+/// Formats the origin of a group, as the end of a sentence.
 fn origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
@@ -153,7 +154,7 @@ fn origin(row: &TopRow) -> String {
         let function = shorten_middle(&printable(&short(called)), 2 * ORIGIN);
         return format!("is from {function}, in no line of your own");
     }
-    match asking(stack) {
+    match requester(stack) {
         Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
@@ -172,11 +173,11 @@ impl fmt::Display for DeviceSummary {
 
 impl DeviceSummary {
     fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
-        if !self.tells_held {
+        if !self.has_held_bytes {
             let text = "unknown, as are reserved bytes and fragmentation: the file has no segments";
             line("Allocated", text.to_owned())?;
             self.peak(line)?
-        } else if !self.tells_reserved {
+        } else if !self.has_reserved_bytes {
             self.heap(line)?
         } else {
             self.segments(line)?
@@ -190,7 +191,7 @@ impl DeviceSummary {
             line(
                 "Out of memory",
                 format!(
-                    "event {}: {} asked for, {free}{} live in {}",
+                    "event {}: {} requested, {free}{} live in {}",
                     oom.event,
                     bytes(oom.requested_bytes),
                     oom.live.bytes_error.as_bytes(oom.live.bytes),
@@ -220,7 +221,7 @@ impl DeviceSummary {
         if let Some(why) = &self.recording_was_off {
             line("", why.clone())?;
         } else if older.blocks > 0 {
-            // A recording knows whether its ring has dropped anything; PyTorch's files do not.
+            // A recording knows whether its ring dropped anything; PyTorch's files do not.
             let why = match (self.is_recording, self.dropped) {
                 (true, 0) => "older than the recording",
                 (true, _) => "lost by the ring, or older",
@@ -243,13 +244,13 @@ impl DeviceSummary {
             line(if place == 0 { "Folded" } else { "" }, folded)?;
         }
         if self.is_host && (self.held.estimated || self.peak.estimated) {
-            let text = "small blocks were sampled: ± and < hold in 95 of 100 cases";
+            let text = "small blocks were sampled: ± and < hold with 95 % confidence";
             line("", text.to_owned())?;
         }
         if !self.complete {
             line(
                 "Not ended",
-                "the program was killed or still runs, or the file is cut; what came later is missing"
+                "the program was killed or still runs, or the file is truncated; later events are missing"
                     .to_owned(),
             )?;
         }
@@ -262,30 +263,30 @@ impl DeviceSummary {
         Ok(())
     }
 
-    /// What a heap holds: blocks in no segments, whose rounding nobody sees.
+    /// Writes what a heap holds: blocks in no segments, whose rounding is not visible.
     fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
         match self.counted {
             Some(AtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
-                let how = "all handed out less all given back, counted";
+                let how = "all allocations less all frees, counted";
                 line("Allocated", format!("{at_least}{bytes} in {blocks}: {how}"))?;
             }
             None => self.held(line)?,
         }
         if let (None, Some(net)) = (self.counted, self.net) {
             let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
-            let count = format!("{sign}{bytes} by all handed out less all given back");
-            line("", format!("{count}: some of that was from before recording began"))?;
+            let count = format!("{sign}{bytes} as all allocations less all frees");
+            line("", format!("{count}: some of what was freed was allocated before recording began"))?;
         }
         if self.held.pending_blocks > 0 {
             let (bytes, blocks) =
                 (human_bytes(self.held.pending), counted(self.held.pending_blocks, "block"));
-            line("", format!("{bytes} in {blocks} pending their free"))?;
+            line("", format!("{bytes} in {blocks} pending free"))?;
         }
         if let Some(resident) = self.resident_bytes {
             let bytes = human_bytes(resident);
-            line("Resident", format!("{bytes} at the end: the whole process, its code and stacks too"))?;
+            line("Resident", format!("{bytes} at the end: the whole process, including code and stacks"))?;
             let untouched = self.least_allocated_bytes().saturating_sub(resident);
             if untouched >= LEAST_UNTOUCHED_BYTES {
                 let bytes = human_bytes(untouched);
@@ -300,7 +301,7 @@ impl DeviceSummary {
         self.peak(line)
     }
 
-    /// Bytes that the heap holds at the end at least.
+    /// Returns a lower limit for the bytes that the heap holds at the end.
     fn least_allocated_bytes(&self) -> u64 {
         match self.counted {
             Some(AtEnd { bytes, .. }) => bytes,
@@ -309,7 +310,7 @@ impl DeviceSummary {
         }
     }
 
-    /// The recorded blocks that are live.
+    /// Writes the recorded blocks that are live.
     fn held(&self, line: &mut Line<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
@@ -317,7 +318,7 @@ impl DeviceSummary {
         line("Allocated", format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
     }
 
-    /// What private pools keep for themselves.
+    /// Writes the private pools.
     fn private_pools(&self, line: &mut Line<'_>) -> fmt::Result {
         let pools = &self.private_pools;
         let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
@@ -351,7 +352,7 @@ impl DeviceSummary {
     fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
         let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
-        // Without a trace only the end is known.
+        // Without a trace, only the end is known.
         let peak = match self.recording_was_off {
             Some(_) => format!("at least {bytes} requested, which are live at the end; there is no trace"),
             None => format!("{bytes} requested, {when}"),
@@ -363,12 +364,12 @@ impl DeviceSummary {
         }
     }
 
-    /// Before a number that may be higher, because the recording lacks its end.
+    /// Returns the prefix of a number that may be higher because the recording is incomplete.
     fn at_least(&self) -> &'static str {
         if self.complete { "" } else { "at least " }
     }
 
-    /// What the segments of a device hold.
+    /// Writes what the segments of a device hold.
     fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
         let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);
@@ -389,7 +390,7 @@ impl DeviceSummary {
         )?;
         let pending = match held.pending_blocks {
             0 => "no frees pending".to_owned(),
-            number => format!("{} in {} pending their free", bytes(held.pending), blocks(number)),
+            number => format!("{} in {} pending free", bytes(held.pending), blocks(number)),
         };
         line("Active", format!("{}; {pending}", bytes(held.active())))?;
         let expandable = match held.expandable {
@@ -417,13 +418,9 @@ impl DeviceSummary {
             "Free",
             match held.rounding() {
                 Some(rounding) => {
-                    format!(
-                        "{} inside of blocks (rounding), {} outside",
-                        bytes(rounding),
-                        bytes(held.inactive)
-                    )
+                    format!("{} inside blocks (rounding), {} outside", bytes(rounding), bytes(held.inactive))
                 }
-                None => format!("{} outside of blocks", bytes(held.inactive)),
+                None => format!("{} outside blocks", bytes(held.inactive)),
             },
         )?;
         self.private_pools(line)?;

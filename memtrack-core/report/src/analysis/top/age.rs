@@ -1,5 +1,5 @@
-//! How old what is live at a moment is, and by how much it grew: what tells a leak from what is meant to stay and from what
-//! comes and goes. Ages and growth are exact, or bounds, or not there.
+//! The age and the growth of the memory that is live at a moment: they distinguish a leak from memory that is meant to
+//! stay and from temporary memory. Ages and growth are exact, or bounds, or missing.
 //!
 //! **Why compare with half-way, and not count what was allocated since?** What comes and goes in every step would be most
 //! of that. Where the oldest parts of a recording are gone, growth is not reported, because half-way may lie in them;
@@ -15,25 +15,25 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use serde::Serialize;
 
-/// How long ago something was allocated.
+/// The time since an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// So many nanoseconds.
+    /// Exactly this many nanoseconds.
     Exact(u64),
-    /// So many nanoseconds at least: it is older than the trace, or small blocks were sampled, of which an older one may
-    /// have been left out.
+    /// At least this many nanoseconds: it is older than the trace, or small blocks were sampled, and an older one may
+    /// have no sample.
     AtLeast(u64),
 }
 
 impl Age {
-    /// The nanoseconds.
+    /// Returns the nanoseconds.
     pub const fn ns(self) -> u64 {
         match self {
             Self::Exact(ns) | Self::AtLeast(ns) => ns,
         }
     }
 
-    /// In words: `12.3 s`, `> 12.3 s`.
+    /// Formats the age: `12.3 s`, `> 12.3 s`.
     pub fn text(self) -> String {
         match self {
             Self::Exact(ns) => human_time(ns),
@@ -42,52 +42,55 @@ impl Age {
     }
 }
 
-/// How old a row's blocks are.
+/// The age of a row's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowAge {
     /// The oldest of them.
     pub oldest: Age,
-    /// Half of the bytes are at least so old; none where blocks were sampled, or it is not known when some were allocated.
+    /// Half of the bytes are at least this old; none where blocks were sampled, or it is unknown when some were
+    /// allocated.
     pub median: Option<Age>,
 }
 
-/// By how much a row grew in the second half of the time up to the moment.
+/// The growth of a row in the second half of the time up to the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowGrowth {
-    /// What was live half-way and is not at the moment, and what is live now and was not then: what stayed does not
-    /// count, and is no source of errors.
+    /// Memory that was live halfway and is not at the moment, and memory that is live now and was not then: blocks that
+    /// stayed do not count, and add no error.
     pub(super) change: Change,
 }
 
 impl RowGrowth {
-    /// Its bytes at the moment less those half-way; negative if it shrank.
+    /// Returns its bytes at the moment less those halfway; negative if it shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
 
-    /// In words: `+1.2 MiB`, `−12.0 KiB ± 4 %`, `±0 B`.
+    /// Formats the growth: `+1.2 MiB`, `−12.0 KiB ± 4 %`, `±0 B`.
     pub fn text(&self) -> String {
         self.change.as_bytes()
     }
 }
 
-/// The times that ages and growth are about, in ticks.
+/// The times that ages and growth refer to, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The first event. None where the oldest parts of a recording are gone: what was live when the next began is among the
-    /// events with the time of its allocation, so that a block without one need not be older than those.
+    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next part
+    /// began is among the events with the time of its allocation, so that a block without one need not be older than
+    /// those.
     begin: Option<u64>,
-    /// Half-way, and the last row until then; none where parts are gone, because half-way may lie in them.
+    /// The halfway point, and the last row until then; none where parts are gone, because the halfway point may lie in
+    /// them.
     middle: Option<(u64, usize)>,
 }
 
 impl<'a> Span<'a> {
-    /// From the first event of a device to the moment, which is after `row`; none where there is no time between them, or the
-    /// file does not contain it.
+    /// Creates the span from the first event of a device to the moment, which is after `row`; none where there is no time
+    /// between them, or the file does not contain it.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -100,11 +103,11 @@ impl<'a> Span<'a> {
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {
-            // Also of a device at which nothing happened for a long time.
+            // Also for a device on which nothing happened for a long time.
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
-        // In PyTorch's form of a recording it is not said why events are missing.
+        // A recording in PyTorch's form does not state why events are missing.
         let dropped = || snapshot.devices.iter().any(|row| row.device == device && row.dropped > 0);
         if snapshot.meta.earlier_parts > 0 || (snapshot.pytorch.is_some() && dropped()) {
             return Some(Self { snapshot, moment, begin: None, middle: None });
@@ -117,17 +120,17 @@ impl<'a> Span<'a> {
         Some(Self { snapshot, moment, begin: Some(begin), middle: Some((half_way, middle)) })
     }
 
-    /// Whether a block was live half-way.
+    /// Returns whether a block was live halfway.
     pub(super) fn was_live(&self, lifetime: &Lifetime) -> bool {
         self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
     }
 
-    /// When half-way is, in seconds as reports count them.
+    /// Returns the halfway point, in seconds as in reports.
     pub(super) fn middle_seconds(&self) -> Option<f64> {
         self.middle.map(|(half_way, _)| self.snapshot.clock.seconds_since_start(half_way))
     }
 
-    /// The age of what was allocated at those ticks; without them, before the trace.
+    /// Returns the age of a block that was allocated at those ticks; without them, before the trace.
     fn age(&self, born: Option<u64>) -> Option<Age> {
         let clock = &self.snapshot.clock;
         let since = |ticks| clock.time_ns(self.moment).saturating_sub(clock.time_ns(ticks));
@@ -137,7 +140,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// When a block was allocated; none for one that is older than the trace, unless the recorder remembered.
+    /// Returns when a block was allocated; none for one that is older than the trace, unless the recorder remembered.
     fn born(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
@@ -160,7 +163,7 @@ pub(super) struct Trend {
 }
 
 impl Trend {
-    /// A block that is live at the moment.
+    /// Adds a block that is live at the moment.
     pub(super) fn live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
         self.born.push((span.born(lifetime), lifetime.bytes));
         if !span.was_live(lifetime) {
@@ -168,21 +171,21 @@ impl Trend {
         }
     }
 
-    /// A block that was live half-way and is not at the moment.
+    /// Adds a block that was live halfway and is not at the moment.
     pub(super) fn gone(&mut self, lifetime: &Lifetime) {
         add(&mut self.freed, lifetime);
     }
 
-    /// None where it is not known what was live half-way.
+    /// Returns the growth; none where it is unknown what was live halfway.
     pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
         let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
         let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
         span.middle.map(|_| RowGrowth { change: change() })
     }
 
-    /// The ages; `estimated` says that some of the blocks are samples.
+    /// Returns the ages; `estimated` is whether some of the blocks are samples.
     pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
-        // What is older than the trace comes first.
+        // Blocks older than the trace come first.
         self.born.sort_unstable();
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
@@ -206,27 +209,27 @@ fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
     sum.add(lifetime.size_bytes as f64, lifetime.blocks);
 }
 
-/// Ages and growth of a row for scripts; null where they are not known, or where all that was allocated is ranked.
+/// Ages and growth of a row; null where they are unknown, or where all allocations are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
     /// The age of its oldest block at the moment, where it is known.
     pub oldest_age_ns: Option<u64>,
-    /// It is at least so old.
+    /// A lower limit of that age.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// Half of its bytes are at least so old, where that is known.
+    /// Half of its bytes are at least this old, where that is known.
     pub median_age_ns: Option<u64>,
     /// The same, or less where only a bound is known.
     pub median_age_at_least_ns: Option<u64>,
-    /// Its bytes at the moment less those half-way from the device's first event to it.
+    /// Its bytes at the moment less those halfway from the device's first event to it.
     pub growth_bytes: Option<i64>,
-    /// How far off the growth may be; null where it is exact.
+    /// The error of the growth; null where it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,
 }
 
 impl TrendAnswer {
-    /// Of a row.
+    /// Returns those of a row.
     pub fn of(row: &TopRow) -> Self {
         let exact = |age: Option<Age>| match age {
             Some(Age::Exact(ns)) => Some(ns),
@@ -245,7 +248,7 @@ impl TrendAnswer {
     }
 }
 
-/// A time with its unit: `850 ns`, `12.3 ms`, `12.3 s`, `2.5 h`.
+/// Formats a time with its unit: `850 ns`, `12.3 ms`, `12.3 s`, `2.5 h`.
 fn human_time(ns: u64) -> String {
     const UNITS: [(f64, &str, f64); 7] = [
         (1.0, "ns", 1e3),

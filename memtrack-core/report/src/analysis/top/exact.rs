@@ -1,6 +1,6 @@
-//! The rows that scopes alone decide: their allocated bytes and blocks are the recorder's own sums, exact however few of
-//! the blocks were recorded one by one. Rows that stacks decide, inside or outside of scopes, stay what the recorded
-//! blocks make of them. `rows` asks.
+//! The rows that depend on scopes alone: their allocated bytes and blocks are the recorder's own sums, exact however few
+//! of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes, are sums over the
+//! recorded blocks. `rows` uses this.
 
 use super::By;
 use crate::analysis::attribution::Attributor;
@@ -11,16 +11,16 @@ use std::collections::HashMap;
 
 /// The sums of one device's scopes.
 pub(super) struct ExactSums {
-    /// Of each scope that decides its row: the row's name, bytes and blocks.
+    /// For each scope that decides its row: the row's name, bytes and blocks.
     decided: HashMap<ScopeId, (String, [u64; 2])>,
     /// Bytes of operators' scopes.
     pub(super) annotated: u64,
-    /// Over all scopes.
+    /// The sums over all scopes.
     pub(super) total: [u64; 2],
 }
 
 impl ExactSums {
-    /// None where there are none, or where the rows are not about scopes.
+    /// Creates the sums; none where there are none, or where the rows do not depend on scopes.
     pub(super) fn of(
         snapshot: &Snapshot,
         by: By,
@@ -54,12 +54,12 @@ impl ExactSums {
         Some(sums)
     }
 
-    /// Whether the sums of this scope are a row's, or part of it.
+    /// Returns whether the sums of this scope are a row's, or part of it.
     pub(super) fn decides(&self, scope: ScopeId) -> bool {
         self.decided.contains_key(&scope)
     }
 
-    /// The rows with their bytes and blocks, in no order.
+    /// Returns the rows with their bytes and blocks, in no order.
     pub(super) fn rows(&self) -> HashMap<&str, [u64; 2]> {
         let mut rows: HashMap<&str, [u64; 2]> = HashMap::new();
         for (name, sum) in self.decided.values() {
@@ -69,7 +69,7 @@ impl ExactSums {
     }
 }
 
-/// Adds bytes and blocks; a foreign file may hold any numbers.
+/// Adds bytes and blocks; a foreign file may contain any numbers.
 fn add(sum: &mut [u64; 2], more: [u64; 2]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(more);

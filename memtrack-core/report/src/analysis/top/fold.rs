@@ -1,5 +1,5 @@
-//! When two stacks look the same: of a Python program its own lines count and not the C++ that carries them out; frames
-//! that only pass a call on do not count, and neither do the types that a function was compiled for. `rows` asks.
+//! When two stacks look the same: for a Python program its own lines count and not the C++ below them; frames that only
+//! pass a call on do not count, and neither do the types that a function was compiled for. `rows` uses this.
 
 use super::frames::is_python;
 use crate::analysis::ownership::plain;
@@ -8,18 +8,18 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// What a reader sees of the functions at an address.
+/// The visible functions at an address.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Numbers of the functions of Python that say something.
+    /// Numbers of the Python functions that are visible.
     python: Vec<u32>,
-    /// Numbers of all functions that say something.
+    /// Numbers of all functions that are visible.
     all: Vec<u32>,
-    /// Of Python's functions, also those that say nothing.
+    /// Numbers of all Python functions.
     any_python: Vec<u32>,
 }
 
-/// Gives functions that look the same one number.
+/// Assigns one number to functions that look the same.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     numbers: HashMap<(String, Option<String>, Option<u32>), u32>,
@@ -27,7 +27,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// What a reader sees of a stack; none where that is nothing, so that it is shown as it is.
+    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown as it is.
     pub(super) fn visible(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         let python = self.python(addresses, symbols);
         if python.is_some() {
@@ -37,7 +37,7 @@ impl Fold {
         (!all.is_empty()).then_some(all)
     }
 
-    /// The lines of Python; none where there are none.
+    /// Returns the Python lines; none where there are none.
     pub(super) fn python(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         for &address in addresses {
             self.see(address, symbols);
@@ -59,14 +59,14 @@ impl Fold {
         for frame in symbols.frames(address).iter() {
             let next = self.numbers.len() as u32;
             let number = *self.numbers.entry(look(frame)).or_insert(next);
-            let (is_python, says) = (is_python(frame), !is_internal(frame));
-            if says {
+            let (is_python, is_visible) = (is_python(frame), !is_internal(frame));
+            if is_visible {
                 seen.all.push(number);
             }
             if is_python {
                 seen.any_python.push(number);
             }
-            if is_python && says {
+            if is_python && is_visible {
                 seen.python.push(number);
             }
         }
@@ -74,10 +74,10 @@ impl Fold {
     }
 }
 
-/// What is the same of functions that look the same.
+/// Returns what functions that look the same have in common.
 fn look(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
-    // Without a line, what C++'s overloads take is all that tells them apart.
+    // Without a line, only their parameters distinguish C++ overloads.
     let told_apart = line.is_some() || !frame.function.contains('(');
     let function =
         if told_apart && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };

@@ -1,9 +1,9 @@
-//! What did not fit the recorder's tables, in words. `top` and `summary` say it, where there is something.
+//! Notes on entries that did not fit the recorder's tables, for `top` and `summary`.
 
 use memtrack_model::snapshot::Folded;
 use memtrack_model::units::{counted, human_bytes};
 
-/// A line for each table that was full; `scopes` is how often one was entered that did not fit.
+/// Returns a line for each table that was full; `scopes` is how often one was entered that did not fit.
 pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
     let scopes = line(scopes, &|| {
@@ -19,18 +19,18 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     });
     let threads = line(folded.threads, &|| {
         let threads = counted(folded.threads, "thread");
-        format!("{threads} beyond what the recorder can distinguish went in as the unknown thread.")
+        format!("{threads} beyond what the recorder can distinguish were recorded as the unknown thread.")
     });
     let blocks = line(folded.blocks, &|| {
         format!(
-            "{} not followed because as many were live as the recorder keeps (Options::live_blocks): small ones were only \
-             counted, of others the events are here.",
+            "{} not tracked because as many were live as the recorder keeps (Options::live_blocks): small \
+             ones were only counted, the events of others are included.",
             were(folded.blocks, "block")
         )
     });
     let driver = line(folded.driver_allocations, &|| {
         format!(
-            "{} of {} of the CUDA driver's are in no sum, for the same reason.",
+            "{} of {} by the CUDA driver are missing from the sums, for the same reason.",
             counted(folded.driver_allocations, "allocation"),
             human_bytes(folded.driver_bytes)
         )

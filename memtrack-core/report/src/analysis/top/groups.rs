@@ -1,5 +1,5 @@
-//! Rows that are not named by scopes or stacks: streams, pools, sizes and the categories of a profile. `rows` asks for
-//! each block.
+//! Rows that are not named by scopes or stacks: streams, pools, sizes and the categories of a profile. `rows` uses this
+//! for each block.
 
 use super::By;
 use super::texts::Texts;
@@ -21,7 +21,7 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// For the blocks of `device`.
+    /// Creates the groups for the blocks of `device`.
     pub(super) fn new(snapshot: &'a Snapshot, by: By, device: DeviceId) -> Self {
         let rows = snapshot.segments.iter().enumerate().filter(|(_, segment)| segment.device == device);
         let place = |(row, segment): (usize, &memtrack_model::snapshot::Segment)| {
@@ -33,7 +33,7 @@ impl<'a> Groups<'a> {
         Self { snapshot, by, texts, segments }
     }
 
-    /// The group of a block; `None` when the ranking is by scopes or stacks.
+    /// Returns the group of a block; `None` when the ranking is by scopes or stacks.
     pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
         Some(match self.by {
             By::Size => {
@@ -56,7 +56,7 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// The pool that an event says, or else that of the segment that has the address at the end.
+    /// Returns the pool in the event, or else that of the segment that has the address at the end.
     fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
@@ -74,15 +74,15 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The row of blocks of which nobody knows what they were for.
+/// The row of blocks without a category.
 pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
-/// Characters of a program's text that name a row.
+/// The most characters of a program's text that name a row.
 pub(super) const MOST_OF_A_TEXT: usize = 1000;
 
-/// A frame's row: `function file:line`, or the file alone.
+/// Returns a frame's row: `function file:line`, or the file alone.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {
-    // PyTorch writes `??` and 0 for what it does not know.
+    // PyTorch writes `??` and 0 for unknown ones.
     let file = frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??");
     match (by, file, frame.line.filter(|&line| line > 0)) {
         (By::File, Some(file), _) => file.to_owned(),

@@ -1,5 +1,5 @@
 //! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are requested
-//! ones, and what is not known is null, such as exact counts that the recorder did not make.
+//! ones, and unknown numbers are null, such as exact counts that the recorder did not make.
 
 use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -16,36 +16,35 @@ use serde_json::Value;
 pub struct RankingAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// What the rows are, as `--by` has it.
+    /// What the rows are, as with `--by`.
     pub by: &'static str,
-    /// The moment whose live blocks are counted; null: all that were allocated.
+    /// The moment whose live blocks are counted; null: all allocations.
     pub at: Option<String>,
-    /// Half-way from the device's first event to that moment, from where growth counts, in seconds as those of the peak;
+    /// Halfway from the device's first event to that moment, from where growth counts, in seconds as those of the peak;
     /// null where rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// The rows, those with most bytes first.
     pub rows: Vec<RowAnswer>,
-    /// How many rows there are, with those beyond the limit.
+    /// The number of rows, including those beyond the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: TotalsAnswer,
-    /// Whether the recording has its end. Without it, what was allocated in all, what is live at the end and the peak are at
+    /// Whether the recording is complete. Otherwise, all allocated memory, the memory live at the end and the peak are at
     /// least as large as the numbers.
     pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
-    /// The moment that those sums are from, in seconds from the start, where the program ended without ending its
-    /// recording.
+    /// The moment that those sums are from, in seconds from the start, if the program ended without ending its recording.
     pub sums_at_seconds: Option<f64>,
     /// How often a scope was entered that did not fit into the recorder's tables.
     pub folded_scopes: u64,
-    /// What else did not fit into them.
+    /// What else did not fit into the recorder's tables.
     pub folded: Folded,
     /// Bytes by how their operator was found.
     pub attribution: AttributionAnswer,
     /// When the most bytes were live.
     pub peak: PeakAnswer,
-    /// Events that were recorded.
+    /// Recorded events.
     pub recorded_events: u64,
     /// Older events that the recorder dropped.
     pub dropped_events: u64,
@@ -55,18 +54,18 @@ pub struct RankingAnswer {
     pub exact_allocations: Option<u64>,
     /// Blocks below this size were sampled; 0: none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap between two samples where it was fixed.
+    /// The mean gap between two samples if it was fixed.
     pub sample_mean_bytes: u64,
     /// How many bytes each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
-    /// The share of the threads' processor time that recording might take; 0: there was no such budget.
+    /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
-    /// How small blocks were sampled, where it is known.
+    /// How small blocks were sampled, if it is known.
     pub sampling: Option<Sampling>,
-    /// Whoever allocated less than this in small blocks may have left no sample, and then no row (in 5 of 100 cases); 0
-    /// where every block was recorded.
+    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
+    /// every block was recorded.
     pub detection_limit_bytes: u64,
-    /// Why the first rows name the lines they name, with `--explain`.
+    /// The rules behind the lines of the first rows, with `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
@@ -75,20 +74,20 @@ pub struct RankingAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RowAnswer {
-    /// The operator, module path, phase or whatever the rows are; of a stack, the function that asked for the memory.
+    /// The operator, module path, phase or other key of the row; for a stack, the function that requested the memory.
     #[serde(flatten)]
     pub name: NameAnswer,
     /// Bytes requested; with `at`, those that were live at that moment.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// This row's part of the bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub live_at_peak_bytes_error: Option<ErrorAnswer>,
     /// Blocks allocated.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
     /// Size of the largest block.
     pub largest_bytes: u64,
@@ -100,28 +99,28 @@ pub struct RowAnswer {
     pub live_at_peak_estimated: bool,
     /// The stack, innermost first; null in rankings that have none.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// How many different stacks went in; null in rankings that have none.
+    /// The number of different stacks in the row; null in rankings that have none.
     pub stacks: Option<usize>,
     /// The innermost line of the user's own.
     pub mine: Option<FrameAnswer>,
     /// What that line called.
     pub calls: Option<FrameAnswer>,
-    /// Where these blocks were freed, where nobody knows where they were allocated: before the trace begins.
+    /// Where these blocks were freed, if it is unknown where they were allocated: before the trace begins.
     pub freed_at: Option<FrameAnswer>,
-    /// How old they are, and by how much the row grew.
+    /// Their age, and the growth of the row.
     #[serde(flatten)]
     pub trend: TrendAnswer,
-    /// What the line called, with its bytes, the first ten; null except by line.
+    /// What the line called, with its bytes, the first ten; null in other rankings than by line.
     pub called: Option<Vec<PartAnswer>>,
-    /// How much it called in all.
+    /// The number of functions that it called.
     pub called_in_all: Option<usize>,
-    /// What the program said of these blocks (PyTorch's `user_metadata`), the first ten; null where it said nothing.
+    /// The program's own texts for these blocks (PyTorch's `user_metadata`), the first ten; null where there are none.
     pub user_metadata: Option<Vec<TextAnswer>>,
-    /// How many such texts there are in all.
+    /// The number of such texts.
     pub user_metadata_in_all: Option<usize>,
 }
 
-/// A part of a row's blocks: those below a function. Of samples, bytes and count of a part are not known.
+/// A part of a row's blocks: those below a function. For samples, bytes and count of a part are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -130,11 +129,11 @@ pub struct PartAnswer {
     pub name: Option<String>,
     /// Their bytes.
     pub requested_bytes: Option<u64>,
-    /// How many they are.
+    /// Their number.
     pub count: Option<u64>,
 }
 
-/// A part of a row's blocks: those with a text of the program's.
+/// A part of a row's blocks: those with the same program text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -143,7 +142,7 @@ pub struct TextAnswer {
     pub text: String,
     /// Their bytes.
     pub requested_bytes: u64,
-    /// How many they are.
+    /// Their number.
     pub count: u64,
 }
 
@@ -154,11 +153,11 @@ pub struct TextAnswer {
 pub struct TotalsAnswer {
     /// Bytes requested.
     pub requested_bytes: u64,
-    /// How far off they may be.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Blocks.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
     /// Whether sampled blocks are among them.
     pub estimated: bool,
@@ -169,22 +168,22 @@ pub struct TotalsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AttributionAnswer {
-    /// Allocated inside of operator scopes.
+    /// Bytes allocated inside operator scopes.
     pub annotated_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub annotated_bytes_error: Option<ErrorAnswer>,
-    /// Named by a frame of their stack.
+    /// Bytes named by a frame of their stack.
     pub named_from_stacks_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub named_from_stacks_bytes_error: Option<ErrorAnswer>,
-    /// Named by neither.
+    /// Bytes that neither a scope nor the stack names.
     pub unattributed_bytes: u64,
-    /// How far off they may be.
+    /// The error of those bytes.
     pub unattributed_bytes_error: Option<ErrorAnswer>,
 }
 
 impl TopReport {
-    /// The report as `memtrack top --json` has it.
+    /// Returns the report as `memtrack top --json` prints it.
     pub fn answer(&self) -> RankingAnswer {
         let exact = |count: u64| self.statistics.counted.then_some(count);
         let [annotated, named, unattributed] = &self.attribution_errors;
@@ -230,17 +229,17 @@ impl TopReport {
         }
     }
 
-    /// The report as JSON, as [`Self::answer`] has it.
+    /// Returns the report as JSON, as [`Self::answer`] has it.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
-    /// The device.
+    /// Returns the device.
     pub(in crate::analysis) fn device_answer(&self) -> DeviceAnswer {
         DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned)
     }
 
-    /// The rows.
+    /// Returns the rows.
     pub(in crate::analysis) fn row_answers(&self) -> Vec<RowAnswer> {
         self.rows.iter().map(|row| self.row_answer(row)).collect()
     }

@@ -1,10 +1,10 @@
 //! The ranking: which operators, modules, stacks or phases allocated the memory of a device. The command `memtrack top`
 //! and programs call [`top`].
 //!
-//! Bytes are requested ones, as in the sizes of a trace; what an allocator rounds them up to is known only from the
-//! segments. Bytes and counts are those of the events that the recording holds; live bytes at the peak include blocks
-//! from before. A row that includes sampled blocks is an estimate and marked as one. What scopes allocated, the
-//! recorder has summed up exactly, and rows that depend on scopes alone are those sums.
+//! Bytes are requested ones, as in the sizes of a trace; an allocator's rounding is known only from the segments. Bytes
+//! and counts are those of the events in the recording; live bytes at the peak include older blocks. A row that includes
+//! sampled blocks is an estimate and marked as one. The recorder sums up what scopes allocated exactly, and rows that
+//! depend on scopes alone are those sums.
 //!
 //! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker, whose files
 //! PyTorch reads, keeps it.
@@ -51,15 +51,15 @@ pub enum By {
     Line,
     /// Stacks, without the leading frames that only carry out an allocation.
     Stack,
-    /// Stacks of Python, without the frames of C++ in them.
+    /// Python stacks, without C++ frames.
     Python,
     /// Phases.
     Phase,
-    /// The frame that asked for the memory: function, file and line.
+    /// The frame that requested the memory: function, file and line.
     Frame,
     /// The file of that frame.
     File,
-    /// What a profile says the memory was for.
+    /// The category from a profile.
     Category,
     /// Streams, by their raw handles.
     Stream,
@@ -72,7 +72,7 @@ pub enum By {
 }
 
 impl By {
-    /// All of them.
+    /// All groupings.
     pub const ALL: [Self; 13] = [
         Self::Operator,
         Self::Module,
@@ -89,26 +89,26 @@ impl By {
         Self::Size,
     ];
 
-    /// What the rows are, in a few words.
+    /// Returns a description of the rows in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Operator => "Operators, all calls in one row",
             Self::Module => "Module paths",
             Self::Line => "Lines of your own code, with what each called",
             Self::Stack => "Stacks",
-            Self::Python => "Stacks of Python, without the C++ in them",
+            Self::Python => "Python stacks, without C++ frames",
             Self::Phase => "forward, backward, optimizer",
-            Self::Frame => "Lines that asked for the memory: Python's where there are any",
+            Self::Frame => "Lines that requested the memory: Python's where there are any",
             Self::File => "Files of those lines",
-            Self::Category => "What a profile says the memory was for",
+            Self::Category => "Memory categories from a profile",
             Self::Stream => "Streams",
             Self::Pool => "Memory pools",
-            Self::Metadata => "What the program said of itself (user_metadata)",
+            Self::Metadata => "The program's own metadata (user_metadata)",
             Self::Size => "Blocks of equal size",
         }
     }
 
-    /// Its name in lower case.
+    /// Returns its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -138,24 +138,24 @@ impl By {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TopOptions {
-    /// How many rows to show at most.
+    /// The most rows to show.
     pub limit: usize,
-    /// Which functions name operators where no scope does.
+    /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
-    /// Count the blocks that are live at a moment instead of all that were allocated.
+    /// The moment whose live blocks are counted instead of all allocations.
     pub at: Option<Moment>,
     /// Which frames are the user's own.
     pub rules: Rules,
-    /// Stacks are different rows only where a reader sees the difference: what lies below a line of Python, frames that
-    /// only pass a call on, and type arguments make none. `false` tells all of them apart.
+    /// Whether stacks that look the same are one row: frames below a Python line, frames that only pass a call on, and
+    /// type arguments make no difference. `false` distinguishes all stacks.
     pub fold_hidden: bool,
-    /// The rows are for being matched with those of another file: nothing is said of ages, and blocks of unknown origin are
-    /// one row, because who frees them within a trace depends on when it ends.
+    /// Whether the rows are matched with those of another file: ages are left out, and blocks of unknown origin are one
+    /// row, because which stack frees them within a trace depends on when it ends.
     pub(super) for_matching: bool,
 }
 
 impl Default for TopOptions {
-    /// 20 rows, the built-in patterns and rules, and stacks folded.
+    /// Returns 20 rows, the built-in patterns and rules, and stacks folded.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
         Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }
@@ -163,48 +163,48 @@ impl Default for TopOptions {
 }
 
 impl TopOptions {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many rows to show at most.
+    /// Sets the most rows to show.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Which functions name operators where no scope does.
+    /// Sets the patterns that name operators where no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
         self
     }
 
-    /// Which frames are the user's own.
+    /// Sets which frames are the user's own.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Whether stacks that differ only in what a reader does not see are one row.
+    /// Sets whether stacks that look the same are one row.
     #[must_use]
     pub fn fold_hidden(mut self, fold: bool) -> Self {
         self.fold_hidden = fold;
         self
     }
 
-    /// Rows that are matched with those of another file.
+    /// Makes rows that are matched with those of another file.
     #[cfg(feature = "compare")]
     pub(super) fn for_matching(mut self) -> Self {
         self.for_matching = true;
         self
     }
 
-    /// Counts the blocks that are live at a moment instead of all that were allocated; `None`: all that were allocated.
+    /// Counts the blocks that are live at a moment instead of all allocations; `None`: all allocations.
     #[must_use]
     pub fn at(mut self, moment: impl Into<Option<Moment>>) -> Self {
         self.at = moment.into();
@@ -216,7 +216,7 @@ impl TopOptions {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TopRow {
-    /// The operator, module path or phase; for a stack, the function that asked for the memory.
+    /// The operator, module path or phase; for a stack, the function that requested the memory.
     pub name: String,
     /// Bytes requested; with [`TopOptions::at`], those that were live at that moment.
     pub allocated_bytes: u64,
@@ -233,31 +233,30 @@ pub struct TopRow {
     pub estimated: bool,
     /// Whether the bytes live at the peak are an estimate.
     pub live_estimated: bool,
-    /// How far off the numbers may be.
+    /// The errors of the numbers.
     pub errors: RowErrors,
-    /// The stack, innermost first, from the function that asked for the memory; empty for other rankings.
+    /// The stack, innermost first, from the function that requested the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
-    /// How many different stacks went in; [`Self::stack`] is the first of them; of a line, the first that
-    /// calls what it called most for. 0 for rankings that have none.
+    /// The number of different stacks in the row; [`Self::stack`] is the first of them; for a line, the first one through
+    /// what it called most for. 0 for rankings that have none.
     pub stacks: usize,
-    /// The line of the user's own that this is about, and what it called (for a line, what it called most for, or nothing where it
-    /// allocated most itself); empty for
-    /// other rankings than by line, stack and Python.
+    /// The line of the user's own in this row, and what it called (for a line, what it called most for, or nothing where
+    /// it allocated most itself); empty for other rankings than by line, stack and Python.
     pub owned: Owned,
     /// What the line called, with its bytes, at most ten, those with the most bytes first. Only for lines.
     pub called: Vec<RowText>,
-    /// How much it called in all.
+    /// The number of functions that it called.
     pub called_in_all: usize,
-    /// Where these blocks were freed, if nobody knows where they were allocated: before the trace begins.
+    /// Where these blocks were freed, if it is unknown where they were allocated: before the trace begins.
     pub freed_at: Option<Frame>,
-    /// How old these blocks are. Only with [`TopOptions::at`], and where time passed before that moment.
+    /// The age of these blocks. Only with [`TopOptions::at`], and where time passed before that moment.
     pub age: Option<RowAge>,
-    /// By how many bytes the row grew in the second half of the trace up to that moment. As for [`Self::age`].
+    /// The growth of the row in the second half of the trace up to that moment, in bytes. As for [`Self::age`].
     pub growth: Option<RowGrowth>,
     /// The program's own texts for these blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
-    /// first. Only for stacks at a moment, and without what memtrack itself writes there.
+    /// first. Only for stacks at a moment, and without memtrack's own texts.
     pub texts: Vec<RowText>,
-    /// How many texts there are in all.
+    /// The number of texts.
     pub texts_in_all: usize,
 }
 
@@ -273,15 +272,15 @@ pub struct RowText {
     pub blocks: u64,
 }
 
-/// How far off the numbers of a [`TopRow`] may be.
+/// The errors of the numbers of a [`TopRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowErrors {
-    /// Of the bytes allocated.
+    /// The error of the allocated bytes.
     pub allocated_bytes: Estimate,
-    /// Of the bytes live at the peak.
+    /// The error of the bytes live at the peak.
     pub live_at_peak_bytes: Estimate,
-    /// Of the blocks allocated.
+    /// The error of the number of blocks.
     pub count: Estimate,
 }
 
@@ -305,9 +304,9 @@ pub struct Totals {
     pub count: u64,
     /// Whether they are estimates: they include sampled blocks, or small ones may be missing.
     pub estimated: bool,
-    /// How far off the bytes may be.
+    /// The error of the bytes.
     pub bytes_error: Estimate,
-    /// How far off the count may be.
+    /// The error of the count.
     pub count_error: Estimate,
 }
 
@@ -339,8 +338,8 @@ pub struct TopReport {
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
-    /// Half-way from the device's first event to that moment, from where growth counts: in seconds, counted from what
-    /// [`Peak::since`] says; none where rows have no growth.
+    /// Halfway from the device's first event to that moment, from where growth counts: in seconds, counted from
+    /// [`Peak::since`]; none where rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// Why allocations have no stacks, and which option records them.
     pub missing_stacks: Option<String>,
@@ -354,7 +353,7 @@ pub struct TopReport {
     pub totals: Totals,
     /// Whether any of the numbers is based on samples, or small blocks may be missing.
     pub estimated: bool,
-    /// Whether the recording has its end. Without it, what was allocated in all, what is live at the end and the peak are at
+    /// Whether the recording is complete. Otherwise, all allocated memory, the memory live at the end and the peak are at
     /// least as large as the numbers.
     pub complete: bool,
     /// The bytes and the number of allocated blocks that were not recorded individually. Both are exact, and samples
@@ -373,7 +372,7 @@ pub struct TopReport {
     pub folded: Folded,
     /// Bytes by how their operator was found.
     pub attribution: AttributedBytes,
-    /// How far off those may be: annotated, named from stacks, unattributed.
+    /// The errors of those: annotated, named from stacks, unattributed.
     pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
@@ -390,22 +389,22 @@ pub struct TopReport {
     pub sample_mean_bytes: u64,
     /// How many bytes each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
-    /// The share of the threads' processor time that recording might take; 0: there was no such budget.
+    /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
     /// How the host's small blocks were sampled, if that is known.
     pub sampling: Option<Sampling>,
-    /// Whoever allocated fewer bytes than this in small blocks may have left no sample, and then no row (in 5 of 100
-    /// cases); 0 where every block was recorded.
+    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
+    /// every block was recorded.
     pub detection_limit_bytes: u64,
 }
 
-/// Ranks who allocated on `device`, with names from the binaries at their recorded paths. [`top_with`] uses binaries
-/// from elsewhere.
+/// Ranks what allocated memory on `device`, with names from the binaries at their recorded paths. [`top_with`] uses
+/// binaries from elsewhere.
 pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }
 
-/// [`top`] with the names of `symbols`.
+/// Does the same as [`top`] with the names of `symbols`.
 pub fn top_with(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

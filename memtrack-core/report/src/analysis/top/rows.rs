@@ -6,7 +6,7 @@ use super::exact::ExactSums;
 use super::fold::Fold;
 use super::frames::is_python;
 use super::groups::{self, Groups, MOST_OF_A_TEXT};
-use super::stacks::{Trimmer, asking, lines};
+use super::stacks::{Trimmer, lines, requester};
 use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
@@ -35,18 +35,18 @@ pub(in crate::analysis) const BEFORE: &str = "(allocated before the first event)
 /// The row of blocks that were allocated in the trace without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 
-/// The row of blocks below which no line of Python is.
+/// The row of blocks below which there is no Python line.
 const NO_PYTHON: &str = "(no Python in the stack)";
 
-/// Texts of the program's that a row shows at most.
+/// The most program texts that a row shows.
 const MOST_TEXTS: usize = 10;
 
-/// What makes two allocations one row.
+/// The identity of a row.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     Name(String),
     Stack(Vec<u64>),
-    /// What a reader sees of a stack.
+    /// The visible part of a stack.
     Seen(Vec<u32>),
     /// A line of the user's own.
     Line(Frame),
@@ -54,7 +54,7 @@ enum Key {
     Freed(Frame),
 }
 
-/// Sums of one row while they grow.
+/// The running sums of one row.
 #[derive(Default)]
 struct Sums {
     allocated: Sum,
@@ -66,39 +66,39 @@ struct Sums {
     largest_bytes: u64,
     estimated: bool,
     live_estimated: bool,
-    /// Bytes and blocks by what the program said of them.
+    /// Bytes and blocks by the program's text for a group of blocks.
     texts: HashMap<StringId, [u64; 2]>,
-    /// Bytes and blocks by the number of what the line called.
+    /// Bytes and blocks by the number of the function that the line called.
     called: HashMap<u32, (u64, f64)>,
-    /// Of each of those, and of what the line allocated itself, the first stack from the first frame that says something.
+    /// For each of those, and for the line's own allocations, the first stack from its first informative frame.
     called_stacks: HashMap<Option<u32>, Vec<u64>>,
-    /// Which stacks went in.
+    /// The stacks in the row.
     stacks: HashSet<StackId>,
-    /// The first of them, from the first frame that says something.
+    /// The first of them, from its first informative frame.
     stack: Vec<u64>,
-    /// Recorded blocks went in that only their stack brought here.
+    /// Whether recorded blocks are included that only their stack brought here.
     is_split: bool,
-    /// The recorder's own sums went in, and nothing else.
+    /// Whether the recorder's own sums are included, and nothing else.
     is_exact: bool,
-    /// Blocks went in that are older than the trace, so that more may be live than was allocated.
+    /// Whether blocks are included that are older than the trace, so that more may be live than was allocated.
     has_older: bool,
     trend: Trend,
 }
 
-/// What all rows come to together, as far as it is known beside the samples.
+/// The sum of all rows, as far as it is known beside the samples.
 #[derive(Clone, Copy)]
 pub(in crate::analysis) struct Wholes {
     bytes: Whole,
     blocks: Whole,
     live_at_peak: Whole,
-    /// Whether what the rows count goes on to the end of the recording, and that is missing.
+    /// Whether the rows' numbers cover the end of the recording, and that is missing.
     lacks_end: bool,
-    /// Whether the rows count what was allocated, so that no more of it can have been live.
+    /// Whether the rows count allocations, so that no more of them can have been live.
     are_allocated: bool,
 }
 
 impl Wholes {
-    /// Of unknown size.
+    /// A sum of unknown size.
     pub(in crate::analysis) const UNKNOWN: Self = Self {
         bytes: Whole::UNKNOWN,
         blocks: Whole::UNKNOWN,
@@ -107,14 +107,14 @@ impl Wholes {
         are_allocated: false,
     };
 
-    /// Of rows whose blocks are live at one moment, and come to at most `most` bytes.
+    /// Creates the sum of rows whose blocks are live at one moment, and come to at most `most` bytes.
     pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
         Self { bytes: Whole::of(most, all), ..Self::UNKNOWN }
     }
 }
 
 impl Sums {
-    /// Counts a block that was allocated, or that is live at the moment that is asked for.
+    /// Counts a block that was allocated, or that is live at the requested moment.
     fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
         self.estimated |= lifetime.estimated;
         self.is_split = true;
@@ -136,50 +136,50 @@ pub(in crate::analysis) struct Sorter<'a> {
     symbols: &'a mut Symbolizer,
     by: By,
     groups: Groups<'a>,
-    /// What the program said, where rows show it.
+    /// The program's texts, where rows show them.
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
     /// Whether the device has a trace that a block could be older than.
     has_events: bool,
     frees: Frees<'a>,
-    /// Whether blocks of unknown origin are told apart by who freed them.
-    tells_frees: bool,
+    /// Whether blocks of unknown origin are distinguished by the stack that freed them.
+    splits_by_free: bool,
     /// Their rows by the stacks that freed them.
     freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
-    /// Whether rows by line are of one stack where no line is the user's.
-    tells_nobodys: bool,
-    /// Whether what goes into a row is part of what the row shows.
+    /// Whether rows by line are split by stack where no line is the user's.
+    splits_foreign: bool,
+    /// Whether additions to a row become part of what the row shows.
     is_shown: bool,
     fold_hidden: bool,
     fold: Fold,
     owners: Owners<'a>,
-    /// What lines called, by number.
+    /// The functions that lines called, by number.
     called: Vec<Frame>,
     called_numbers: HashMap<String, u32>,
     rows: HashMap<Key, usize>,
     sums: Vec<Sums>,
-    known: HashMap<(ScopeId, StackId), Place, foldhash::fast::RandomState>,
+    known: HashMap<(ScopeId, StackId), RowPlace, foldhash::fast::RandomState>,
 }
 
-/// Where an allocation goes.
+/// The row of an allocation.
 #[derive(Clone, Copy)]
-pub(in crate::analysis) struct Place {
+pub(in crate::analysis) struct RowPlace {
     pub(in crate::analysis) row: usize,
     source: Source,
-    /// The number of what the line called.
+    /// The number of the function that the line called.
     called: Option<u32>,
 }
 
-impl Place {
-    /// A row that neither a scope nor a stack decides.
+impl RowPlace {
+    /// Creates a place whose row depends neither on a scope nor on a stack.
     fn of(row: usize) -> Self {
         Self { row, source: Source::Unattributed, called: None }
     }
 }
 
 impl<'a> Sorter<'a> {
-    /// Finds those of `device`.
+    /// Creates a sorter for the allocations of `device`.
     pub(in crate::analysis) fn new(
         snapshot: &'a Snapshot,
         symbols: &'a mut Symbolizer,
@@ -188,8 +188,8 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
-        // Whether a node's operator is in one line depends on what else the file holds: rows that are matched with those of
-        // another file have the names that do not.
+        // Whether a node's operator is in one line depends on the rest of the file: rows that are matched with those of
+        // another file have names that do not.
         let forwards = match options.for_matching {
             true => Rc::default(),
             false => Rc::new(Forwards::of(snapshot, symbols, &options.rules)),
@@ -207,9 +207,9 @@ impl<'a> Sorter<'a> {
             trimmer: Trimmer::default(),
             has_events: snapshot.events.rows_of(device).next().is_some(),
             frees: Frees::of(snapshot, lifetimes),
-            tells_frees: !options.for_matching,
+            splits_by_free: !options.for_matching,
             freed: HashMap::default(),
-            tells_nobodys: false,
+            splits_foreign: false,
             is_shown: true,
             fold_hidden: options.fold_hidden,
             fold: Fold::default(),
@@ -222,23 +222,23 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Has rows by line be of one stack each where no line is the user's.
-    pub(in crate::analysis) fn telling_nobodys(mut self, tells: bool) -> Self {
-        self.tells_nobodys = tells;
+    /// Splits rows by line by stack where no line is the user's.
+    pub(in crate::analysis) fn split_foreign_by_stack(mut self, tells: bool) -> Self {
+        self.splits_foreign = tells;
         self
     }
 
-    /// The rows that are lines of the user's own.
+    /// Returns the rows that are lines of the user's own.
     pub(in crate::analysis) fn own_lines(&self) -> HashSet<usize> {
         let lines = self.rows.iter().filter(|(key, _)| matches!(key, Key::Line(_)));
         lines.map(|(_, &row)| row).collect()
     }
 
-    /// Has a row show these stacks alone, the first of them in full.
+    /// Makes a row show these stacks alone, the first of them in full.
     pub(in crate::analysis) fn show(&mut self, row: usize, stacks: &[StackId]) {
         let sums = &mut self.sums[row];
         let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
-        // The row of what has no Python below it shows none.
+        // The row for blocks without Python shows none.
         let shows_none = self.by == By::Python && sums.stack.is_empty();
         if !keys.is_empty() && !shows_none {
             sums.stack = self.trimmer.trim(&keys, self.symbols).to_vec();
@@ -246,12 +246,12 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Counts a block for the row that it was found to belong to.
-    pub(in crate::analysis) fn count(&mut self, place: Place, lifetime: &Lifetime) {
+    /// Counts a block for its row.
+    pub(in crate::analysis) fn count(&mut self, place: RowPlace, lifetime: &Lifetime) {
         self.sums[place.row].count(lifetime, place.called);
     }
 
-    /// The names of functions.
+    /// Returns the symbolizer.
     pub(in crate::analysis) fn symbols(&mut self) -> &mut Symbolizer {
         self.symbols
     }
@@ -265,25 +265,25 @@ impl<'a> Sorter<'a> {
         row
     }
 
-    /// Where a block goes.
-    pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> Place {
+    /// Finds the row of a block.
+    pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> RowPlace {
         if let Some(name) = self.groups.name(lifetime) {
-            // The rows are few; who asked for the blocks does not matter to them.
-            return Place::of(self.row(Key::Name(name)));
+            // The rows are few; the requesting frame does not matter to them.
+            return RowPlace::of(self.row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
-        // A free may carry the stack of the allocation, but its scope is its own.
+        // A free may carry the stack of the allocation, but its scope is the free's own.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
             false if of_stacks => self.frees.allocation(lifetime),
             false => None,
         };
-        // That nobody knows their stacks is the same fact: they are older than what was recorded.
+        // Unknown stacks have the same cause: the blocks are older than the recording.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
-            return Place::of(match self.frees.freeing(lifetime) {
-                Some(stack) if of_stacks && self.tells_frees => self.freed(stack),
+            return RowPlace::of(match self.frees.freeing(lifetime) {
+                Some(stack) if of_stacks && self.splits_by_free => self.freed(stack),
                 _ => self.row(Key::Name(BEFORE.into())),
             });
         };
@@ -301,7 +301,7 @@ impl<'a> Sorter<'a> {
                 let keys = self.snapshot.frame_keys(place.1);
                 let stack = lines(self.trimmer.trim(&keys, self.symbols), self.symbols);
                 let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
-                Key::Name(asking(&stack).map_or(NO_STACK.into(), name))
+                Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
             // Their rows are found by their groups.
             By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
@@ -315,14 +315,14 @@ impl<'a> Sorter<'a> {
                         .filter(|_| owned.mine.is_some())
                         .map(|frame| self.number(frame));
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
-                    let nobodys = owned.line();
+                    let foreign_prefix = owned.line();
                     match owned.mine {
                         Some(mine) => Key::Line(without_types(mine)),
-                        None if self.tells_nobodys => self
+                        None if self.splits_foreign => self
                             .fold
                             .visible(&stack, self.symbols)
                             .map_or_else(|| Key::Stack(stack.clone()), Key::Seen),
-                        None => Key::Name(nobodys),
+                        None => Key::Name(foreign_prefix),
                     }
                 }
             },
@@ -355,12 +355,12 @@ impl<'a> Sorter<'a> {
             }
             sums.stacks.insert(place.1);
         }
-        let found = Place { row, source, called };
+        let found = RowPlace { row, source, called };
         self.known.insert(place, found);
         found
     }
 
-    /// The row of blocks of which only is known which stack freed them.
+    /// Returns the row of blocks that are known only by the stack that freed them.
     fn freed(&mut self, stack: StackId) -> usize {
         if let Some(&row) = self.freed.get(&stack) {
             return row;
@@ -376,7 +376,7 @@ impl<'a> Sorter<'a> {
         row
     }
 
-    /// The number of a function that a line called.
+    /// Returns the number of a function that a line called.
     fn number(&mut self, frame: &Frame) -> u32 {
         let next = self.called.len() as u32;
         *self.called_numbers.entry(short(frame)).or_insert_with(|| {
@@ -385,12 +385,12 @@ impl<'a> Sorter<'a> {
         })
     }
 
-    /// The sum of all rows' bytes.
+    /// Returns the sum of all rows' bytes.
     pub(in crate::analysis) fn sum(&self) -> Sum {
         self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
     }
 
-    /// The rows in the order of their places.
+    /// Returns the rows in the order of their indices.
     pub(in crate::analysis) fn in_places(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
         let mut rows = self.named(usize::MAX, 0, precision, wholes, None);
         rows.sort_by_key(|&(place, _)| place);
@@ -399,7 +399,7 @@ impl<'a> Sorter<'a> {
         rows
     }
 
-    /// The first `shown` rows; others have no part in the answer.
+    /// Returns the first `shown` rows; the others have no part in the result.
     fn finish(
         self,
         shown: usize,
@@ -412,7 +412,7 @@ impl<'a> Sorter<'a> {
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         name_apart(&mut rows);
         rows.sort_by(|a, b| {
-            // Where the trace allocates nothing, what was live is all there is to rank.
+            // Where the trace allocates nothing, the live bytes are all there is to rank.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
             let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
             let order = order.then_with(|| a.name.cmp(&b.name));
@@ -422,7 +422,7 @@ impl<'a> Sorter<'a> {
         rows
     }
 
-    /// The first `shown` rows with their names, each with its place.
+    /// Returns the first `shown` rows with their names, each with its index.
     fn named(
         self,
         shown: usize,
@@ -451,12 +451,12 @@ impl<'a> Sorter<'a> {
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
-                    // Where lines are asked for, what only passes a call on is no name.
+                    // In rankings by line, frames that only pass a call on are no name.
                     let telling = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
                     telling.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
-                    // A line that allocates most of it itself is not about what else it calls.
+                    // A line that allocates most of it itself is not shown with its calls.
                     let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
                     let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
                     let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
@@ -483,11 +483,11 @@ impl<'a> Sorter<'a> {
             let row_bytes = wholes.bytes.rounded(&sums.allocated, sums.allocated_bytes);
             let mut live = wholes.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
             let mut live_bytes = wholes.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
-            // What a row without samples may lack is printed once, below the table.
+            // The bytes that a row without samples may lack are printed once, below the table.
             if !sums.estimated && sums.live_at_peak_bytes == 0 {
                 live = Estimate::exact(0.0);
             }
-            // What was live of it was allocated before.
+            // Its live blocks were allocated before.
             if wholes.are_allocated && !sums.has_older {
                 live = live.at_most(bytes.high);
                 live_bytes = live_bytes.min(bytes.high.ceil() as u64);
@@ -573,11 +573,11 @@ pub(super) fn rank(
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
-        // At a moment, what is not live then has no row.
+        // At a moment, blocks that are not live have no row.
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
-        let Place { row, source, called } = sorter.row_of(lifetime);
+        let RowPlace { row, source, called } = sorter.row_of(lifetime);
         let sums = &mut sorter.sums[row];
         sums.live_estimated |= live && lifetime.estimated;
         sums.has_older |= lifetime.from.is_none();
@@ -635,17 +635,17 @@ pub(super) fn rank(
     let (all_bytes, all_blocks) = (sum(|row| &row.allocated), sum(|row| &row.count));
     let ended = snapshot.meta.complete;
     let counted = match options.at {
-        // The recorder counts every block of a heap, also those of which only a sample is recorded.
+        // The recorder counts every block of a heap, even if only a sample is recorded.
         None => match &exact {
-            // Sums of scopes that a killed program left are of an earlier moment.
+            // Sums of scopes that a killed program left are from an earlier moment.
             Some(exact) => ended.then_some(exact.total),
             None => counted_in_all(&statistics).filter(|_| estimated),
         },
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // No part is more than the whole, where that is known better. Nor is the only part the whole: blocks of which no sample
-    // was picked may belong under other names.
+    // No part is more than the whole, where that is known more precisely. Nor is the only part the whole: blocks without
+    // a sample may belong under other names.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = Whole::of(most_live, &sum(|row| &row.live_at_peak));
     let (bytes, whole_blocks) = match (counted, options.at) {
@@ -679,7 +679,7 @@ pub(super) fn rank(
             }
         }
     }
-    // At the counted peak so much was live for certain.
+    // At the counted peak, this many bytes were live for certain.
     if options.at == Some(Moment::Peak) && peak.is_counted() {
         totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
         totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
@@ -701,7 +701,7 @@ pub(super) fn rank(
         error.until_the_end(ends)
     });
     attribution.change(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
-    // Sums of scopes bring rows of their own, but only where no moment was asked for.
+    // Sums of scopes add rows, but only without a requested moment.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &wholes, span.as_ref());
@@ -748,13 +748,13 @@ pub(super) fn rank(
     }
 }
 
-/// All that was allocated, where the recorder counted it and the trace has lost nothing of it.
+/// Returns all allocations, where the recorder counted them and the trace has lost none of them.
 fn counted_in_all(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
     let is_whole = statistics.counted && statistics.dropped == 0;
     is_whole.then_some([statistics.allocated_bytes, statistics.allocations])
 }
 
-/// The texts with the most bytes, the largest first.
+/// Returns the texts with the most bytes, the largest first.
 fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
     let largest = most(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
@@ -765,26 +765,26 @@ fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText>
     largest.iter().take(MOST_TEXTS).map(row).collect()
 }
 
-/// What has most bytes first, each with its bytes and blocks.
+/// Sorts by bytes, the largest first, each with its bytes and blocks.
 fn most<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
     let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
     largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
     largest
 }
 
-/// The frame without the types that its function was compiled for: a line is one, whatever they are.
+/// Returns the frame without the types that its function was compiled for: a line is one, whatever they are.
 pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
     let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
     Frame { function, ..frame }
 }
 
-/// The file of a frame, if that is known.
+/// Returns the file of a frame, if that is known.
 fn file_alone(frame: Frame) -> Option<Frame> {
     let is_known = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
     is_known.then_some(Frame { function: String::new(), line: None, ..frame })
 }
 
-/// What blocks are called of which only is known where they were freed.
+/// Returns the name of blocks that are known only by where they were freed.
 pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
     let older = BEFORE.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {
@@ -793,7 +793,7 @@ pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
     }
 }
 
-/// Gives lines of files that have one name the paths of those files.
+/// Adds paths to lines of different files with the same name.
 fn name_apart(rows: &mut [TopRow]) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {

@@ -1,4 +1,4 @@
-//! Which stacks of a ranking are one row: those that are equal from the first frame that says something outwards.
+//! Which stacks of a ranking are one row: those that are equal from the first informative frame outwards.
 
 use super::StackLine;
 use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
@@ -6,61 +6,61 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Remembers which addresses say something.
+/// Remembers which addresses are informative.
 #[derive(Default)]
 pub(super) struct Trimmer {
-    known: HashMap<u64, Says, foldhash::fast::RandomState>,
+    known: HashMap<u64, Role, foldhash::fast::RandomState>,
 }
 
-/// What the functions at an address say of who asked for memory.
+/// What the functions at an address show about the request.
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
-    /// Something.
-    Something,
-    /// Nothing: they pass the allocation on.
-    Nothing,
-    /// That the program's own allocator begins here, so that everything further in says nothing either.
+enum Role {
+    /// They requested the memory.
+    Requester,
+    /// They only pass the allocation on.
+    PassesOn,
+    /// The program's own allocator begins here, so that everything further in shows nothing either.
     AllocatorEntry,
 }
 
-impl Says {
+impl Role {
     fn of(frames: &[Frame]) -> Self {
         // Functions inlined into one another share an address: the outermost of them decides whether anything is left.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {
-            (None, None) => Self::Nothing,
+            (None, None) => Self::PassesOn,
             (outermost, Some(entry)) if outermost.is_none_or(|outermost| outermost < entry) => {
                 Self::AllocatorEntry
             }
-            _ => Self::Something,
+            _ => Self::Requester,
         }
     }
 }
 
 impl Trimmer {
-    /// The addresses from the first that says something; all of them when none does.
+    /// Returns the addresses from the first informative one; all of them when none is.
     pub(super) fn trim<'a>(&mut self, addresses: &'a [u64], symbols: &mut Symbolizer) -> &'a [u64] {
         let known = &mut self.known;
-        let mut says =
-            |address: u64| *known.entry(address).or_insert_with(|| Says::of(&symbols.frames(address)));
-        let entered = addresses.iter().rposition(|&address| says(address) == Says::AllocatorEntry);
+        let mut role =
+            |address: u64| *known.entry(address).or_insert_with(|| Role::of(&symbols.frames(address)));
+        let entered = addresses.iter().rposition(|&address| role(address) == Role::AllocatorEntry);
         let outside = entered.map_or(0, |entry| entry + 1);
-        let first = addresses[outside..].iter().position(|&address| says(address) == Says::Something);
+        let first = addresses[outside..].iter().position(|&address| role(address) == Role::Requester);
         &addresses[first.map_or(0, |first| outside + first)..]
     }
 }
 
-/// The function of a stack that asked for the memory, for whoever wants one: the innermost of Python, or else the first,
-/// of those that do not only pass a call on. Below a line of Python lies what carried its wish out.
-pub(in crate::analysis) fn asking(stack: &[StackLine]) -> Option<&StackLine> {
+/// Returns the function of a stack that requested the memory: the innermost Python function, or else the first, that does
+/// more than pass a call on. Frames below a Python line only carry out its request.
+pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> {
     let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
     let telling = |line: &&StackLine| !is_internal(&line.frame);
     let found = stack.iter().filter(telling).find(of_python).or_else(|| stack.iter().find(of_python));
     found.or_else(|| stack.iter().find(telling)).or(stack.first())
 }
 
-/// The functions at trimmed `addresses`, without those inlined into the first that say nothing.
+/// Returns the functions at trimmed `addresses`, without uninformative ones inlined into the first.
 pub(super) fn lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for &address in addresses {

@@ -1,5 +1,5 @@
-//! Which ranking suits a snapshot when the caller names none: operators where they are known, else lines of the user's own
-//! code. The stacks of an unannotated program are mostly its frameworks' internals, at ten lines each.
+//! The default ranking for a snapshot: operators where they are known, else lines of the user's own code. The stacks of
+//! an unannotated program are mostly its frameworks' internals, at ten lines each.
 
 use super::{By, TopOptions};
 use crate::analysis::attribution::{Attributor, Source};
@@ -10,8 +10,9 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
 impl By {
-    /// What suits a snapshot: operators if it has their scopes, or if the stacks name them for at least half of the memory; else
-    /// lines of the user's own code; stacks if there are none, and in PyTorch's files, whose stacks are the program's own.
+    /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them for at
+    /// least half of the memory; else lines of the user's own code; stacks if there are none, and in PyTorch's files,
+    /// whose stacks are the program's own.
     pub fn suited_to(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;
@@ -44,7 +45,7 @@ fn has_operators(snapshot: &Snapshot) -> bool {
     scopes.any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty())
 }
 
-/// The bytes that each stack stands for: what it allocated, and what was live of it before.
+/// Returns the bytes that each stack stands for: its allocations, and its older live memory.
 fn by_stack(snapshot: &Snapshot) -> HashMap<StackId, u64, foldhash::fast::RandomState> {
     let mut bytes: HashMap<StackId, u64, foldhash::fast::RandomState> = HashMap::default();
     let mut add = |stack: StackId, more: u64| {

@@ -5,16 +5,18 @@ use super::frames::frame_lines;
 use super::{Age, By, TopReport, TopRow};
 use crate::analysis::attribution::Source;
 use crate::analysis::estimate::Estimate;
-use crate::analysis::layout::{Layout, SHORTEST_NAME, TELLING_NAME, fit, wrapped};
+use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
 use crate::analysis::moment::Moment;
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// What a report says of the end that a recording lacks.
-pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: what came after its last event is missing, so that sums, peaks and what is live at the end may be higher.";
+/// The note on the missing end of a recording.
+pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
+                                                 sums, peaks and the memory live at the end may be \
+                                                 higher.";
 
-/// A number that is told of a row.
+/// A number in a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Bytes,
@@ -27,7 +29,7 @@ enum Column {
     Largest,
 }
 
-/// The columns that can be spared, the first to go first: of all that was allocated, and of what was live at a moment.
+/// The columns that can be left out, the first ones first: for all allocations, and for a moment.
 const FIRST_TO_GO: [&[Column]; 2] = [
     &[Column::Largest, Column::LiveAtPeak, Column::Count],
     &[Column::LiveAtPeak, Column::Largest, Column::MedianAge, Column::Oldest, Column::Growth, Column::Count],
@@ -71,7 +73,7 @@ impl fmt::Display for TopReport {
 }
 
 impl TopReport {
-    /// The report as text. Where the layout has a width, names are shortened until the table fits.
+    /// Formats the report. Where the layout has a width, names are shortened until the table fits.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let Layout { width, frames } = layout.into();
         let mut text = wrapped(&self.title(), width);
@@ -93,7 +95,7 @@ impl TopReport {
                     break;
                 };
                 let room = longest.saturating_sub(widest - width);
-                let goes = if room < TELLING_NAME.min(longest) { least.next() } else { None };
+                let goes = if room < LEGIBLE_NAME.min(longest) { least.next() } else { None };
                 let Some(goes) = goes else {
                     text.push_str(&self.table(&columns, frames, room.max(SHORTEST_NAME)));
                     break;
@@ -107,14 +109,14 @@ impl TopReport {
         text + &wrapped(&footer, width)
     }
 
-    /// What to say in place of a table.
+    /// Returns the text in place of an empty table.
     fn why_empty(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
-            (0, 0) => "Nothing was allocated in the recorded time.\n".to_owned(),
+            (0, 0) => "Nothing was allocated during the recording.\n".to_owned(),
             (0, _) => format!(
-                "{} in {} were allocated, so small that none was picked as a sample; record with \
-                 Options::exact() to see them.\n",
+                "{} in {} were allocated, too small for any to be sampled; record with Options::exact() to \
+                 see them.\n",
                 human_bytes(bytes),
                 counted(count, "block")
             ),
@@ -128,14 +130,14 @@ impl TopReport {
             By::Module => "modules",
             By::Line => "lines of your own code",
             By::Stack => "stacks",
-            By::Python => "stacks of Python",
+            By::Python => "Python stacks",
             By::Phase => "phases",
             By::Frame => "frames",
             By::File => "files",
             By::Category => "categories",
             By::Stream => "streams",
             By::Pool => "pools",
-            By::Metadata => "texts of the program's",
+            By::Metadata => "metadata texts",
             By::Size => "sizes",
         };
         let when = self.at.map_or(String::new(), |moment| format!(", {}", moment.name()));
@@ -147,15 +149,15 @@ impl TopReport {
         )
     }
 
-    /// Whether rows come from stacks.
+    /// Returns whether rows come from stacks.
     fn is_of_stacks(&self) -> bool {
         !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
     }
 
-    /// What is told of a row beside its name.
+    /// Returns the columns of a row beside its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
-        // At the peak, what was live then and what was live at the peak is one.
+        // At the peak, the bytes live then and the bytes live at the peak are the same.
         if self.at != Some(Moment::Peak) {
             columns.push(Column::LiveAtPeak);
         }
@@ -186,7 +188,7 @@ impl TopReport {
             By::Module => "Module",
             By::Line => "Line",
             By::Stack => "Stack",
-            By::Python => "Stack of Python",
+            By::Python => "Python stack",
             By::Phase => "Phase",
             By::Frame => "Frame",
             By::File => "File",
@@ -218,14 +220,14 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // Nothing of it was recorded, so there is no share to tell either.
+                // Nothing of it was recorded, so there is no share to show either.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
-            // The recorder counts every block, also those of which only a sample is recorded.
+            // The recorder counts every block, even if only a sample is recorded.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let error = |number: u64| Estimate::exact(number as f64).until_the_end(self.complete);
             let (of_bytes, of_blocks) = (error(bytes), error(count));
@@ -242,7 +244,7 @@ impl TopReport {
         if self.has_ages() {
             let growth = self.growth_since_seconds.map(|seconds| self.peak.since.moment(seconds));
             let growth =
-                growth.map(|moment| format!("Growth: since half-way, {moment}. ")).unwrap_or_default();
+                growth.map(|moment| format!("Growth: since halfway, {moment}. ")).unwrap_or_default();
             let _ = writeln!(
                 text,
                 "{growth}Oldest: its oldest block. Median age: half of its bytes are at least that old."
@@ -260,7 +262,7 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Only operators are attributed; where none is, there is nothing to say of it beside other rows.
+        // Only operators are attributed; where none is, there is nothing to report beside other rows.
         let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
         let attributed = self.by == By::Operator || named > 0;
         if attributed
@@ -300,14 +302,15 @@ impl TopReport {
                 self.peak.since.moment(seconds)
             );
         }
-        self.say_how_sampled(text);
+        self.write_sampling_note(text);
         if !self.complete {
             let _ = writeln!(text, "{NOT_ENDED}");
         }
     }
 
-    /// What `±` and `<` mean, and what the rows without them may lack. Nothing where every block was recorded.
-    fn say_how_sampled(&self, text: &mut String) {
+    /// Writes the meaning of `±` and `<`, and what the rows without them may lack. Nothing where every block was
+    /// recorded.
+    fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
             return;
         }
@@ -317,7 +320,7 @@ impl TopReport {
         };
         let _ = writeln!(
             text,
-            "± and < hold in 95 of 100 cases: blocks below {}{these} are sampled, {}",
+            "± and < hold with 95 % confidence: blocks below {}{these} are sampled, {}",
             human_bytes(self.sample_threshold_bytes),
             self.how_sampled(),
         );
@@ -325,29 +328,31 @@ impl TopReport {
             let limit = human_bytes(self.detection_limit_bytes);
             let _ = writeln!(
                 text,
-                "Rows with less than {limit} in such blocks may be missing, and any row may lack as much; larger blocks are all \
-                 recorded: a number of them alone is exact beside that"
+                "Rows with less than {limit} in such blocks may be missing, and any row may be low by as \
+                 much; larger blocks are all recorded: a number of them alone is otherwise exact"
             );
         }
     }
 
-    /// How far apart samples lie.
+    /// Formats the distance between samples.
     fn how_sampled(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
         match (self.sample_mean_bytes, widest) {
-            (0, 0) => format!("where each would take {budget} of the time"),
+            (0, 0) => format!("where recording each would take {budget} of the time"),
             (0, widest) => {
                 let widest = human_bytes(widest);
                 let more = match self.sample_block_bytes {
                     0 => String::new(),
                     bytes => format!(
-                        " (for this a block counts as {} larger than it is, so that tiny ones are picked too)",
+                        " (for this a block counts as {} larger than it is, so that tiny ones are sampled \
+                         too)",
                         human_bytes(bytes)
                     ),
                 };
                 format!(
-                    "at worst one per {widest} on average{more}, where each would take {budget} of the time"
+                    "at worst one per {widest} on average{more}, where recording each would take {budget} \
+                     of the time"
                 )
             }
             (mean, _) => format!("one per {} on average", human_bytes(mean)),
@@ -355,7 +360,7 @@ impl TopReport {
     }
 }
 
-/// A row's name, and for a stack the frames below it, in about `room` characters.
+/// Formats a row's name, and for a stack the frames below it, in about `room` characters.
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
@@ -376,8 +381,8 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
     lines.into_iter().enumerate().map(indented)
 }
 
-/// A line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: where they do
-/// not suffice, what was called is told in fewer.
+/// Formats a line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: if
+/// they do not suffice, the called function is shortened.
 fn line_name(row: &TopRow, room: usize) -> String {
     const SHORTEST_CALL: usize = 8;
     let more = match row.called_in_all {

@@ -1,5 +1,5 @@
-//! What a program said of its blocks itself: PyTorch's `user_metadata`. The event of an allocation carries the text that its
-//! thread had set, and an `annotate` event may name the block later, which says more.
+//! A program's own texts for its blocks: PyTorch's `user_metadata`. The event of an allocation carries the text that its
+//! thread had set, and an `annotate` event may name the block later, more precisely.
 
 use crate::analysis::lifetimes::Lifetime;
 use memtrack_model::event::{Action, DeviceId, ScopeId};
@@ -18,7 +18,7 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Of the blocks of `device`; of a recording that is not in PyTorch's form there are none.
+    /// Collects the texts of the blocks of `device`; a recording that is not in PyTorch's form has none.
     pub(super) fn of_device(snapshot: &'a Snapshot, device: DeviceId) -> Self {
         let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
         let mut texts = Self { from: Some((snapshot, pytorch)), ..Self::default() };
@@ -51,7 +51,7 @@ impl<'a> Texts<'a> {
         };
     }
 
-    /// The text of a block; none where nothing, or the empty text, was said.
+    /// Returns the text of a block; none where there is none, or it is empty.
     pub(super) fn of(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (snapshot, _) = self.from?;
         let annotated = match (lifetime.from, lifetime.to, lifetime.block) {
@@ -66,7 +66,7 @@ impl<'a> Texts<'a> {
         annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
     }
 
-    /// The same without what memtrack wrote itself: scopes, and what samples stand for.
+    /// Returns the text without memtrack's own: scopes, and what samples stand for.
     pub(super) fn of_the_program(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.from?;
         let is_ours = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);

@@ -25,12 +25,12 @@ pub const HEIGHT: u32 = 420;
 const MARGIN: i32 = 16;
 /// Height of a line of the legend.
 const LEGEND_LINE: i32 = 22;
-/// The most lines of the legend. Markers that find no room there still have their lines in the plot.
+/// The most lines of the legend. Markers that do not fit still have their lines in the plot.
 const LEGEND_LINES: i32 = 3;
-/// Room for the words that count what found no room, in pixels.
+/// Room for the count of entries that do not fit, in pixels.
 const MORE: i32 = 130;
-/// Lines of markers over the whole height are at least so many pixels apart on average; more markers are ticks above the
-/// plot, because their lines would hide the series.
+/// Lines of markers over the whole height are on average at least this many pixels apart; more markers are ticks above
+/// the plot, because their lines would hide the series.
 const LINES_APART: usize = 12;
 /// Height of such a tick. Each name has a row of them.
 const TICK: i32 = 7;
@@ -66,12 +66,12 @@ enum Sign {
     Line,
     Peak,
     Marker,
-    /// None: what it counts has no room.
+    /// None: the counted entries have no room.
     More,
 }
 
 impl Sign {
-    /// How much room it takes.
+    /// Returns how much room it takes.
     const fn width(self) -> i32 {
         match self {
             Self::Line | Self::Peak => 25,
@@ -146,7 +146,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Where the shares of both axes lie, in real pixels.
+    /// Returns the point at these shares of both axes, in real pixels.
     fn at(&self, call: f64, memory: f64) -> Point {
         let scale = f64::from(self.canvas.scale());
         let x = f64::from(self.left) + call * f64::from(self.right - self.left);
@@ -154,7 +154,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         ((x * scale).round() as i32, (y * scale).round() as i32)
     }
 
-    /// Title, grid, axes and their labels.
+    /// Draws title, grid, axes and their labels.
     fn frame(&self) -> Drawn<DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
@@ -189,7 +189,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// A dashed line over the whole height before the operator that each marker points to; many are ticks above the plot.
+    /// Draws a dashed line over the whole height before the operator that each marker points to; many are ticks above the
+    /// plot.
     fn markers(&self) -> Drawn<DB> {
         let many = self.tick_rows > 0;
         let scale = self.canvas.scale();
@@ -216,7 +217,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// A dotted line at the height of the peak, a triangle where it was, and the number.
+    /// Draws a dotted line at the height of the peak, a triangle where it was, and the number.
     fn peak(&self) -> Drawn<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
@@ -237,7 +238,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
         let (from, to) =
             if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
-        // Above the line, unless that would be outside of the plot.
+        // Above the line, unless that would be outside the plot.
         let middle = if y - 18 < self.top { y + 11 } else { y - 9 };
         self.canvas.filled((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
         self.canvas.text(&text, (at, middle), side, LABEL)
@@ -264,7 +265,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// How many places of a marker are on the axis.
+/// Returns how many positions of a marker are on the axis.
 fn seen(mark: &Mark, calls: &Axis) -> usize {
     mark.at.partition_point(|at| *at as f64 <= calls.to)
 }
@@ -278,7 +279,7 @@ struct Shown<'a> {
     width: i32,
 }
 
-/// The series of a figure, from back to front. Where lines coincide, the wider one behind still shows.
+/// Returns the series of a figure, from back to front. Where lines coincide, the wider one behind still shows.
 fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
     let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 3);
     let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 5);
@@ -296,7 +297,7 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
 }
 
 /// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
-/// ends. What finds no room is counted.
+/// ends. Entries that do not fit are counted.
 fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Mark]) -> (Vec<Entry>, i32) {
     let right = WIDTH as i32 - MARGIN;
     let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, Sign::Line));
@@ -308,7 +309,7 @@ fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Ma
     let mut legend: Vec<Entry> = Vec::new();
     for (name, color, sign) in entries {
         let width = sign.width() + width_of(&name, LEGEND.0);
-        // On the last line there must be room left to say that there are more.
+        // The last line must have room left for the count of further entries.
         let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
         if x > MARGIN && x + width + reserve > right {
             if line + 1 == LEGEND_LINES {
@@ -325,7 +326,7 @@ fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Ma
     (legend, legend_y(line) + LEGEND_LINE / 2)
 }
 
-/// The middle of a line of the legend.
+/// Returns the middle of a line of the legend.
 const fn legend_y(line: i32) -> i32 {
     50 + line * LEGEND_LINE
 }

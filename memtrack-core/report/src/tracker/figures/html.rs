@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// How many operators the table lists.
 const TOP: usize = 20;
 
-/// A page with the four figures and, where there are records, the 20 operators that made memory grow most.
+/// Returns a page with the four figures and, where there are records, the 20 operators that made memory grow most.
 ///
 /// # Errors
 /// Those of [`render_svg`].
@@ -50,7 +50,7 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     Ok(page)
 }
 
-/// The operators that grew most. A file without records has none, and the page does without the table.
+/// Writes the operators that grew most. A file without records has none, and the page has no table.
 fn table(page: &mut String, stats: &TrackerStats) {
     let Ok(summary) = stats.summary(TOP) else { return };
     line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
@@ -78,7 +78,7 @@ fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(page, "{text}");
 }
 
-/// Text as it stands in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

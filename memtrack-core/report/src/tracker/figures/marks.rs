@@ -1,5 +1,5 @@
-//! The markers of a run as a figure has them: one entry for each name, with every place where it was set, however many
-//! steps there were.
+//! The markers of a run for a figure: one entry for each name, with every position where it was set, however many steps
+//! there were.
 
 use super::palette;
 use crate::tracker::TrackerStats;
@@ -8,7 +8,7 @@ use plotters::style::RGBColor;
 /// The most characters of a marker's name.
 const NAME_CHARACTERS: usize = 40;
 
-/// A marker and its places.
+/// A marker and its positions.
 pub(super) struct Mark {
     /// Its name, of bounded length.
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// What the legend calls it: where it is, or how many there are of it.
+    /// Formats its label in the legend: its position, or the number of positions.
     pub(super) fn legend(&self) -> String {
         match self.at[..] {
             [at] => format!("{} (at {at})", self.name),
@@ -28,7 +28,7 @@ impl Mark {
     }
 }
 
-/// The markers of a run, in the order in which their names were first set.
+/// Returns the markers of a run, in the order in which their names were first set.
 pub(super) fn marks(stats: &TrackerStats) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::with_capacity(stats.markers.len());
     let mut places: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
@@ -49,7 +49,7 @@ pub(super) fn marks(stats: &TrackerStats) -> Vec<Mark> {
     marks
 }
 
-/// A name from a file, of bounded length and without characters that XML does not allow.
+/// Returns a name from a file, of bounded length and without characters that XML does not allow.
 pub(super) fn readable(name: &str) -> String {
     let clean =
         |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };

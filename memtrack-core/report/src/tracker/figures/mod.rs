@@ -1,6 +1,6 @@
-//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each on its own. Ours are
-//! step lines in MiB whose legend also names the markers; the peak, which the series may lack, is a line of its own. The library makes SVG and HTML; [`draw`] takes any plotters
-//! backend, which is how the command line makes PNG.
+//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each alone. memtrack draws step
+//! lines in MiB whose legend also names the markers; the peak, which the series may lack, is a separate line. The library
+//! makes SVG and HTML; [`draw`] takes any plotters backend, which is how the command line makes PNG.
 //!
 //! Nothing here measures text with a font: SVG is drawn without any, and the layout is the same for all backends.
 
@@ -26,19 +26,19 @@ use std::path::{Path, PathBuf};
 pub enum Figure {
     /// Allocated, active and reserved together.
     All,
-    /// Memory handed out to the program.
+    /// Memory allocated by the program.
     Allocated,
-    /// Memory handed out, or given back but still in use by a stream.
+    /// Memory allocated, or freed but still in use by a stream.
     Active,
-    /// Memory taken from the driver.
+    /// Memory obtained from the driver.
     Reserved,
 }
 
 impl Figure {
-    /// The four, in PyTorch's order.
+    /// All four, in PyTorch's order.
     pub const EACH: [Self; 4] = [Self::All, Self::Allocated, Self::Active, Self::Reserved];
 
-    /// Its name in file names.
+    /// Returns its name in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -48,7 +48,7 @@ impl Figure {
         }
     }
 
-    /// What stands above it.
+    /// Returns its title.
     const fn title(self) -> &'static str {
         match self {
             Self::All => "Memory after each operator",
@@ -58,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// The figure's own file beside `path`: `run.svg` becomes `run-allocated.svg`.
+    /// Returns the figure's own file beside `path`: `run.svg` becomes `run-allocated.svg`.
     pub fn path(self, path: &Path) -> PathBuf {
         let mut name = path.file_stem().unwrap_or_default().to_owned();
         name.push("-");
@@ -71,7 +71,7 @@ impl Figure {
     }
 }
 
-/// A figure as an SVG image: text stays text in the reader's own sans-serif font.
+/// Returns a figure as an SVG image: text stays text in the reader's own sans-serif font.
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.

@@ -1,5 +1,5 @@
-//! The colours of the figures, distinct also for colour-blind readers. Every role has a colour of its own, so that the
-//! HTML page can give each another one on a dark screen.
+//! The colours of the figures, distinct also for colour-blind readers. Every role has its own colour, so that the HTML
+//! page can replace each one on a dark screen.
 
 use crate::figures::{AXIS, BACKGROUND, GRID, MUTED, TEXT};
 use plotters::style::RGBColor;
@@ -13,7 +13,7 @@ const START: RGBColor = RGBColor(0x10, 0x12, 0x14);
 const OTHERS: [RGBColor; 3] =
     [RGBColor(0x82, 0x50, 0xdf), RGBColor(0x9a, 0x5b, 0x2e), RGBColor(0xbf, 0x39, 0x89)];
 
-/// What each colour becomes on a dark screen, as hexadecimal.
+/// The replacement of each colour on a dark screen, as hexadecimal.
 pub(super) const DARK: [(RGBColor, &str); 14] = [
     (BACKGROUND, "0d1117"),
     (TEXT, "e6edf3"),
@@ -31,7 +31,8 @@ pub(super) const DARK: [(RGBColor, &str); 14] = [
     (OTHERS[2], "f778ba"),
 ];
 
-/// The colour of the `index`-th marker: red for the end of the forward pass and black for its start, as in PyTorch.
+/// Returns the colour of the `index`-th marker: red for the end of the forward pass and black for its start, as in
+/// PyTorch.
 pub(super) fn marker(name: &str, index: usize) -> RGBColor {
     match name {
         "fw_bw_boundary" => BOUNDARY,

@@ -1,10 +1,11 @@
-//! The peak of a run in words: how high it was, and how much of it the series lack, which are sampled when operators end.
+//! The peak of a run as text: how high it was, and how much of it is missing in the series, which are sampled when
+//! operators end.
 
 use super::marks::readable;
 use crate::tracker::{AllocatedPeak, TrackerStats};
 use memtrack_model::units::human_bytes;
 
-/// The peak of a run beside what the samples have.
+/// The peak of a run beside its samples.
 pub(super) struct ShownPeak<'a> {
     peak: &'a AllocatedPeak,
     stats: &'a TrackerStats,
@@ -13,7 +14,7 @@ pub(super) struct ShownPeak<'a> {
 }
 
 impl<'a> ShownPeak<'a> {
-    /// The peak, if it is known and has a place on an axis.
+    /// Returns the peak, if it is known and has a place on an axis.
     pub(super) fn of(stats: &'a TrackerStats) -> Option<Self> {
         let peak = stats.peak.as_ref().filter(|peak| super::steps::is_drawable(peak.least_mib))?;
         let samples = stats.memories_allocated.iter().map(|sample| sample.mib);
@@ -22,22 +23,22 @@ impl<'a> ShownPeak<'a> {
         Some(Self { peak, stats, sampled_mib })
     }
 
-    /// Its height in MiB. No peak is below a sample.
+    /// Returns its height in MiB. No peak is below a sample.
     pub(super) fn mib(&self) -> f64 {
         self.peak.least_mib.max(self.sampled_mib)
     }
 
-    /// The operator to which it belongs, by its index.
+    /// Returns the index of the operator to which it belongs.
     pub(super) fn call(&self) -> Option<f64> {
         self.peak.op_index.map(|index| index as f64)
     }
 
-    /// `peak 77.7 MiB`.
+    /// Formats `peak 77.7 MiB`.
     pub(super) fn short(&self) -> String {
         format!("peak {}{}", self.mark(), shown(self.mib()))
     }
 
-    /// The same with where it was, and how far above the highest sample.
+    /// Formats the same with where it was, and how far above the highest sample.
     pub(super) fn long(&self) -> String {
         let above = self.mib() - self.sampled_mib;
         let above = match shown(above) {
@@ -47,7 +48,7 @@ impl<'a> ShownPeak<'a> {
         format!("{}{}{above}", self.short(), self.place())
     }
 
-    /// What stands before a number that may be higher.
+    /// Returns the prefix of a number that may be higher.
     fn mark(&self) -> &'static str {
         if self.peak.is_exact() { "" } else { "at least " }
     }
@@ -65,7 +66,7 @@ impl<'a> ShownPeak<'a> {
     }
 }
 
-/// MiB as a number that people read.
+/// Formats MiB for people.
 fn shown(mib: f64) -> String {
     let sign = if mib < 0.0 { "−" } else { "" };
     format!("{sign}{}", human_bytes((mib.abs() * 1_048_576.0).round() as u64))

@@ -4,7 +4,7 @@
 
 use crate::figures::{Axis, Point};
 
-/// What one pixel column holds.
+/// The samples of one pixel column.
 struct Column {
     x: i32,
     first: i32,
@@ -13,7 +13,7 @@ struct Column {
     last: i32,
 }
 
-/// The lines of a series; they are several where values that are no number leave gaps. `at` places the share of the
+/// Returns the lines of a series; there are several if NaN values leave gaps. `at` places the share of the
 /// way along both axes.
 pub(super) fn lines(
     values: impl Iterator<Item = f64>,
@@ -53,7 +53,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Whether a value has a place on an axis.
+/// Returns whether a value has a place on an axis.
 pub(super) fn is_drawable(mib: f64) -> bool {
     mib.abs() < 1e300
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_leaves_a_gap() {
+    fn nan_leaves_a_gap() {
         let lines = drawn(&[1.0, f64::NAN, f64::INFINITY, 2.0], 4.0);
         assert_eq!(lines, [[(0, 9), (1, 9)], [(3, 8), (4, 8)]]);
         assert_eq!(drawn(&[], 4.0), Vec::<Vec<Point>>::new());

@@ -1,5 +1,5 @@
-//! What the columns of a heat map are. Steps, where all ranks mark the same: nothing else lines ranks up as exactly. Otherwise
-//! time: by the ranks' clocks where these agree, else since each file began, and for files without times by their events.
+//! The columns of a heat map. Steps, if all ranks mark the same: nothing else aligns ranks as exactly. Otherwise time: by
+//! the ranks' clocks if these agree, else since each file began, and for files without times by their events.
 
 use super::NONE;
 use crate::analysis::ranks::digest::{DeviceDigest, RankDigest};
@@ -7,7 +7,7 @@ use crate::analysis::ranks::memory::RanksMemory;
 use memtrack_model::units::{counted, human_count};
 use std::collections::BTreeSet;
 
-/// Fewer steps than these say less than time does.
+/// Fewer steps than these are less informative than time.
 const LEAST_STEPS: usize = 4;
 /// Clocks agree if, by them, the files lie within this many times the time of the longest.
 const APART: f64 = 2.0;
@@ -16,42 +16,42 @@ const SAME_NS: u64 = 1000;
 /// Parts of a column that a time may be off by the rounding of numbers.
 const ROUNDING: f64 = 1e-6;
 
-/// What the columns of a heat map are.
+/// The kind of the columns of a heat map.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HeatColumns {
     /// Steps that all ranks mark.
     Steps {
-        /// What they are called.
+        /// The name of the steps.
         name: String,
         /// For each column the number of its first step and of its last.
         numbers: Vec<(u64, u64)>,
-        /// How many steps there are.
+        /// The number of steps.
         steps: usize,
     },
     /// Equal times by the ranks' clocks, from the first event of all ranks on.
     Clock {
-        /// How many.
+        /// The number of columns.
         columns: usize,
         /// How long each is, in seconds.
         seconds: f64,
     },
     /// Equal times since each file's own first event.
     SinceFirst {
-        /// How many.
+        /// The number of columns.
         columns: usize,
         /// How long each is, in seconds.
         seconds: f64,
     },
     /// Equal parts of each file, from its first event to its last, by the numbers of the events: there are no times.
     Parts {
-        /// How many.
+        /// The number of columns.
         columns: usize,
     },
 }
 
 impl HeatColumns {
-    /// How many there are.
+    /// Returns the number of columns.
     pub fn count(&self) -> usize {
         match self {
             Self::Steps { numbers, .. } => numbers.len(),
@@ -61,7 +61,7 @@ impl HeatColumns {
         }
     }
 
-    /// What a column is called: `step 3`, `steps 30 to 39`, `at 1.25 s`, `at 50 %`.
+    /// Formats a column's name: `step 3`, `steps 30 to 39`, `at 1.25 s`, `at 50 %`.
     pub fn label(&self, column: usize) -> String {
         match self {
             Self::Steps { numbers, .. } => match numbers.get(column) {
@@ -73,7 +73,7 @@ impl HeatColumns {
         }
     }
 
-    /// When a column begins: `1.25 s`, `50 %`.
+    /// Formats when a column begins: `1.25 s`, `50 %`.
     fn mark(&self, column: usize) -> String {
         match self {
             Self::Steps { .. } => String::new(),
@@ -84,7 +84,7 @@ impl HeatColumns {
         }
     }
 
-    /// What goes from left to right, and what a cell is, in a sentence each.
+    /// Describes the horizontal axis, and the cells, in a sentence each.
     pub fn sentences(&self) -> [String; 2] {
         const LIVE: &str = "the most requested bytes that were live";
         let long = |columns: usize, seconds: f64| {
@@ -121,7 +121,7 @@ impl HeatColumns {
         }
     }
 
-    /// What to write along an axis, some `most` marks, each with its place in columns from the left.
+    /// Returns the labels along an axis, some `most` marks, each with its position in columns from the left.
     pub fn marks(&self, most: usize) -> Vec<(f64, String)> {
         let most = most.max(1);
         match self {
@@ -154,7 +154,7 @@ impl HeatColumns {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20 … and of 0.5, 0.2, 0.1 …
+/// Returns the next of 1, 2, 5, 10, 20 … and of 0.5, 0.2, 0.1 …
 fn nice(number: f64) -> f64 {
     if number <= 0.0 || !number.is_finite() {
         return 1.0;
@@ -164,12 +164,12 @@ fn nice(number: f64) -> f64 {
     times.unwrap_or(10.0) * power
 }
 
-/// Decimals with which times that are so many seconds apart differ.
+/// Returns the decimals that distinguish times this many seconds apart.
 fn decimals(seconds: f64) -> usize {
     if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
 }
 
-/// Cuts what a rank held into the columns.
+/// Cuts the memory of a rank into the columns.
 pub(super) struct Cutter {
     pub(super) columns: HeatColumns,
     /// The numbers of all steps.
@@ -204,7 +204,7 @@ impl Cutter {
             begin.saturating_sub(first) as f64 / 1e9 + self::long(device)
         };
         let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
-        // Files that all begin at one moment were not timed by clocks of the day: theirs were replaced.
+        // Files that all begin at one moment have no real times of the day: theirs were replaced.
         let agree = begins.iter().any(|&begin| begin - first > SAME_NS) && whole <= APART * long;
         let seconds = if agree { whole } else { long } / columns as f64;
         let columns = match agree {
@@ -214,7 +214,7 @@ impl Cutter {
         Self { columns, numbers: Vec::new(), begin_ns: agree.then_some(first) }
     }
 
-    /// Adds what a rank held in each column to `series`.
+    /// Adds the memory of a rank in each column to `series`.
     pub(super) fn cut(&self, rank: &RankDigest, device: &DeviceDigest, series: &mut Vec<u64>) {
         let from = series.len();
         series.resize(from + self.columns.count(), NONE);
@@ -251,10 +251,10 @@ impl Cutter {
     }
 }
 
-/// Puts bins that begin at `begin` and last for `long`, both in columns, into the columns that they touch.
+/// Adds bins that begin at `begin` and last for `long`, both in columns, to the columns that they overlap.
 fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
     let last = cells.len() - 1;
-    // All of a file may be of one moment, and all files.
+    // All events of a file may be of one moment, in all files.
     let begin = if begin.is_finite() { begin } else { 0.0 };
     let bin_long = if long.is_finite() { long / bins.len().max(1) as f64 } else { 0.0 };
     for (at, &bytes) in bins.iter().enumerate() {
@@ -265,18 +265,18 @@ fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl F
     }
 }
 
-/// How long the times of a device are altogether, in seconds.
+/// Returns the total length of a device's times, in seconds.
 fn long(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }
 
-/// When a device's first bin begins, in nanoseconds since the Unix epoch.
+/// Returns when a device's first bin begins, in nanoseconds since the Unix epoch.
 fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
     let since = (device.timeline.begin_seconds * 1e9).round();
     rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))
 }
 
-/// The steps that all ranks mark, with their name and by their numbers.
+/// Returns the steps that all ranks mark, with their name and by their numbers.
 fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
     let &(first, _) = memory.members.first()?;
     let name = ranks[first].step_name.as_ref()?;

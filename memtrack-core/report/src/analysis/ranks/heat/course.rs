@@ -11,13 +11,13 @@ const GAP: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Course {
-    /// Its place in [`Ranks::ranks`](crate::analysis::ranks::Ranks::ranks).
+    /// Its index in [`Ranks::ranks`](crate::analysis::ranks::Ranks::ranks).
     pub rank: usize,
     /// Whether it holds more than the others, rather than less.
     pub is_more: bool,
     /// Its requested bytes in each column.
     pub bytes: Vec<Option<u64>>,
-    /// In how many columns the rule calls it odd, to that side.
+    /// The number of columns in which the rule finds it odd, to that side.
     pub odd_columns: usize,
     /// The first of these.
     pub first_odd: Option<usize>,
@@ -26,7 +26,7 @@ pub struct Course {
 }
 
 impl Cells<'_> {
-    /// That of the rank at `member`.
+    /// Returns the course of the rank at `member`.
     pub(super) fn course(&self, member: usize, outlier: &Outlier) -> Course {
         let own = self.of(member);
         let is_more = outlier.by() > 0;
@@ -57,7 +57,7 @@ impl Cells<'_> {
 }
 
 impl Course {
-    /// Since when, in words that follow the rank's name; none if it is odd in no column by itself.
+    /// Formats since when it is odd, to follow the rank's name; none if it is odd in no single column.
     pub fn words(&self, columns: &HeatColumns) -> Option<String> {
         let side = if self.is_more { "more" } else { "less" };
         let has = |column: usize| self.bytes.get(column).is_some_and(Option::is_some);

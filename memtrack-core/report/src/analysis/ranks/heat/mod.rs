@@ -1,6 +1,6 @@
-//! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the most that was live.
-//! What is drawn is bounded: more ranks than rows share rows, more steps than columns share columns, and the most of what
-//! shares a cell stays, so that no peak is lost. `columns` says what the columns are, `course` since when a rank is odd.
+//! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the most that was
+//! live. The picture is bounded: more ranks than rows share rows, more steps than columns share columns, and a shared
+//! cell shows the most, so that no peak is lost. `columns` defines the columns, `course` finds since when a rank is odd.
 
 mod columns;
 mod course;
@@ -17,32 +17,32 @@ use crate::analysis::estimate::Estimate;
 use columns::Cutter;
 use std::ops::Range;
 
-/// Columns of a heat map, at most.
+/// The most columns of a heat map.
 pub const MOST_COLUMNS: usize = 512;
-/// Rows of a heat map, at most.
+/// The most rows of a heat map.
 pub const MOST_ROWS: usize = 1024;
-/// Odd ranks of which it is told since when they are, at most.
+/// The most odd ranks whose course is reported.
 pub const MOST_COURSES: usize = 64;
-/// Says that a rank has nothing in a column.
+/// Marks a rank that has nothing in a column.
 const NONE: u64 = u64::MAX;
 
 /// One kind of memory in all ranks over time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeatMap {
-    /// What the columns are.
+    /// The kind of the columns.
     pub columns: HeatColumns,
-    /// For each column what is usual: the median over all ranks that have it. None where no rank has.
+    /// The usual level of each column: the median over all ranks that have it. None where no rank has.
     pub middles: Vec<Option<Middle>>,
     /// For each column the least and the most among the ranks that are not odd in their peak or end.
     pub usual: Vec<Option<(u64, u64)>>,
     /// The rows, in the order of the ranks.
     pub rows: Vec<HeatRow>,
-    /// How many ranks share a row; the last row may have fewer.
+    /// The number of ranks that share a row; the last row may have fewer.
     pub ranks_per_row: usize,
     /// The most bytes in any cell.
     pub most: u64,
-    /// How far the cell that is furthest off is from the median of its column.
+    /// The largest distance of a cell from the median of its column.
     pub furthest_off: u64,
     /// The ranks that are odd in their peak or end, the one that is furthest off first.
     pub courses: Vec<Course>,
@@ -52,13 +52,13 @@ pub struct HeatMap {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeatRow {
-    /// Which ranks, as places in [`RanksMemory::members`].
+    /// The ranks, as indices into [`RanksMemory::members`].
     pub members: Range<usize>,
     /// A cell for each column; none where no rank of the row has anything there.
     pub cells: Vec<Option<HeatCell>>,
 }
 
-/// What the ranks of a row had in a column.
+/// The memory of a row's ranks in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeatCell {
@@ -71,7 +71,7 @@ pub struct HeatCell {
 }
 
 impl HeatMap {
-    /// That of `memory` in `ranks`, with at most so many columns and rows.
+    /// Computes the heat map of `memory` in `ranks`, with at most this many columns and rows.
     pub fn of(ranks: &Ranks, memory: &RanksMemory, columns: usize, rows: usize) -> Self {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (ranks, members) = (&ranks.ranks[..], &memory.members[..]);
@@ -82,7 +82,7 @@ impl HeatMap {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
         let middles = middles(&series, width);
-        // Where blocks were sampled, how far a moment's bytes may be off is known of the peak and the end alone.
+        // Where blocks were sampled, only the errors of the peak and the end are known.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
         let cells = Cells { series: &series, width, middles: &middles, exact: &exact };
@@ -108,13 +108,13 @@ impl HeatMap {
         }
     }
 
-    /// Whether ranks share rows.
+    /// Returns whether ranks share rows.
     pub fn is_folded(&self) -> bool {
         self.ranks_per_row > 1
     }
 }
 
-/// What every rank has in every column.
+/// The memory of every rank in every column.
 struct Cells<'a> {
     /// Rank by rank; [`NONE`] where it has nothing.
     series: &'a [u64],
@@ -129,7 +129,7 @@ impl Cells<'_> {
         &self.series[member * self.width..(member + 1) * self.width]
     }
 
-    /// By the rule of the whole, applied to a column.
+    /// Applies the rule of the whole to a column.
     fn is_odd(&self, member: usize, column: usize) -> bool {
         let bytes = self.of(member)[column];
         self.exact[member]
@@ -160,7 +160,7 @@ fn middles(series: &[u64], width: usize) -> Vec<Option<Middle>> {
     (0..width).map(column).collect()
 }
 
-/// The odd ranks' courses, and for each rank whether it is one of these.
+/// Returns the odd ranks' courses, and for each rank whether it is one of these.
 fn courses(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<Course>, Vec<bool>) {
     let mut is_odd = vec![false; memory.members.len()];
     let mut courses = Vec::new();
@@ -176,7 +176,7 @@ fn courses(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<Course>, Vec<bool>) 
     (courses, is_odd)
 }
 
-/// The least and the most among those that are not odd.
+/// Returns the least and the most among the ranks that are not odd.
 fn usual(cells: &Cells<'_>, is_odd: &[bool]) -> Vec<Option<(u64, u64)>> {
     let mut usual: Vec<Option<(u64, u64)>> = vec![None; cells.width];
     for member in (0..is_odd.len()).filter(|&member| !is_odd[member]) {

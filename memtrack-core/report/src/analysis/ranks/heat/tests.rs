@@ -91,7 +91,7 @@ fn heat(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
     HeatMap::of(&ranks, &ranks.memories[0], columns, rows)
 }
 
-/// The most in each cell, in MiB.
+/// Returns the most in each cell, in MiB.
 fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
     heat.rows
         .iter()
@@ -129,7 +129,7 @@ fn steps_are_columns_where_all_ranks_mark_them() {
 }
 
 #[test]
-fn an_odd_rank_is_odd_since_the_step_in_which_the_rule_first_says_so() {
+fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
     let found = heat(&leaking(4, 6, 2), 512, 1024);
     let course = &found.courses[0];
     assert_eq!((course.rank, course.is_more, course.since, course.odd_columns), (3, true, Some(2), 4));
@@ -150,7 +150,7 @@ fn an_odd_rank_is_odd_since_the_step_in_which_the_rule_first_says_so() {
 }
 
 #[test]
-fn a_blip_long_before_is_no_beginning_and_a_gap_of_a_column_is_no_end() {
+fn an_early_blip_is_no_beginning_and_a_gap_of_one_column_is_no_end() {
     let mut ranks: Vec<Rank> = (0..4).map(|number| rank(number, &[100; 512])).collect();
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
@@ -186,7 +186,7 @@ fn more_ranks_than_rows_share_them_and_the_highest_and_the_furthest_off_stay() {
 }
 
 #[test]
-fn clocks_line_ranks_up_where_they_agree_and_else_each_begins_at_0() {
+fn agreeing_clocks_align_ranks_and_otherwise_each_begins_at_0() {
     let late = |by: u64| Rank { begin_ns: Some(5 * SECOND_NS + by), ..rank(1, &[7, 8, 9, 9]) };
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat(&[begin(), late(2 * SECOND_NS)], 4, 10);
@@ -200,7 +200,7 @@ fn clocks_line_ranks_up_where_they_agree_and_else_each_begins_at_0() {
 }
 
 #[test]
-fn a_shorter_file_has_nothing_behind_its_end() {
+fn a_shorter_file_has_nothing_after_its_end() {
     let short = Rank { seconds: 2.0, ..rank(1, &[7, 8, 9, 9]) };
     let found = heat(&[rank(0, &[1, 2, 3, 4]), short], 4, 10);
     assert_eq!(most(&found)[1], [Some(8), Some(9), None, None]);
@@ -240,7 +240,7 @@ fn marks_are_round_numbers_within_the_axis() {
 }
 
 #[test]
-fn estimates_are_odd_at_no_moment() {
+fn estimates_are_never_odd_at_a_moment() {
     let mut digests: Vec<RankDigest> = leaking(4, 6, 2).iter().map(Rank::digest).collect();
     digests[3].devices[0].peak.error = Estimate {
         counted: false,
