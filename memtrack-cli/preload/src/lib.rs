@@ -14,7 +14,7 @@ mod ends;
 mod heap;
 
 #[cfg(target_os = "linux")]
-mod own_memory;
+mod private_heap;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tls;
@@ -26,9 +26,9 @@ use memtrack_recorder::host::TrackingAllocator;
 /// Counts the memory that the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
-static OWN: TrackingAllocator<&own_memory::OwnMemory> = TrackingAllocator::new(&OWN_MEMORY);
+static OWN: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAllocator::new(&PRIVATE_HEAP);
 #[cfg(target_os = "linux")]
-static OWN_MEMORY: own_memory::OwnMemory = own_memory::OwnMemory::new();
+static PRIVATE_HEAP: private_heap::PrivateHeap = private_heap::PrivateHeap::new();
 
 extern "C" fn begin() {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -36,7 +36,7 @@ extern "C" fn begin() {
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     ends::prepare();
     #[cfg(target_os = "linux")]
-    own_memory::prepare();
+    private_heap::prepare();
     #[cfg(target_os = "linux")]
     if run::wants_heap() {
         heap::prepare();

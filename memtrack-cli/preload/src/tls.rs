@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// The argument from the compiler: a binary by its number, and an offset in its variables.
 #[repr(C)]
-pub(super) struct Place {
+pub(super) struct TlsIndex {
     binary: usize,
     offset: usize,
 }
 
 unsafe extern "C" {
     /// The loader's function.
-    fn __real___tls_get_addr(place: *const Place) -> *mut u8;
+    fn __real___tls_get_addr(index: *const TlsIndex) -> *mut u8;
 }
 
 /// The distance from a thread's pointer to this library's variables; 0: not known yet.
@@ -41,16 +41,16 @@ fn thread_pointer() -> usize {
 
 /// Called by all of this library for the address of a variable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __wrap___tls_get_addr(place: *const Place) -> *mut u8 {
+unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {
     // SAFETY: the compiler's own, which stays.
-    let offset = unsafe { (*place).offset };
+    let offset = unsafe { (*index).offset };
     let distance = DISTANCE.load(Ordering::Relaxed);
     if distance != 0 {
         let variables = thread_pointer().wrapping_add_signed(distance);
         return std::ptr::with_exposed_provenance_mut(variables.wrapping_add(offset));
     }
     // SAFETY: as the compiler would have called it.
-    let found = unsafe { __real___tls_get_addr(place) };
+    let found = unsafe { __real___tls_get_addr(index) };
     if PREPARING.load(Ordering::Relaxed) != 0 {
         let distance = found.addr().wrapping_sub(offset).wrapping_sub(thread_pointer()) as isize;
         // Below the pointer; variables of libraries that were loaded later are elsewhere.

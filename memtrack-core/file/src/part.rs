@@ -132,15 +132,15 @@ pub fn opened(path: &Path) -> io::Result<impl Read> {
         file.seek(SeekFrom::Start(0))?;
     }
     files.push_back(file);
-    Ok(OneAfterAnother { files })
+    Ok(Chained { files })
 }
 
 /// Files as one stream.
-struct OneAfterAnother {
+struct Chained {
     files: VecDeque<File>,
 }
 
-impl Read for OneAfterAnother {
+impl Read for Chained {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(file) = self.files.front_mut() {
             let read = file.read(buffer)?;

@@ -3,7 +3,7 @@
 //! meanwhile. No lock of memtrack's is held, except one that keeps the program's pools alive.
 
 use super::driver::Driver;
-use super::watch::Quiet;
+use super::watch::HooksSuspended;
 use super::wrap::{ipc, pools};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::DriverReading;
@@ -48,7 +48,7 @@ pub(crate) fn no_more() {
 /// there.
 pub(crate) fn on_this_thread() {
     let Some(driver) = Driver::known().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
-    let _quiet = Quiet::begin();
+    let _quiet = HooksSuspended::begin();
     now(driver, false);
 }
 

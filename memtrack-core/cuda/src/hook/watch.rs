@@ -25,7 +25,7 @@ pub(crate) fn unknown_frees() -> u64 {
 }
 
 /// A hooked call in progress. Calls that the driver makes to itself meanwhile, on the same thread, are part of it.
-pub(super) struct Watch {
+pub(super) struct HookedCall {
     pub(super) driver: &'static Driver,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Watch {
 pub(super) struct Kind {
     pub(super) origin: Origin,
     pub(super) stream: u64,
-    pub(super) device: Where,
+    pub(super) device: AllocationDevice,
 }
 
 /// The device of an allocation.
 #[derive(Clone, Copy)]
-pub(super) enum Where {
+pub(super) enum AllocationDevice {
     /// The current context's.
     Current,
     /// That of its stream or pool, which need not be the current one.
@@ -50,7 +50,7 @@ pub(super) enum Where {
     Pinned,
 }
 
-impl Watch {
+impl HookedCall {
     /// Begins a call, unless the thread is in a hooked call already or hooks are suspended on it.
     #[inline(always)]
     pub(super) fn enter(real: *const c_void) -> Option<Self> {
@@ -79,7 +79,11 @@ impl Watch {
             return;
         }
         let place = self.place_of(kind, address);
-        let device = if matches!(kind.device, Where::Pinned) { DeviceId::PINNED } else { place.device_id() };
+        let device = if matches!(kind.device, AllocationDevice::Pinned) {
+            DeviceId::PINNED
+        } else {
+            place.device_id()
+        };
         let Some(hook) = Hook::enter() else { return };
         let Place { context, device: of_device } = place;
         let (stream, origin) = (StreamId(kind.stream), kind.origin);
@@ -97,10 +101,10 @@ impl Watch {
     fn place_of(&self, kind: Kind, address: u64) -> Place {
         let current = self.driver.place();
         let device = match kind.device {
-            Where::Current | Where::Pinned => None,
-            Where::OfStream if self.driver.has_several_devices() => self.driver.device_of(address),
-            Where::OfStream => None,
-            Where::Device(device) => Some(device),
+            AllocationDevice::Current | AllocationDevice::Pinned => None,
+            AllocationDevice::OfStream if self.driver.has_several_devices() => self.driver.device_of(address),
+            AllocationDevice::OfStream => None,
+            AllocationDevice::Device(device) => Some(device),
         };
         Place { device: device.unwrap_or(current.device), ..current }
     }
@@ -109,8 +113,10 @@ impl Watch {
     fn out_of_memory(&self, kind: Kind, size: u64) {
         driver_reading::now(self.driver, true);
         let (device, (free, total)) = match kind.device {
-            Where::Pinned => (DeviceId::PINNED, host_memory()),
-            Where::Device(device) if device != self.driver.place().device => (DeviceId(device), (0, 0)),
+            AllocationDevice::Pinned => (DeviceId::PINNED, host_memory()),
+            AllocationDevice::Device(device) if device != self.driver.place().device => {
+                (DeviceId(device), (0, 0))
+            }
             _ => (self.driver.place().device_id(), self.driver.memory_info()),
         };
         record_oom(device, StreamId(kind.stream), size, free, total);
@@ -173,7 +179,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for HookedCall {
     #[inline(always)]
     fn drop(&mut self) {
         INSIDE.set(false);
@@ -182,17 +188,17 @@ impl Drop for Watch {
 
 /// While it exists, hooked calls of this thread are not the program's.
 #[must_use = "hooked calls are recorded again when the guard is dropped"]
-pub(super) struct Quiet {
+pub(super) struct HooksSuspended {
     before: bool,
 }
 
-impl Quiet {
+impl HooksSuspended {
     pub(super) fn begin() -> Self {
         Self { before: INSIDE.replace(true) }
     }
 }
 
-impl Drop for Quiet {
+impl Drop for HooksSuspended {
     fn drop(&mut self) {
         INSIDE.set(self.before);
     }

@@ -57,11 +57,11 @@ impl Written {
     }
 
     /// The snapshots of a kind with a limited number; the program ends only once.
-    fn kept(&mut self, why: Why) -> Option<&mut Kept> {
+    fn kept(&mut self, why: DumpReason) -> Option<&mut Kept> {
         match why {
-            Why::OutOfMemory => Some(&mut self.at_oom),
-            Why::Signalled => Some(&mut self.on_signal),
-            Why::AtTheEnd => None,
+            DumpReason::OutOfMemory => Some(&mut self.at_oom),
+            DumpReason::Signalled => Some(&mut self.on_signal),
+            DumpReason::AtTheEnd => None,
         }
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn at_exit() {
     let happened = generation() == 0 || exit::is_recording();
     super::hook::no_more();
     if AT_EXIT.load(Ordering::Relaxed) && switch::is_on(switch::EVENTS) && happened {
-        write(Why::AtTheEnd);
+        write(DumpReason::AtTheEnd);
     }
     // A thread that is writing one continues, and the end does not wait.
     let left_out = WRITTEN.get().try_lock().map_or(0, |mut written| std::mem::take(&mut written.left_out));
@@ -128,7 +128,7 @@ fn watch_memory() {
         }
         let begin = Instant::now();
         print_largest(oom);
-        write(Why::OutOfMemory);
+        write(DumpReason::OutOfMemory);
         written().pace.done(begin.elapsed());
     });
 }
@@ -150,15 +150,15 @@ fn print_largest(oom: &OutOfMemory) {
     message::print(format_args!("{oom}{whose}\n{report}"));
 }
 
-/// Why a snapshot is written.
+/// DumpReason a snapshot is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum DumpReason {
     OutOfMemory,
     AtTheEnd,
     Signalled,
 }
 
-impl Why {
+impl DumpReason {
     const fn name(self) -> &'static str {
         match self {
             Self::OutOfMemory => "out of memory",
@@ -179,7 +179,7 @@ fn path_of(output: &Path, number: u32) -> PathBuf {
 }
 
 /// Writes the next snapshot.
-fn write(why: Why) {
+fn write(why: DumpReason) {
     let _inside = reentry::enter();
     if !may_write_file() {
         return;
@@ -192,7 +192,7 @@ fn write(why: Why) {
     let save = || snapshot.save_as(&path, &mut Symbolizer::of(&snapshot));
     let saved = without_write_signals(save);
     let mut more = String::new();
-    if why == Why::OutOfMemory {
+    if why == DumpReason::OutOfMemory {
         more = left_out(&mut written);
     }
     if let Some(kept) = written.kept(why).filter(|_| saved.is_ok()) {
@@ -271,7 +271,7 @@ fn watch_signal() -> std::io::Result<()> {
         loop {
             // A signal that arrives while a snapshot is written counts as one more.
             SIGNALLED.wait();
-            write(Why::Signalled);
+            write(DumpReason::Signalled);
         }
     };
     std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;

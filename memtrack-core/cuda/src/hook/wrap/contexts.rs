@@ -1,7 +1,7 @@
 //! The ends of contexts, which end all their memory.
 
 use super::{CuResult, SUCCESS, ipc, pools};
-use crate::hook::watch::Watch;
+use crate::hook::watch::HookedCall;
 use memtrack_recorder::recorder::driver_memory::Teardown;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub(in crate::hook) unsafe fn retain(
 pub(in crate::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     watch.before_the_end();
     let freed = watch.tear_down(teardown_of(device));
     let result = call();
@@ -56,7 +56,7 @@ pub(in crate::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResult {
 pub(in crate::hook) unsafe fn release(real: OnDevice, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     watch.before_the_end();
     let result = call();
     if result == SUCCESS && !watch.driver.primary_is_alive(device) {
@@ -79,7 +79,7 @@ fn forget(teardown: Teardown) {
 pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResult, context: u64) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(context) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     watch.before_the_end();
     let freed = watch.tear_down(Teardown::Context(context));
     let result = call();

@@ -1,11 +1,11 @@
 //! Pinned host memory: the driver's own, and memory of the program that is registered with it.
 
 use super::{CuResult, SUCCESS, allocate, give_back};
-use crate::hook::watch::{Kind, Watch, Where};
+use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
 use memtrack_recorder::recorder::driver_memory::Origin;
 use std::ffi::c_void;
 
-const PINNED: Kind = Kind { origin: Origin::Context, stream: 0, device: Where::Pinned };
+const PINNED: Kind = Kind { origin: Origin::Context, stream: 0, device: AllocationDevice::Pinned };
 
 /// `cuMemHostAlloc`.
 pub(in crate::hook) unsafe fn alloc(
@@ -37,7 +37,7 @@ pub(in crate::hook) unsafe fn register(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size, flags) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
     watch.allocated(result, PINNED, if result == SUCCESS { address } else { 0 }, size as u64);
     result

@@ -2,7 +2,7 @@
 //! they are no segments; each reading of the device includes how many are open, and their size.
 
 use super::{CuResult, SUCCESS};
-use crate::hook::watch::Watch;
+use crate::hook::watch::HookedCall;
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Teardown;
 use memtrack_recorder::reentry;
@@ -36,7 +36,7 @@ pub(in crate::hook) unsafe fn open(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(out, handle, flags) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written there.
@@ -53,7 +53,7 @@ pub(in crate::hook) unsafe fn open(
 pub(in crate::hook) unsafe fn close(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(address) };
-    let Some(_watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(_watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let before = with_opened(|opened| opened.remove(&address));
     let result = call();
     if let Some(before) = before.filter(|_| result != SUCCESS) {

@@ -2,11 +2,11 @@
 //! wherever its pages are.
 
 use super::{CuResult, SUCCESS, allocate, give_back};
-use crate::hook::watch::{Kind, Watch, Where};
+use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
 use memtrack_recorder::recorder::driver_memory::Origin;
 use std::ffi::c_void;
 
-pub(super) const PLAIN: Kind = Kind { origin: Origin::Context, stream: 0, device: Where::Current };
+pub(super) const PLAIN: Kind = Kind { origin: Origin::Context, stream: 0, device: AllocationDevice::Current };
 
 /// `cuMemAlloc_v2`.
 pub(in crate::hook) unsafe fn alloc(
@@ -40,7 +40,7 @@ pub(in crate::hook) unsafe fn alloc_pitch(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(out, pitch, width, height, element) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
     let (mut address, mut row) = (0, width);
     if result == SUCCESS && !out.is_null() && !pitch.is_null() {

@@ -10,7 +10,7 @@ pub(super) mod physical;
 pub(super) mod pools;
 pub(super) mod procedures;
 
-use super::watch::{Kind, Watch};
+use super::watch::{HookedCall, Kind};
 pub(super) use arrays::{ArrayDescriptor, ArrayDescriptor3d};
 use std::ffi::c_void;
 
@@ -33,7 +33,7 @@ unsafe fn allocate(
     kind: Kind,
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
-    let Some(watch) = Watch::enter(real) else { return call() };
+    let Some(watch) = HookedCall::enter(real) else { return call() };
     let result = call();
     // SAFETY: the driver has just written it.
     let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
@@ -44,7 +44,7 @@ unsafe fn allocate(
 /// Frees memory by `call`.
 #[inline(always)]
 fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(watch) = Watch::enter(real) else { return call() };
+    let Some(watch) = HookedCall::enter(real) else { return call() };
     let freed = watch.free(address);
     let result = call();
     watch.freed(result, freed);

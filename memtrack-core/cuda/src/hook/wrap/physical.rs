@@ -3,7 +3,7 @@
 //! ordinary segment. Reserving addresses takes no memory.
 
 use super::{CuResult, Location, SUCCESS, ipc};
-use crate::hook::watch::{Kind, Watch, Where};
+use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Clone, Copy)]
 enum Memory {
     /// This process, and the memory's location.
-    Created(Where),
+    Created(AllocationDevice),
     /// Another process, or memory of this one that is known already.
     Imported,
 }
@@ -38,7 +38,7 @@ pub(in crate::hook) struct Properties {
     location: Location,
 }
 
-fn kind(device: Where, origin: Origin) -> Kind {
+fn kind(device: AllocationDevice, origin: Origin) -> Kind {
     Kind { origin, stream: 0, device }
 }
 
@@ -113,13 +113,14 @@ pub(in crate::hook) unsafe fn create(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(out, size, properties, flags) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
     if out.is_null() || properties.is_null() {
         return result;
     }
     // SAFETY: the driver has just read it.
-    let place = unsafe { (*properties).location }.device().map_or(Where::Pinned, Where::Device);
+    let place =
+        unsafe { (*properties).location }.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
     if result == SUCCESS {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
@@ -152,7 +153,7 @@ pub(in crate::hook) unsafe fn map(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size, offset, handle, flags) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let memory = with_known(|known| known.handles.get(&handle).copied());
     let result = call();
     let place = match memory {
@@ -163,7 +164,7 @@ pub(in crate::hook) unsafe fn map(
             return result;
         }
         Some(Memory::Created(place)) => place,
-        None => Where::Current,
+        None => AllocationDevice::Current,
     };
     let origin = origin_of(address, size as u64);
     watch.allocated(result, kind(place, origin), if result == SUCCESS { address } else { 0 }, size as u64);
@@ -178,7 +179,7 @@ pub(in crate::hook) unsafe fn unmap(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size) };
-    let Some(watch) = Watch::enter(real as *const c_void) else { return call() };
+    let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let freed = watch.unmap(address, size as u64);
     let result = call();
     watch.all_freed(result, freed);

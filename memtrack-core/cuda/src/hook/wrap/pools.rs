@@ -3,7 +3,7 @@
 
 use super::{CuResult, Location, SUCCESS, allocate, give_back};
 use crate::hook::driver::Driver;
-use crate::hook::watch::{Kind, Where};
+use crate::hook::watch::{AllocationDevice, Kind};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::recorder::driver_memory::Origin;
 use memtrack_recorder::reentry;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PER_THREAD: u64 = 2;
 
 /// The devices of the program's own pools; the devices' own pools are not here.
-static POOLS: ForkCell<Mutex<HashMap<u64, Where>>> = ForkCell::new(Mutex::default);
+static POOLS: ForkCell<Mutex<HashMap<u64, AllocationDevice>>> = ForkCell::new(Mutex::default);
 
 /// Held while the program's pools are queried for their attributes, and before one is destroyed: so none ends
 /// meanwhile. Nothing else is done under it, since the driver is called.
@@ -34,7 +34,7 @@ type AllocFromPool = unsafe extern "C" fn(*mut u64, usize, u64, u64) -> CuResult
 
 /// `cuMemAllocAsync`.
 pub(in crate::hook) unsafe fn alloc(real: AllocAsync, out: *mut u64, size: usize, stream: u64) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream, device: Where::OfStream };
+    let kind = Kind { origin: Origin::Pool, stream, device: AllocationDevice::OfStream };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
 }
@@ -46,7 +46,7 @@ pub(in crate::hook) unsafe fn alloc_per_thread(
     size: usize,
     stream: u64,
 ) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: Where::OfStream };
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: AllocationDevice::OfStream };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
 }
@@ -98,7 +98,7 @@ pub(in crate::hook) unsafe fn create(
     if result == SUCCESS && !out.is_null() && !properties.is_null() {
         // SAFETY: the driver has just read the one and written the other.
         let (pool, location) = unsafe { (out.read(), (*properties).location) };
-        let place = location.device().map_or(Where::Pinned, Where::Device);
+        let place = location.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
         with_pools(|pools| pools.insert(pool, place));
     }
     result
@@ -122,7 +122,7 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
 pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut visit: impl FnMut(u64)) {
     let _inside = reentry::enter();
     let _none_is_destroyed = lock_queries();
-    let is_here = |place: &Where| matches!(place, Where::Device(of) if *of == device);
+    let is_here = |place: &AllocationDevice| matches!(place, AllocationDevice::Device(of) if *of == device);
     let mut known: Vec<u64> =
         with_pools(|pools| pools.iter().filter(|(_, place)| is_here(place)).map(|(&pool, _)| pool).collect());
     known.extend(driver.pools_of(device));
@@ -133,7 +133,9 @@ pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut visit: im
 
 /// Drops the pools of a device whose primary context has ended.
 pub(in crate::hook) fn ended(device: u16) {
-    with_pools(|pools| pools.retain(|_, place| !matches!(place, Where::Device(of) if *of == device)));
+    with_pools(|pools| {
+        pools.retain(|_, place| !matches!(place, AllocationDevice::Device(of) if *of == device))
+    });
 }
 
 fn lock_queries() -> MutexGuard<'static, ()> {
@@ -141,15 +143,15 @@ fn lock_queries() -> MutexGuard<'static, ()> {
     QUERYING.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn place(pool: u64) -> Where {
-    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(Where::OfStream)
+fn place(pool: u64) -> AllocationDevice {
+    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(AllocationDevice::OfStream)
 }
 
 fn per_thread(stream: u64) -> u64 {
     if stream == 0 { PER_THREAD } else { stream }
 }
 
-fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, Where>) -> R) -> R {
+fn with_pools<R>(act: impl FnOnce(&mut HashMap<u64, AllocationDevice>) -> R) -> R {
     let _inside = reentry::enter();
     act(&mut POOLS.get().lock().unwrap_or_else(PoisonError::into_inner))
 }

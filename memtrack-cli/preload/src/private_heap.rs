@@ -9,15 +9,15 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An allocator over pages from the kernel, behind one lock: the recorder seldom needs memory.
-pub(super) struct OwnMemory {
+pub(super) struct PrivateHeap {
     pages: UnsafeCell<Dlmalloc>,
     lock: Lock,
 }
 
 // SAFETY: `pages` is accessed through `with` alone, which holds the lock.
-unsafe impl Sync for OwnMemory {}
+unsafe impl Sync for PrivateHeap {}
 
-impl OwnMemory {
+impl PrivateHeap {
     pub(super) const fn new() -> Self {
         Self { pages: UnsafeCell::new(Dlmalloc::new()), lock: Lock(AtomicU32::new(FREE)) }
     }
@@ -35,7 +35,7 @@ impl OwnMemory {
 }
 
 // SAFETY: dlmalloc keeps the promises of `GlobalAlloc`, and is called by one thread at a time.
-unsafe impl GlobalAlloc for &OwnMemory {
+unsafe impl GlobalAlloc for &PrivateHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
         self.with(|pages| unsafe { pages.malloc(layout.size(), layout.align()) })
@@ -107,12 +107,12 @@ pub(super) fn prepare() {
 /// continue the interrupted work, and so release it.
 extern "C" fn before_fork() {
     if !HELD.get() {
-        super::OWN_MEMORY.lock.take();
+        super::PRIVATE_HEAP.lock.take();
     }
 }
 
 extern "C" fn after_fork() {
     if !HELD.get() {
-        super::OWN_MEMORY.lock.give();
+        super::PRIVATE_HEAP.lock.give();
     }
 }
