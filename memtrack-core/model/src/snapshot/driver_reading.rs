@@ -1,6 +1,6 @@
-//! What the CUDA driver itself reported about a device during the recording: how much of it is in use, by whomever, and
-//! what its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows what
-//! belongs to others.
+//! The CUDA driver's own report about a device during the recording: how much of it is in use by any process, and how
+//! much its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows the
+//! memory of other processes.
 
 use crate::event::DeviceId;
 
@@ -74,24 +74,25 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// Readings of one snapshot that are read at most: three for each device that can be told apart, and some.
+    /// The most readings of one snapshot that are read: three for each device that can be distinguished, and a few
+    /// more.
     pub const MOST: usize = 1024;
 
-    /// Bytes of the device in use, by whomever.
+    /// Returns the bytes of the device in use by any process.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
 
-    /// Bytes that the driver's pools keep unused.
+    /// Returns the bytes that the driver's pools keep unused.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.pool_reserved_bytes.saturating_sub(self.pool_used_bytes)
     }
 
-    /// Bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory, what was allocated
-    /// before recording began, other processes. 0 where more is recorded than in use, as with managed memory that
-    /// lies on the host.
+    /// Returns the bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory,
+    /// memory allocated before recording began, other processes. 0 where more is recorded than in use, as with
+    /// managed memory that lies on the host.
     #[must_use]
     pub fn untracked_bytes(&self) -> u64 {
         self.used_bytes().saturating_sub(self.tracked_bytes.saturating_add(self.cached_bytes()))
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_what_is_in_use_add_up() {
+    fn the_parts_of_used_memory_add_up() {
         let reading = DriverReading {
             free_bytes: 4,
             total_bytes: 100,

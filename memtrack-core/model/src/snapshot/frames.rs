@@ -1,5 +1,5 @@
-//! Named frames, and stacks of them: what PyTorch's files hold, and what a recording's raw addresses become once they
-//! are symbolised.
+//! Named frames, and stacks of them: PyTorch's files contain these, and symbolising a recording's raw addresses
+//! produces them.
 
 use super::pytorch::{Key, Records, Shape};
 use super::{Snapshot, StringId};
@@ -26,7 +26,7 @@ impl FrameId {
 pub struct FrameTable {
     /// The frames as dictionaries.
     pub records: Records,
-    /// The binaries of the first frames, where they are known; files do not have them.
+    /// The binaries of the first frames, where they are known; files do not contain them.
     pub binaries: Vec<Option<Arc<Binary>>>,
 }
 
@@ -56,12 +56,12 @@ impl FrameTable {
         self.records.number(frame.index(), Key::Line)
     }
 
-    /// The binary that the function is in, where that is known.
+    /// Returns the binary that contains the function, where that is known.
     pub fn binary(&self, frame: FrameId) -> Option<&Arc<Binary>> {
         self.binaries.get(frame.index())?.as_ref()
     }
 
-    /// Remembers the binary that the function of `frame` is in.
+    /// Stores the binary that contains the function of `frame`.
     pub fn set_binary(&mut self, frame: FrameId, binary: Arc<Binary>) {
         if self.binaries.len() <= frame.index() {
             self.binaries.resize(frame.index() + 1, None);
@@ -83,7 +83,7 @@ impl FrameTable {
 }
 
 /// Stacks of named frames, innermost first, by the same [`StackId`] as [`super::StackTable`]. A snapshot from PyTorch
-/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` makes it one.
+/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` converts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedStacks {
     /// `ends[id - 1] .. ends[id]` are the frames of stack `id`; stack 0 is empty.
@@ -98,7 +98,8 @@ impl Default for NamedStacks {
 }
 
 impl Snapshot {
-    /// What [`NameFrames`] names the frames of a stack by: return addresses, or frame numbers in a PyTorch snapshot.
+    /// Returns the keys from which [`NameFrames`] names the frames of a stack: return addresses, or frame numbers in
+    /// a PyTorch snapshot.
     ///
     /// [`NameFrames`]: crate::NameFrames
     pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {

@@ -1,22 +1,22 @@
-//! The operators that a program reported, as the recorder wrote them down: lines in the encoding of `.memtrack` files
-//! (the repository's docs/FORMAT.md). They are read when somebody asks what memory was for; a program that only records does
-//! not pay for that.
+//! The operators that a program reported, as the recorder wrote them: lines in the encoding of `.memtrack` files (the
+//! repository's docs/FORMAT.md). They are parsed when a report needs the purpose of memory; a program that only
+//! records does not pay for that.
 
 use std::fmt;
 
-/// Which operators ran on which tensors; empty where that was not recorded.
+/// The operators that ran, with their tensors; empty where that was not recorded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLog {
     /// Pieces in no particular order. Each line says when it was written.
     pub pieces: Vec<OperatorLines>,
-    /// Lines that did not fit into the recorder's bound: from some moment on, nothing was written down.
+    /// The number of lines that did not fit into the recorder's bound: from some moment on, none were stored.
     pub left_out: u64,
 }
 
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks that the lines' own count from.
+    /// The ticks from which the lines count theirs.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,

@@ -22,8 +22,8 @@ impl StringId {
 
 /// Distinct strings, one after another in one buffer.
 ///
-/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` gives
-/// it. [`Self::bytes`] is exact; [`Self::get`] is for people.
+/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` writes.
+/// [`Self::bytes`] is exact; [`Self::get`] is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringTable {
     bytes: Vec<u8>,
@@ -64,7 +64,7 @@ impl StringTable {
         }
     }
 
-    /// Appends a string that is not in the table yet, which is for the caller to check.
+    /// Appends a string; the caller makes sure that the table does not contain it.
     ///
     /// # Panics
     /// After 2^32 strings.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_come_back_exactly_and_for_people() {
+    fn strings_are_returned_exactly_and_for_people() {
         let mut table = StringTable::default();
         let (plain, lone) = (table.push("naïve".as_bytes()), table.push(b"a\xed\xa0\x80"));
         assert_eq!((table.bytes(StringId::EMPTY), table.len()), (&b""[..], 3));
