@@ -2,7 +2,7 @@
 
 use super::error::PickleErrorKind;
 
-/// The error for a byte that no machine executes.
+/// Returns the error for a byte that no machine executes.
 #[cold]
 pub(crate) fn refused(byte: u8) -> PickleErrorKind {
     name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)

@@ -8,7 +8,7 @@ use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// The sums as a value, of rows whose scope is told by its path.
+/// Returns the sums as a value, from rows whose scopes are given by their paths.
 pub(super) fn value(
     time_us: u64,
     folded: u64,
@@ -23,7 +23,7 @@ pub(super) fn value(
     Value::List([number(time_us), number(folded), rows].into_iter().collect())
 }
 
-/// Gives a snapshot that memtrack wrote its sums again; `paths` are its scopes.
+/// Restores the sums in a snapshot that memtrack wrote; `paths` are its scopes.
 pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
