@@ -1,6 +1,7 @@
-//! What a recording calls a binary by: its GNU build id, or where it has none the length and checksum of its code.
+//! The identity of a binary in a recording: its GNU build id, or where it has none the length and checksum of its
+//! code.
 
-/// Bytes as lower-case hex.
+/// Formats bytes as lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         for nibble in [byte >> 4, byte & 15] {
@@ -10,7 +11,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The code id of executable segments, given in the order of the program headers.
+/// Returns the code id of executable segments, given in the order of the program headers.
 pub fn code_id<'a>(segments: impl Iterator<Item = &'a [u8]>) -> String {
     let (mut length, mut crc) = (0, crc32fast::Hasher::new());
     for segment in segments {

@@ -1,19 +1,19 @@
 //! One chunk of a recording: a 20-byte head (kind, flags, raw length, stored length, CRC-32 of all the rest) and its
 //! payload. The writer frames with [`append`], the reader with [`read`]; both keep the same [`Budget`], so that no
-//! file of ours is refused and no foreign one can make the reader unpack without bound.
+//! file of memtrack's is refused and no other file can make the reader unpack without bound.
 
 use std::io::{self, Read};
 
-/// Most bytes that one payload may have, unpacked.
+/// The most bytes that one payload may have, unpacked.
 pub(super) const MAX_RAW_BYTES: usize = 64 << 20;
-/// Bytes of a chunk's head.
+/// The bytes of a chunk's head.
 pub(super) const HEAD_BYTES: usize = 20;
 /// Flag: the payload is an LZ4 block.
 const FLAG_LZ4: u32 = 1;
-/// Payloads below this many bytes are stored as they are.
+/// Payloads below this many bytes are stored uncompressed.
 const COMPRESS_FROM_BYTES: usize = 64;
 
-/// What a chunk holds. Readers skip kinds they do not know.
+/// The kind of a chunk's content. Readers skip kinds they do not know.
 pub(super) type Kind = [u8; 4];
 
 pub(super) const META: Kind = *b"META";
@@ -26,27 +26,27 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
-/// What each scope allocated.
+/// The allocations of each scope.
 pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
-/// How high the heap rose, as the recorder counted.
+/// The peak of the heap, as the recorder counted it.
 pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
-/// What did not fit the recorder's tables, as JSON.
+/// Counts of items that did not fit the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
-/// What the program reported of its operators.
+/// The program's reports about its operators.
 pub(super) const OPERATORS: Kind = *b"OPER";
 /// The moments that the program marked.
 pub(super) const MARKS: Kind = *b"MARK";
 /// Names of return addresses.
 pub(super) const NAMES: Kind = *b"NAME";
-/// Which segments are parts of expandable ones.
+/// The segments that are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
 pub(super) const PYTORCH: Kind = *b"PYTR";
-/// Which part of a recording in several files this is.
+/// The number of the part in a recording in several files.
 pub(super) const PART: Kind = *b"PART";
-/// What was live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
+/// The blocks and segments that were live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
 pub(super) const OPENING_LIVE: Kind = *b"OLIV";
 pub(super) const OPENING_SEGMENTS: Kind = *b"OSEG";
 pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
@@ -54,23 +54,25 @@ pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
 pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
 
-/// How much a file may unpack to: 16 MiB, and 32 times what is stored.
+/// The limit on the unpacked size of a file: 16 MiB, and 32 times the stored size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     raw_bytes: u64,
     stored_bytes: u64,
 }
 
-/// How much a recording in a compressed file may unpack to: 16 MiB, and so many times what the compressed file has.
-const MOST_PACKED: u64 = 64;
+/// The limit on the unpacked size of a recording in a compressed file: 16 MiB, and this many times the compressed
+/// size.
+const MAX_PACKED_FACTOR: u64 = 64;
 
 impl Budget {
-    /// Whether what was taken is within what a recording may unpack to of which `packed_bytes` were read from a compressed file.
+    /// Returns whether the bytes unpacked so far are within the limit of a recording of which `packed_bytes` were
+    /// read from a compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
-        self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)
+        self.raw_bytes <= packed_bytes.saturating_mul(MAX_PACKED_FACTOR).saturating_add(16 << 20)
     }
 
-    /// Takes a payload into account; `false`, and nothing taken, when it would exceed the budget.
+    /// Adds a payload; `false`, without adding it, when it would exceed the budget.
     fn take(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
         let raw = self.raw_bytes + raw_bytes as u64;
         let stored = self.stored_bytes + stored_bytes as u64;
@@ -102,7 +104,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     }
     if flags == 0 {
         out.extend_from_slice(raw);
-        // A payload stored as it is always fits.
+        // A payload that is stored uncompressed always fits.
         budget.take(raw.len(), raw.len());
     }
     let stored = out.len() - start - HEAD_BYTES;
@@ -117,7 +119,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     out[start + 16..start + 20].copy_from_slice(&crc.finalize().to_le_bytes());
 }
 
-/// What [`read`] found.
+/// The result of [`read`].
 pub(super) enum Found {
     /// A whole chunk; its payload is in the caller's buffer.
     Chunk(Kind),
@@ -125,12 +127,12 @@ pub(super) enum Found {
     End,
     /// The file ended inside the chunk.
     Cut,
-    /// The chunk is not what was written.
+    /// The chunk differs from the written one.
     Damaged,
 }
 
-/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes taken from `input`,
-/// also when the chunk is no good.
+/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes read from `input`, also
+/// when the chunk is invalid.
 pub(super) fn read(
     input: &mut impl Read,
     position: &mut u64,
@@ -152,7 +154,7 @@ pub(super) fn read(
     if !plausible {
         return Ok(Found::Damaged);
     }
-    // `take` grows the buffer with what is there, not with what was declared.
+    // `take` grows the buffer with the bytes that exist, not with the declared length.
     let mut stored = Vec::new();
     input.by_ref().take(stored_bytes as u64).read_to_end(&mut stored)?;
     *position += stored.len() as u64;
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_packs_and_one_that_does_not_come_back() {
+    fn compressible_and_incompressible_payloads_round_trip() {
         let noise: Vec<u8> = (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for payload in [vec![], vec![7; 10], vec![7; 100_000], noise] {
             let mut out = Vec::new();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_beyond_the_budget_are_stored_as_they_are_and_refused_when_packed() {
+    fn zeros_beyond_the_budget_are_stored_uncompressed_and_refused_when_packed() {
         let mut budget = Budget::default();
         let zeros = vec![0; 12 << 20];
         let mut out = Vec::new();
@@ -209,7 +211,7 @@ mod tests {
         append(&mut out, &mut budget, META, &zeros);
         assert!(packed < 100_000 && out.len() > zeros.len());
 
-        // Two packed chunks, each fine alone, unpack to more than such a small file may.
+        // Two packed chunks, each valid alone, unpack to more than such a small file may.
         let mut bomb = Vec::new();
         append(&mut bomb, &mut Budget::default(), META, &zeros);
         append(&mut bomb, &mut Budget::default(), META, &zeros);

@@ -1,9 +1,9 @@
-//! How files are compressed, and what their names end in then: the only list of these endings.
+//! The compression of files, and the endings of their names: the only list of these endings.
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// gzip.
@@ -13,7 +13,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What a file's name ends in: `.gz`, `.zst`, or nothing.
+    /// Returns the ending of a file's name: `.gz`, `.zst`, or nothing.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -22,7 +22,7 @@ impl Compression {
         }
     }
 
-    /// What an ending stands for, without its dot and in small or large letters: `gz`, `zst`, `zstd`.
+    /// Returns the compression of an ending without its dot, in lower or upper case: `gz`, `zst`, `zstd`.
     #[must_use]
     pub fn named(suffix: &str) -> Option<Self> {
         let is = |known: &str| suffix.eq_ignore_ascii_case(known);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_is_called_is_known() {
+    fn endings_of_all_compressions_are_recognised() {
         for compression in [Compression::Gzip, Compression::Zstd] {
             assert_eq!(Compression::named(&compression.suffix()[1..]), Some(compression));
         }

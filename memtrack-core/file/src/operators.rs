@@ -1,8 +1,8 @@
-//! The log of operators (`OPER`): the lines in which the recorder writes down what a program reports of its operators,
-//! and how they are read again. A line is complete in itself but for the base of its ticks, so that any run of lines is
-//! a chunk.
+//! The log of operators (`OPER`): the lines in which the recorder stores the program's reports about its operators,
+//! and their parser. A line is complete in itself except for the base of its ticks, so that any run of lines is a
+//! chunk.
 //!
-//! [`Line`] is what one report takes: it lies on the reporting thread's stack and takes no memory.
+//! [`Line`] is the buffer of one report: it lies on the reporting thread's stack and allocates nothing.
 
 use super::varint::{Bytes, Malformed};
 use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
@@ -10,14 +10,14 @@ use memtrack_model::operators::{Dtype, TensorInfo};
 use memtrack_model::text::cut;
 use std::borrow::Cow;
 
-/// The most bytes that the content of a line has.
+/// The most bytes of a line's content.
 pub const MOST_LINE_BYTES: usize = 1024;
-/// The most bytes that a line has with what stands before its content: length, ticks and thread.
+/// The most bytes of a line, including the fields before its content: length, ticks and thread.
 pub const MOST_FRAMED_BYTES: usize = MOST_LINE_BYTES + 24;
-/// Names are kept up to this length in bytes.
-const MOST_NAME_BYTES: usize = 128;
-/// The most dimensions of a tensor that a line holds; of more, the first ones are taken together.
-const MOST_DIMENSIONS: usize = 16;
+/// The most bytes of a name that are kept.
+const MAX_NAME_BYTES: usize = 128;
+/// The most dimensions of a tensor in a line; the first ones of a tensor with more are combined.
+const MAX_DIMENSIONS: usize = 16;
 
 const ENTER: u8 = 0;
 const LEAVE: u8 = 1;
@@ -33,7 +33,7 @@ const STRIDED: u8 = 2;
 const HAS_STORAGE: u8 = 4;
 const HAS_STORAGE_BYTES: u8 = 8;
 
-/// One line while it is written.
+/// A line that is being written.
 #[derive(Clone)]
 pub struct Line {
     bytes: [u8; MOST_LINE_BYTES],
@@ -55,45 +55,45 @@ impl Line {
         line
     }
 
-    /// A scope is entered.
+    /// Starts a line: a scope is entered.
     pub fn enter(scope: ScopeId) -> Self {
         Self::of_scope(ENTER, scope)
     }
 
-    /// A scope is left.
+    /// Starts a line: a scope is left.
     pub fn leave(scope: ScopeId) -> Self {
         Self::of_scope(LEAVE, scope)
     }
 
-    /// The tensors that the innermost operator of the thread is given; they follow by [`Self::with`].
+    /// Starts a line with the input tensors of the thread's innermost operator; they follow by [`Self::with`].
     pub const fn inputs() -> Self {
         Self::of(INPUTS)
     }
 
-    /// The tensors that the innermost operator of the thread has made; they follow by [`Self::with`].
+    /// Starts a line with the output tensors of the thread's innermost operator; they follow by [`Self::with`].
     pub const fn outputs() -> Self {
         Self::of(OUTPUTS)
     }
 
-    /// A parameter of the module with the number `owner`: the tensor follows by [`Self::with`], and then its gradient if
-    /// it has one.
+    /// Starts a line with a parameter of the module with the number `owner`: the tensor follows by [`Self::with`],
+    /// and then its gradient if it has one.
     pub fn parameter(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(PARAMETER, owner, class, name)
     }
 
-    /// A buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
+    /// Starts a line with a buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
     pub fn buffer(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(BUFFER, owner, class, name)
     }
 
-    /// What the optimizer with the number `owner` keeps for a parameter: this follows by [`Self::with`], and then what is
-    /// kept.
+    /// Starts a line with the state that the optimizer with the number `owner` keeps for a parameter: the parameter
+    /// follows by [`Self::with`], and then the state.
     pub fn state(owner: u64, class: &str, name: &str) -> Self {
         Self::owned(STATE, owner, class, name)
     }
 
-    /// That a tensor is a gradient: the parameter follows by [`Self::with`], and then the gradient; or the gradient
-    /// alone.
+    /// Starts a line that declares a tensor to be a gradient: the parameter follows by [`Self::with`], and then the
+    /// gradient; or the gradient alone.
     pub const fn gradient() -> Self {
         Self::of(GRADIENT)
     }
@@ -117,7 +117,7 @@ impl Line {
         true
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -128,13 +128,13 @@ impl Line {
         let flag = |condition: bool, flag: u8| if condition { flag } else { 0 };
         self.byte(
             flag(written, WRITTEN)
-                | flag(strides.is_some() && sizes.len() <= MOST_DIMENSIONS, STRIDED)
+                | flag(strides.is_some() && sizes.len() <= MAX_DIMENSIONS, STRIDED)
                 | flag(tensor.storage.is_some(), HAS_STORAGE)
                 | flag(tensor.storage_bytes.is_some(), HAS_STORAGE_BYTES),
         );
         self.number(tensor.identity);
         self.byte(tensor.dtype as u8);
-        // So that the host's heap, which has the largest number, takes one byte.
+        // Inverted, so that the host's heap, which has the largest number, takes one byte.
         self.number(u64::from(!tensor.device.0));
         if let Some(address) = tensor.storage {
             self.number(address);
@@ -142,8 +142,8 @@ impl Line {
         if let Some(bytes) = tensor.storage_bytes {
             self.number(bytes);
         }
-        let (folded, rest) = sizes.split_at(sizes.len().saturating_sub(MOST_DIMENSIONS - 1));
-        if sizes.len() <= MOST_DIMENSIONS {
+        let (folded, rest) = sizes.split_at(sizes.len().saturating_sub(MAX_DIMENSIONS - 1));
+        if sizes.len() <= MAX_DIMENSIONS {
             self.number(sizes.len() as u64);
             sizes.iter().for_each(|&size| self.number(size as u64));
             strides.into_iter().flatten().for_each(|&stride| self.number(stride as u64));
@@ -170,14 +170,14 @@ impl Line {
     }
 
     fn text(&mut self, text: &str) {
-        let text = cut(text, MOST_NAME_BYTES);
+        let text = cut(text, MAX_NAME_BYTES);
         self.number(text.len() as u64);
         text.bytes().for_each(|byte| self.byte(byte));
     }
 }
 
-/// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Takes no memory while
-/// `out` has room for [`MOST_FRAMED_BYTES`].
+/// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Allocates nothing
+/// while `out` has room for [`MOST_FRAMED_BYTES`].
 pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, line: &[u8]) {
     super::varint::put(out, line.len() as u64);
     super::varint::put_delta(out, base_ticks, ticks);
@@ -188,34 +188,34 @@ pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, 
 /// A tensor as a line describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedTensor {
-    /// What it looked like.
+    /// The description of the tensor.
     pub info: TensorInfo<'static>,
     /// Whether the operator writes it.
     pub written: bool,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A scope was entered.
     Enter(ScopeId),
     /// A scope was left.
     Leave(ScopeId),
-    /// What the innermost operator of the thread was given.
+    /// The inputs of the thread's innermost operator.
     Inputs(Vec<LoggedTensor>),
-    /// What it made.
+    /// Its outputs.
     Outputs(Vec<LoggedTensor>),
     /// A parameter of a module, and its gradient if it had one.
     Parameter(Owned<'a>, LoggedTensor, Option<LoggedTensor>),
     /// A buffer of a module.
     Buffer(Owned<'a>, LoggedTensor),
-    /// A parameter, and what an optimizer keeps for it.
+    /// A parameter, and the state that an optimizer keeps for it.
     State(Owned<'a>, LoggedTensor, LoggedTensor),
     /// A parameter, if it is known, and its gradient.
     Gradient(Option<LoggedTensor>, LoggedTensor),
 }
 
-/// What something registered belongs to.
+/// The owner of a registered tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned<'a> {
     /// The number of the module or optimizer.
@@ -226,18 +226,19 @@ pub struct Owned<'a> {
     pub name: &'a str,
 }
 
-/// A line that was read.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedLine<'a> {
     /// When it was written.
     pub ticks: u64,
-    /// By which thread.
+    /// The thread that wrote it.
     pub thread: ThreadId,
-    /// What it says.
+    /// Its content.
     pub entry: Entry<'a>,
 }
 
-/// Reads lines whose ticks count from `base_ticks`, up to the first that is damaged. Lines of unknown kinds are skipped.
+/// Parses lines whose ticks count from `base_ticks`, up to the first that is damaged. Lines of unknown kinds are
+/// skipped.
 pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'_>> {
     let mut bytes = Bytes(lines);
     std::iter::from_fn(move || {
@@ -253,7 +254,7 @@ pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'
     })
 }
 
-/// Whether these are lines, as far as their frames tell.
+/// Checks the frames of lines, without their contents.
 pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
     let mut bytes = Bytes(lines);
     while !bytes.0.is_empty() {
@@ -306,7 +307,7 @@ fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
     std::str::from_utf8(text).map_err(|_| Malformed)
 }
 
-/// A tensor at the end, if there is one.
+/// Reads a tensor at the end, if there is one.
 fn last(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
     if bytes.0.is_empty() { Ok(None) } else { tensor(bytes).map(Some) }
 }
@@ -322,7 +323,7 @@ fn tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
 fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let flags = bytes.byte()?;
     let identity = bytes.number()?;
-    // What a later version knows is some bytes to this one.
+    // A type of a later version is read as bytes.
     let dtype = Dtype::ALL.get(usize::from(bytes.byte()?)).copied().unwrap_or(Dtype::U8);
     let device = DeviceId(!u16::try_from(bytes.number()?).map_err(|_| Malformed)?);
     let has = |flag: u8| flags & flag != 0;
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_as_they_were_written() {
+    fn lines_round_trip() {
         let (one, two) = (info(1, &[2, 3]), info(u64::MAX, &[]));
         let strided = info(3, &[4, 4]).strides(&[1, 4][..]);
         let without = TensorInfo::new(4, DeviceId(3), Dtype::C128, &[0][..]);
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_full_takes_no_further_tensor_and_stays_whole() {
+    fn a_full_line_accepts_no_further_tensor_and_stays_valid() {
         let mut line = Line::inputs();
         let fitted =
             (0..1000).take_while(|&identity| line.with(&info(identity, &[usize::MAX; 12]), false)).count();
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_dimensions_that_are_too_many_are_cut() {
+    fn long_names_and_many_dimensions_are_cut() {
         let mut line = Line::buffer(1, &"é".repeat(2000), "mean");
         assert!(line.with(&info(1, &[2; 20]), false));
         let read = read(&[(1_000, line)]);

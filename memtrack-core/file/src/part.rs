@@ -1,7 +1,7 @@
 //! A recording in parts: a stream with a bound continues in a new file from time to time, and the oldest files are
-//! removed. Each part has all tables and begins with what was live, so that the remaining parts are a recording by
-//! themselves, which begins with the oldest of them. The newest has the recording's own name, the others that name and
-//! their number.
+//! removed. Each part has all tables and begins with the blocks and segments that were live, so that the remaining
+//! parts are a recording by themselves, which begins with the oldest of them. The newest has the recording's own
+//! name, the others that name and their number.
 
 use super::{chunk, replay};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -17,32 +17,33 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// Which recording it belongs to.
+    /// The recording that it belongs to.
     pub recording: u64,
-    /// Which of its parts it is.
+    /// Its number among the recording's parts.
     pub number: u64,
     /// The number of the first part.
     pub first: u64,
-    /// Events after this tick are in this part or a later one; what was live at it, the part begins with.
+    /// Events after this tick are in this part or a later one; the part begins with the blocks and segments that were
+    /// live at it.
     pub since_ticks: u64,
-    /// What the events of all parts before add up to.
+    /// The sums over the events of all parts before.
     pub devices: Vec<DeviceStatistics>,
 }
 
-/// Bytes of the chunk that ends a part: its head, and the next one's number.
+/// The bytes of the chunk that ends a part: its head, and the next one's number.
 const END_BYTES: u64 = chunk::HEAD_BYTES as u64 + 8;
-/// Most bytes of a file that are read to find its part's head.
-const MOST_HEAD_BYTES: u64 = 1 << 20;
+/// The most bytes of a file that are read to find its part's head.
+const MAX_HEAD_BYTES: u64 = 1 << 20;
 
-/// The file of an older part of the recording at `path`.
+/// Returns the file of an older part of the recording at `path`.
 pub fn part_path(path: &Path, number: u64) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".part-{number}"));
     name.into()
 }
 
-/// The older parts of the recording at `path` that are beside it: what to remove together with it. None for a file that
-/// is not a recording or cannot be read.
+/// Returns the older parts of the recording at `path` that are beside it: the files to remove together with it. None
+/// for a file that is not a recording or cannot be read.
 pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
     let Some(newest) = head(path) else { return Vec::new() };
@@ -50,7 +51,7 @@ pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
 }
 
-/// The numbers of the parts that are beside `path`, whichever recording they belong to.
+/// Returns the numbers of the parts that are beside `path`, of any recording.
 pub fn numbers_beside(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());
@@ -61,7 +62,7 @@ pub fn numbers_beside(path: &Path) -> Vec<u64> {
     entries.filter_map(number).collect()
 }
 
-/// Whether a file is a recording that was not ended: its program was killed or is still writing it.
+/// Returns whether a file is a recording that was not ended: its program was killed or is still writing it.
 pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let end = chunk::HEAD_BYTES as u64;
@@ -83,12 +84,12 @@ fn begins_as_recording(file: &mut File) -> io::Result<bool> {
     Ok(head.len() == 16 && head.starts_with(&super::MAGIC))
 }
 
-/// The head of a part; `None` for what is none.
+/// Returns the head of a part; `None` for any other file.
 fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     if !begins_as_recording(file)? {
         return Ok(None);
     }
-    let mut input = file.take(MOST_HEAD_BYTES);
+    let mut input = file.take(MAX_HEAD_BYTES);
     let (mut position, mut budget, mut raw) = (16, chunk::Budget::default(), Vec::new());
     while let chunk::Found::Chunk(kind) = chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
         match kind {
@@ -100,7 +101,7 @@ fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     Ok(None)
 }
 
-/// Whether the file ends by saying that `next` follows.
+/// Returns whether the file's end announces that `next` follows.
 fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     if file.metadata()?.len() < 16 + END_BYTES {
         return Ok(false);
@@ -111,11 +112,11 @@ fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     Ok(matches!(found, chunk::Found::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
 }
 
-/// The parts beside `path` that come before it, and then the file at `path`, as one reader.
+/// Opens the parts beside `path` that come before it, and then the file at `path`, as one reader.
 pub fn opened(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();
-    // Only files can be read twice.
+    // Only regular files can be read twice.
     if file.metadata()?.is_file() {
         if let Some(part) = head_of(&mut file)? {
             let before = |number: u64| {
@@ -132,15 +133,15 @@ pub fn opened(path: &Path) -> io::Result<impl Read> {
         file.seek(SeekFrom::Start(0))?;
     }
     files.push_back(file);
-    Ok(OneAfterAnother { files })
+    Ok(Chained { files })
 }
 
-/// Files as one stream.
-struct OneAfterAnother {
+/// A reader of several files as one stream.
+struct Chained {
     files: VecDeque<File>,
 }
 
-impl Read for OneAfterAnother {
+impl Read for Chained {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(file) = self.files.front_mut() {
             let read = file.read(buffer)?;
@@ -153,7 +154,7 @@ impl Read for OneAfterAnother {
     }
 }
 
-/// What the oldest part that was read begins with.
+/// The state at the beginning of the oldest part that was read.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) part: Part,
@@ -162,8 +163,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Puts what was live at the part's beginning before its events, as the allocations that it was. Returns what all
-    /// events add up to, those of the parts before included.
+    /// Inserts the blocks and segments that were live at the part's beginning before its events, as their
+    /// allocations. Returns the sums over all events, those of the parts before included.
     pub(super) fn begin(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
@@ -180,7 +181,7 @@ impl Opening {
                 events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
             }
         };
-        // Of blocks and of segments, whose addresses are often the same: those of which something was said.
+        // The blocks and segments, whose addresses are often the same, that occurred in an event.
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
@@ -190,7 +191,7 @@ impl Opening {
             known[1].insert((segment.device, segment.address));
             begin(of_segment(segment), false);
         }
-        // What was freed while the tables were read was live too; its free says what it was.
+        // Blocks freed while the tables were read were live too; their data is in the free.
         let is_after = |event: &Event| event.ticks > part.since_ticks;
         for event in snapshot.events.iter().filter(is_after) {
             let (of_segments, began) = match event.action {
@@ -211,7 +212,7 @@ impl Opening {
         }
         for event in snapshot.events.iter() {
             replay::count(&mut counts, &event);
-            // What happened before is in what was live, or over.
+            // Earlier events are either in the live blocks, or over.
             if is_after(&event) {
                 events.push(&event);
             }
@@ -287,7 +288,7 @@ mod tests {
         Event { action, ..of_block(&block(address, ticks)) }
     }
 
-    /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. A part begins after 30 and after 60.
+    /// Creates blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. A part begins after 30 and after 60.
     fn parts() -> [Vec<u8>; 3] {
         let mut counts = HashMap::new();
         let part = |number: u64, counts: &HashMap<DeviceId, DeviceStatistics>| Part {
@@ -303,7 +304,7 @@ mod tests {
             if number > 1 {
                 let addresses = (1..=3 * (number - 1)).filter(|address| address % 2 == 1);
                 let live = addresses.map(|address| block(address, address * 10));
-                // The table was read a little later: a block of the part's own is in it too.
+                // The table was read a little later, so it also contains a block of the part itself.
                 let later = block(99, 95);
                 writer.opening(&live.chain([later]).collect::<Vec<_>>(), &[]).unwrap();
             }
@@ -315,7 +316,7 @@ mod tests {
                 })
                 .collect();
             if number == 2 {
-                // From a thread that was late: its block is gone again.
+                // From a delayed thread: its block is freed again.
                 events.insert(0, event(28, Action::Alloc, 77));
                 counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
             }
@@ -334,12 +335,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_left_tell_what_is_live_and_what_all_events_came_to() {
+    fn remaining_parts_have_the_live_blocks_and_the_sums_over_all_events() {
         let [first, second, third] = parts();
         let all = [&first[..], &second, &third].concat();
         let (whole, report) = load_from(&all[..]).unwrap();
         assert_eq!((report.parts, report.damaged, whole.meta.earlier_parts), (2, false, 0));
-        // The late one was never freed in what is there.
+        // The free of the delayed block is not in the remaining parts.
         assert_eq!(live(&whole), [1, 3, 5, 7, 9, 77]);
         let (rest, _) = load_from(&[&second[..], &third].concat()[..]).unwrap();
         assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn parts_of_another_recording_and_damage_end_the_reading() {
         let [first, second, third] = parts();
-        // One is missing in between.
+        // One part is missing in between.
         let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
         assert!(report.damaged && report.lost_bytes > 0);
         assert_eq!(live(&snapshot), [1, 3]);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_finished_when_it_says_so() {
+    fn a_recording_is_finished_by_its_end_mark() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
         let is_unfinished_with = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! What is inside the chunks: how rows become bytes and back. Every column of a chunk stands alone (all ticks, then
-//! all addresses, …), as differences where neighbours are alike, because columns of differences compress best.
+//! The encoding of chunks: rows as bytes and back. Every column of a chunk is stored separately (all ticks, then all
+//! addresses, …), as differences where neighbours are alike, because columns of differences compress best.
 
 use super::operators::are_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
@@ -10,8 +10,8 @@ use memtrack_model::snapshot::{
 };
 use memtrack_model::text::cut;
 
-/// Longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of nested
-/// scopes, so that a file of few but endless names would make reports without end.
+/// The length in bytes of the longest name that is stored or read; longer ones are cut at a character. Reports join
+/// the names of nested scopes, so that a file of few but huge names would make huge reports.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
 fn short(name: &str) -> &str {
@@ -59,7 +59,7 @@ fn flags(value: u64) -> Result<EventFlags, Malformed> {
     u8::try_from(value).map(EventFlags).map_err(|_| Malformed)
 }
 
-/// EVNT.
+/// Encodes EVNT.
 pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
     struct Sink<'a>(&'a mut Vec<u8>);
     impl ColumnSink for Sink<'_> {
@@ -71,7 +71,7 @@ pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
     EventTable::write_columns(events, &mut Sink(out));
 }
 
-/// EVNT; `events` is unchanged when the payload is malformed.
+/// Decodes EVNT; `events` is unchanged when the payload is malformed.
 pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
     struct Source<'a> {
         bytes: Bytes<'a>,
@@ -93,13 +93,13 @@ pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     Ok(())
 }
 
-/// One row of STAK; the chunk's head (first id, number of rows) is the caller's.
+/// Encodes one row of STAK; the caller writes the chunk's head (first id, number of rows).
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     put_column(out, addresses, |&address| address);
 }
 
-/// STAK: the first id, and the stacks from there on.
+/// Decodes STAK: the first id, and the stacks from there on.
 pub(super) fn take_stacks(
     payload: &[u8],
     mut each: impl FnMut(u64, Vec<u64>) -> Result<(), Malformed>,
@@ -114,7 +114,7 @@ pub(super) fn take_stacks(
     bytes.end()
 }
 
-/// One row of SCOP; the number of rows is the caller's.
+/// Encodes one row of SCOP; the caller writes the number of rows.
 pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put(out, u64::from(id.0));
     put(out, u64::from(scope.parent.0));
@@ -122,7 +122,7 @@ pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put_str(out, short(&scope.name));
 }
 
-/// SCOP.
+/// Decodes SCOP.
 pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(4)?;
@@ -144,14 +144,14 @@ pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
     Ok(rows)
 }
 
-/// One row of THRD; the number of rows is the caller's.
+/// Encodes one row of THRD; the caller writes the number of rows.
 pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put(out, u64::from(id.0));
     put(out, thread.os_id);
     put_str(out, short(&thread.name));
 }
 
-/// THRD.
+/// Decodes THRD.
 pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(3)?;
@@ -165,7 +165,7 @@ pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
     Ok(rows)
 }
 
-/// LIVE; `last` says that no further LIVE chunk follows.
+/// Encodes LIVE; `last` means that no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
     put(out, blocks.len() as u64);
@@ -180,7 +180,7 @@ pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     put_column(out, blocks, |b| u64::from(b.pending_free));
 }
 
-/// LIVE: its rows, and whether it is the last of them.
+/// Decodes LIVE: its rows, and whether it is the last chunk of them.
 pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.byte()? != 0;
@@ -209,7 +209,7 @@ pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
     Ok(((0..count).map(row).collect(), last))
 }
 
-/// SUMS: some rows of `sums`, and whether they are the last of them.
+/// Encodes SUMS: some rows of `sums`, and whether they are the last of them.
 pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeSum], last: bool) {
     out.push(u8::from(last));
     put(out, sums.ticks);
@@ -221,7 +221,7 @@ pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeS
     put_column(out, rows, |row| row.allocations);
 }
 
-/// SUMS: its rows, and whether they are the last of them.
+/// Decodes SUMS: its rows, and whether they are the last of them.
 pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.byte()? != 0;
@@ -241,7 +241,7 @@ pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malfo
     Ok((ScopeSums { ticks, folded, rows: (0..count).map(row).collect() }, last))
 }
 
-/// SEGM.
+/// Encodes SEGM.
 pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
@@ -252,7 +252,7 @@ pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put_column(out, segments, |s| s.ticks);
 }
 
-/// SEGM.
+/// Decodes SEGM.
 pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(6)?;
@@ -275,14 +275,14 @@ pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     Ok((0..count).map(row).collect())
 }
 
-/// EXPD: which of the segments are parts of expandable ones.
+/// Encodes EXPD: the segments that are parts of expandable ones.
 pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
     put_column(out, segments, |s| s.address);
 }
 
-/// EXPD.
+/// Decodes EXPD.
 pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(2)?;
@@ -292,14 +292,14 @@ pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Ma
     Ok(devices.into_iter().zip(addresses).collect())
 }
 
-/// OPER: some lines, and how many were left out so far.
+/// Encodes OPER: some lines, and the number of omitted lines so far.
 pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, lines: &[u8]) {
     put(out, left_out);
     put(out, base_ticks);
     out.extend_from_slice(lines);
 }
 
-/// OPER: how many lines were left out, and the lines.
+/// Decodes OPER: the number of omitted lines, and the lines.
 pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
     let mut bytes = Bytes(payload);
     let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);
@@ -307,7 +307,7 @@ pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Mal
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
 }
 
-/// MARK: some of the moments that were marked.
+/// Encodes MARK: some of the marked moments.
 pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_out: u64) {
     put(out, left_out);
     put(out, marks.names.len() as u64);
@@ -318,7 +318,7 @@ pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_ou
     put_column(out, rows, |mark| u64::from(mark.name));
 }
 
-/// MARK.
+/// Decodes MARK.
 pub(super) fn take_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let mut bytes = Bytes(payload);
     let left_out = bytes.number()?;

@@ -1,5 +1,5 @@
 //! The reader of `.memtrack` files: chunk after chunk into the column tables, until the end or the first chunk that
-//! is not whole. It trusts nothing: lengths are checked before memory is taken, and `repair` mends references.
+//! is incomplete. It trusts nothing: lengths are checked before memory is allocated, and `repair` fixes references.
 
 use super::chunk::{self, Budget, Found};
 use super::part::{Opening, Part};
@@ -13,19 +13,20 @@ use memtrack_model::snapshot::{
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
-/// Most empty rows that a file may leave in its stack table.
+/// The most empty rows that a file may leave in its stack table.
 const MAX_EMPTY_STACKS: usize = 1 << 20;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
 pub enum Content {
     /// A recording of memtrack's.
     Recording(Box<Snapshot>),
-    /// The pickle of a snapshot from PyTorch, as far as it is there.
+    /// The pickle of a snapshot from PyTorch, as far as it was read.
     Pytorch(Vec<u8>),
 }
 
-/// Who recorded, as a recording says at its beginning; `None` for what is none, or has no whole beginning.
+/// Returns the recording program's data from a recording's beginning; `None` for any other file, or without a
+/// complete beginning.
 pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
     check_header(&mut input).ok()?;
     let mut raw = Vec::new();
@@ -40,13 +41,13 @@ pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
 ///
 /// # Errors
 /// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report says what is missing.
+/// damaged after its header is not an error: the report contains what is missing.
 pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     read_packed(input, || u64::MAX)
 }
 
-/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read so far: what it
-/// unpacks to is bounded by these, and what exceeds that counts as damaged.
+/// Reads like [`read`] from a file that is compressed as a whole; `packed_bytes` returns the number of its bytes read
+/// so far: they limit the unpacked size, and data beyond the limit counts as damaged.
 ///
 /// # Errors
 /// As [`read`].
@@ -130,7 +131,7 @@ fn check_header(input: &mut impl Read) -> Result<(), RecordingError> {
     }
 }
 
-/// What the chunks said so far.
+/// The content of the chunks so far.
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
@@ -139,30 +140,30 @@ struct State {
     clocks: Option<Clock>,
     /// Rows of the stack table that no chunk wrote.
     empty_stacks: usize,
-    /// The last LIVE chunk was read.
+    /// Whether the last LIVE chunk was read.
     live_whole: bool,
     statistics_read: bool,
     /// Rows of the newest sums of scopes, as long as not all of them were read.
     scope_sums: ScopeSums,
     /// Segments that are parts of expandable ones.
     expandable: HashSet<(DeviceId, u64)>,
-    /// Of a recording in parts, what the oldest that was read begins with.
+    /// For a recording in parts, the state at the beginning of the oldest part that was read.
     opening: Option<Opening>,
-    /// The newest part of which something was read.
+    /// The newest part of which a chunk was read.
     part: Option<Part>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
     pytorch: Option<Vec<u8>>,
 }
 
 impl State {
-    /// Takes one payload in; `false` for a kind that is not known.
+    /// Processes one payload; `false` for an unknown kind.
     fn take(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
         let snapshot = &mut self.snapshot;
         match kind {
             chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
             chunk::MODULES => {
                 let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                // A later list repeats the earlier ones; what was unloaded in between is in the earlier only.
+                // A later list repeats the earlier ones; binaries unloaded in between are only in the earlier one.
                 let place = |module: &Module| (module.start, module.path.clone());
                 let known: HashSet<_> = snapshot.modules.iter().map(place).collect();
                 snapshot.modules.extend(modules.into_iter().filter(|module| !known.contains(&place(module))));
@@ -242,7 +243,7 @@ impl State {
             }
             chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {
                 let opening = self.opening.as_mut().ok_or(Malformed)?;
-                // That of a later part only says what is known already.
+                // The state at the beginning of a later part is known already.
                 if self.part.as_ref().is_some_and(|part| part.number == opening.part.number) {
                     match kind {
                         chunk::OPENING_LIVE => opening.blocks.extend(payload::take_live(raw)?.0),
@@ -261,7 +262,7 @@ impl State {
         let (stacks, empty) = (&mut self.snapshot.stacks, &mut self.empty_stacks);
         payload::take_stacks(raw, |id, addresses| {
             let id = usize::try_from(id).map_err(|_| Malformed)?;
-            // Stack 0 is there from the start, and an id never changes its meaning.
+            // Stack 0 exists from the start, and an id never changes its meaning.
             if id < stacks.len() {
                 return if stacks.get(memtrack_model::event::StackId(id as u32)) == addresses {
                     Ok(())
@@ -307,7 +308,7 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
-            // Of a sampled heap the events are no count of its blocks: those that were picked count once, others not at all.
+            // The events of a sampled heap do not count its blocks: sampled ones count once, others not at all.
             let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
                 counts.counted = false;

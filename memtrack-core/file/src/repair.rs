@@ -1,15 +1,16 @@
-//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a row that is
-//! not there. `reader` calls it once per file; reports then follow ids without asking.
+//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a missing
+//! row. `reader` calls it once per file; reports then follow ids without checks.
 
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{Scope, Snapshot};
 
-/// Ids above this many rows, plus 16 per row that was written, are taken for damage.
+/// Ids above this many rows, plus 16 per row that was written, count as damage.
 const MAX_HOLES: usize = 1 << 16;
 /// Scopes nested deeper than this are cut off from their outer ones.
 const MAX_SCOPE_DEPTH: u32 = 4096;
 
-/// Rows by id, holes filled with the default; row 0 is always there. Of two rows with one id the later one counts.
+/// Places rows by id, with holes filled by the default; row 0 always exists. Of two rows with one id the later one
+/// counts.
 pub(super) fn dense<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T> {
     let bound = MAX_HOLES + 16 * rows.len();
     let highest = rows.iter().map(|row| row.0 as usize).filter(|&id| id < bound).max().unwrap_or(0);
@@ -23,7 +24,7 @@ pub(super) fn dense<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T
     table
 }
 
-/// Makes every scope's parents lead to "none" within [`MAX_SCOPE_DEPTH`] steps, in one visit of each row.
+/// Makes every scope's parents lead to "none" within [`MAX_SCOPE_DEPTH`] steps, visiting each row once.
 pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     const UNKNOWN: u32 = 0;
     const ON_THE_WAY: u32 = u32::MAX;
@@ -33,7 +34,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
     let mut way = Vec::new();
     for start in 1..rows.len() {
-        // Up to the top, to a row whose depth is known, or to where going on makes no sense.
+        // Up to the top, to a row whose depth is known, or to an invalid row.
         let mut at = start;
         while at != 0 && depths[at] == UNKNOWN && way.len() < MAX_SCOPE_DEPTH as usize {
             depths[at] = ON_THE_WAY;
@@ -62,7 +63,7 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
 }
 
-/// Replaces ids that no table has by "none".
+/// Replaces ids without a row by "none".
 pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
     let (stacks, scopes, threads) =
         (snapshot.stacks.len(), snapshot.scopes.rows.len(), snapshot.threads.len());

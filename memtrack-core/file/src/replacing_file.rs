@@ -1,5 +1,5 @@
-//! A file that appears complete or not at all: written beside its place under a temporary name, then renamed.
-//! Everything that memtrack leaves on disk goes through here, streams excepted; a reader never sees half a file, and a
+//! A file that appears complete or not at all: written beside its place under a temporary name, then renamed. Every
+//! file that memtrack leaves on disk is written through here, except streams; a reader never sees half a file, and a
 //! failed run leaves the old one.
 
 use crate::Compression;
@@ -8,8 +8,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file being written that takes its place only at [`ReplacingFile::commit`]. If it is dropped before, it removes
-/// itself.
+/// A file being written that is moved to its place only by [`ReplacingFile::commit`]. If it is dropped before, it
+/// removes itself.
 #[must_use = "the file takes its place only when it is committed"]
 #[derive(Debug)]
 pub struct ReplacingFile {
@@ -19,19 +19,19 @@ pub struct ReplacingFile {
 }
 
 impl ReplacingFile {
-    /// Starts a file that will be at `target`, replacing what is there. A symbolic link is followed, so that the
+    /// Starts a file that will be at `target`, replacing an existing one. A symbolic link is followed, so that the
     /// file it points to is replaced and the link stays.
     ///
     /// # Errors
     /// When `target` is a folder or has no file name, or its folder is missing or not writable.
     ///
-    /// None but the owner may write a new file, whatever the umask, and none but the owner may read one that is named as a
-    /// pickle: tools that unpickle it execute what it contains.
+    /// Only the owner may write a new file, whatever the umask, and only the owner may read one that is named as a
+    /// pickle: tools that unpickle it execute its content.
     pub fn create(target: &Path) -> io::Result<Self> {
         Self::create_with(target, false)
     }
 
-    /// Starts a pickle, whatever its name: as [`Self::create`] with a file that is named as one.
+    /// Starts a pickle of any name: like [`Self::create`] with a file that is named as a pickle.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -55,13 +55,13 @@ impl ReplacingFile {
             let private = is_private || is_pickle(&target);
             match restricted(OpenOptions::new().write(true).create_new(true), private).open(&temporary) {
                 Ok(file) => {
-                    // Who may read it stays as it was; none but the owner may write it.
+                    // The permissions to read stay as they were; only the owner may write it.
                     if let Ok(old) = fs::metadata(&target) {
                         let _ = file.set_permissions(without_other_writers(old.permissions()));
                     }
                     return Ok(Self { target, temporary, file: Some(BufWriter::new(file)) });
                 }
-                // Left by a process that died and had our id; the next count is free.
+                // Left by a process that died and had the same id; the next count is free.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -80,7 +80,7 @@ impl ReplacingFile {
     }
 }
 
-/// Creates a file that may be there already, which is emptied. None but the owner may write a new one, whatever the umask.
+/// Creates a file, or empties an existing one. Only the owner may write a new one, whatever the umask.
 ///
 /// # Errors
 /// When the file cannot be created.
@@ -88,15 +88,15 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
 }
 
-/// Creates a file that is not there yet. None but the owner may write it, whatever the umask.
+/// Creates a file that does not exist yet. Only the owner may write it, whatever the umask.
 ///
 /// # Errors
-/// When the file cannot be created, or is there.
+/// When the file cannot be created, or exists.
 pub fn create_new_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
 
-/// The options with the mode of new files.
+/// Returns the options with the mode of new files.
 fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, if private { 0o600 } else { 0o644 });
@@ -105,7 +105,7 @@ fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     options
 }
 
-/// The permissions without those of others to write.
+/// Returns the permissions without write access for others.
 fn without_other_writers(mut permissions: fs::Permissions) -> fs::Permissions {
     #[cfg(unix)]
     {
@@ -116,7 +116,7 @@ fn without_other_writers(mut permissions: fs::Permissions) -> fs::Permissions {
     permissions
 }
 
-/// Whether a file is named as a pickle, compressed or not.
+/// Returns whether a file is named as a pickle, compressed or not.
 fn is_pickle(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let name = match name.rsplit_once('.') {
@@ -192,7 +192,7 @@ mod tests {
             let path = folder.path().join(name);
             ReplacingFile::create(&path).unwrap().commit().unwrap();
             assert_eq!(mode(&path) & !most, 0, "{name}: {:o}", mode(&path));
-            // One that others could write is replaced by one that they cannot.
+            // A file that others could write is replaced by one that they cannot.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
             ReplacingFile::create(&path).unwrap().commit().unwrap();
             assert_eq!(mode(&path), 0o644, "{name}");

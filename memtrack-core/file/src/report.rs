@@ -1,9 +1,9 @@
-//! What the reader reports in addition to the snapshot: why a file could not be read at all ([`RecordingError`]), or
-//! how much of it was read ([`ReadReport`]).
+//! The reader's report in addition to the snapshot: why a file could not be read at all ([`RecordingError`]), or how
+//! much of it was read ([`ReadReport`]).
 
 use std::{fmt, io};
 
-/// Why nothing could be read.
+/// The reason why nothing could be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingError {
@@ -17,7 +17,7 @@ pub enum RecordingError {
     Header,
     /// The file is of a version that this build does not know.
     Version(u32),
-    /// The file holds a snapshot from PyTorch and is cut off or damaged; such a file cannot be read in part.
+    /// The file contains a snapshot from PyTorch and is cut off or damaged; such a file cannot be read in part.
     CutSnapshot {
         /// Bytes at the end that are lost.
         lost_bytes: u64,
@@ -86,12 +86,12 @@ pub struct ReadReport {
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
     pub goes_on_elsewhere: bool,
-    /// Whether what is live at the end was worked out from the events, because the recorder could not write it.
+    /// Whether the live blocks at the end were derived from the events, because the recorder could not write them.
     pub replayed: bool,
 }
 
 impl ReadReport {
-    /// One line for the user when something is missing, without the file's name.
+    /// Returns one line for the user when something is missing, without the file's name.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;
         let mut text = match (self.complete, self.damaged, lost) {

@@ -3,7 +3,7 @@
 use crate::Compression;
 use std::path::{Path, PathBuf};
 
-/// The file's name with `.tag` before what says the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
+/// Inserts `.tag` into the file's name before the endings for the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
 pub fn tagged(path: &Path, tag: &str) -> PathBuf {
     let mut stem = path.to_owned();
     let mut suffixes = std::ffi::OsString::new();
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_stands_before_what_says_the_format() {
+    fn a_tag_precedes_the_endings_for_the_format() {
         for (name, expected) in [
             ("a.pickle", "a.1.pickle"),
             ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),

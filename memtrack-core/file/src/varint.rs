@@ -1,7 +1,7 @@
 //! Numbers of variable length: LEB128, with zigzag for differences. The encoders of `payload` write with these, and
-//! its decoders read with [`Bytes`], which never looks past its slice and never panics.
+//! its decoders read with [`Bytes`], which never reads beyond its slice and never panics.
 
-/// A payload that does not say what its kind promises.
+/// The error for a payload that does not match its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -63,7 +63,7 @@ impl<'a> Bytes<'a> {
         Ok(previous.wrapping_add(difference as u64))
     }
 
-    /// A declared number of rows, each of which takes at least `row_bytes` of what is left.
+    /// Reads a declared number of rows, each of which takes at least `row_bytes` of the rest.
     pub(super) fn count(&mut self, row_bytes: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         if count > self.0.len() / row_bytes { Err(Malformed) } else { Ok(count) }
@@ -76,7 +76,7 @@ impl<'a> Bytes<'a> {
         String::from_utf8(text.to_vec()).map_err(|_| Malformed)
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_differences_come_back_at_the_edges() {
+    fn extreme_numbers_and_differences_round_trip() {
         let values = [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), 1 << 63, u64::MAX];
         for value in values {
             for previous in values {

@@ -1,15 +1,15 @@
-//! A complete recording at once, from its tables.
+//! Writing of a complete recording at once, from its tables.
 
 use crate::RecordingWriter;
 use memtrack_model::Snapshot;
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use std::io::{self, Write};
 
-/// Events handed to the writer at once.
+/// The number of events per call of the writer.
 const EVENTS_AT_ONCE: usize = 64 << 10;
 
-/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out and
-/// readers will report that the recording was not ended. What only PyTorch's files contain is not written.
+/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is omitted and
+/// readers will report that the recording was not ended. Data that only PyTorch's files contain is not written.
 ///
 /// # Errors
 /// When `output` cannot be written.

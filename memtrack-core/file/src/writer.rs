@@ -1,6 +1,6 @@
 //! The writer of `.memtrack` files. The recorder drives it while the program runs (`stream_to`), and
-//! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call hands complete chunks
-//! to the operating system, so that a killed program loses at most what was never handed over.
+//! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call writes complete
+//! chunks to the operating system, so that a killed program loses at most what was never written.
 
 use super::chunk::{self, Budget, Kind};
 use super::part::Part;
@@ -14,36 +14,36 @@ use memtrack_model::snapshot::{
 };
 use std::io::{self, Write};
 
-/// Events in one chunk at most.
+/// The most events in one chunk.
 const EVENTS_PER_CHUNK: usize = 4096;
-/// Rows of other tables in one chunk at most.
+/// The most rows of other tables in one chunk.
 const ROWS_PER_CHUNK: usize = 32 << 10;
-/// Addresses whose names are in one chunk at most: each is some hundred bytes, and has some inlined functions.
+/// The most addresses with names in one chunk: each is some hundred bytes, and has some inlined functions.
 const ADDRESSES_PER_CHUNK: usize = 4096;
 /// Tables of texts and stacks start a new chunk from this many bytes on.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Writes a recording chunk by chunk.
+/// A writer of a recording, chunk by chunk.
 ///
-/// Ids are the recorder's own. A stack, scope or thread must be written before the first event that names it; a
-/// reader replaces an unknown id by "none". After an error the file may end in half a chunk, so every further
-/// call fails too.
+/// Ids are the recorder's own. A stack, scope or thread must be written before the first event that refers to it; a
+/// reader replaces an unknown id by "none". After an error the file may end in half a chunk, so every further call
+/// fails too.
 #[derive(Debug)]
 pub struct RecordingWriter<W: Write> {
     output: W,
     budget: Budget,
     /// One payload, before compression; kept to save its memory.
     raw: Vec<u8>,
-    /// Whole chunks that were not yet handed over.
+    /// The complete chunks that were not written yet.
     chunks: Vec<u8>,
-    /// Chunks are kept until there are more of them.
+    /// Whether chunks are buffered until there are more of them.
     gathers: bool,
     broken: bool,
 }
 
 impl<W: Write> RecordingWriter<W> {
     /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
-    /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
+    /// epoch). [`Meta::complete`] is not copied from `meta`; it records whether [`Self::finish`] was reached.
     ///
     /// # Errors
     /// When `output` cannot be written.
@@ -62,7 +62,7 @@ impl<W: Write> RecordingWriter<W> {
         writer.chunks.extend_from_slice(&crc.to_le_bytes());
         writer.json(chunk::META, meta)?;
         writer.push_clock(clock);
-        writer.hand_over()?;
+        writer.write_chunks()?;
         Ok(writer)
     }
 
@@ -88,7 +88,7 @@ impl<W: Write> RecordingWriter<W> {
         if count > 0 {
             self.push_stacks(next, count, &rows);
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
     fn push_stacks(&mut self, first: u32, count: u32, rows: &[u8]) {
@@ -135,7 +135,7 @@ impl<W: Write> RecordingWriter<W> {
                 count = 0;
             }
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
     /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
@@ -148,7 +148,7 @@ impl<W: Write> RecordingWriter<W> {
             payload::put_events(&mut self.raw, events);
             self.push(chunk::EVENTS);
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
     /// Writes the loaded binaries. Modules of several calls add up.
@@ -159,20 +159,20 @@ impl<W: Write> RecordingWriter<W> {
         for modules in modules.chunks(1024) {
             self.json(chunk::MODULES, modules)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader takes the first and
-    /// the last, so one with each hand-over keeps the times of a killed program right.
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first and the
+    /// last, so one with each write keeps the times of a killed program right.
     ///
     /// # Errors
     /// When the output cannot be written.
     pub fn clock(&mut self, clock: (u64, u64)) -> io::Result<()> {
         self.push_clock(clock);
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes what the CUDA driver reported about its devices. Of several calls the last counts; an empty list writes
+    /// Writes the CUDA driver's reports about its devices. Of several calls the last counts; an empty list writes
     /// nothing.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl<W: Write> RecordingWriter<W> {
         if !readings.is_empty() {
             self.json(chunk::DRIVER, readings)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
     /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
@@ -192,11 +192,11 @@ impl<W: Write> RecordingWriter<W> {
         if let Some(sampling) = sampling {
             self.json(chunk::SAMPLING, sampling)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes how high the host heap rose, as the recorder counted. Of several calls the last counts; nothing is written for
-    /// `None`.
+    /// Writes the peak of the host heap, as the recorder counted it. Of several calls the last counts; nothing is
+    /// written for `None`.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -204,11 +204,11 @@ impl<W: Write> RecordingWriter<W> {
         if let Some(peak) = peak {
             self.json(chunk::COUNTED_PEAK, peak)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes what did not fit into the recorder's tables; writes nothing if everything did. Of several calls the last
-    /// counts.
+    /// Writes the counts of items that did not fit into the recorder's tables; writes nothing if everything did. Of
+    /// several calls the last counts.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -216,10 +216,10 @@ impl<W: Write> RecordingWriter<W> {
         if *folded != Folded::default() {
             self.json(chunk::FOLDED, folded)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes what each scope has allocated. Of several calls the last counts. The scopes must be written before.
+    /// Writes the allocations of each scope. Of several calls the last counts. The scopes must be written before.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -232,22 +232,22 @@ impl<W: Write> RecordingWriter<W> {
             self.push(chunk::SCOPE_SUMS);
             rest = later;
             if rest.is_empty() {
-                return self.hand_over();
+                return self.write_chunks();
             }
         }
     }
 
-    /// Writes what the program reported of its operators; writes nothing if it reported nothing. The pieces of several
-    /// calls add up; of what was left out, the last counts. The scopes and threads must be written before.
+    /// Writes the program's reports about its operators; writes nothing if it reported nothing. The pieces of several
+    /// calls add up; of the omitted lines, the last count is kept. The scopes and threads must be written before.
     ///
     /// # Errors
     /// When the output cannot be written.
     pub fn operators(&mut self, log: &OperatorLog) -> io::Result<()> {
         if log.is_empty() {
-            return self.hand_over();
+            return self.write_chunks();
         }
         let mut pieces = log.pieces.iter();
-        // What was left out is to be said even where nothing was written down.
+        // The number of omitted lines is written even where there are no lines.
         let mut next = Some(pieces.next().map_or((0, &[][..]), |piece| (piece.base_ticks, &piece.lines[..])));
         while let Some((base_ticks, lines)) = next {
             self.raw.clear();
@@ -255,17 +255,17 @@ impl<W: Write> RecordingWriter<W> {
             self.push(chunk::OPERATORS);
             next = pieces.next().map(|piece| (piece.base_ticks, &piece.lines[..]));
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
     /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up, and
-    /// so does what was left out. The threads must be written before.
+    /// so do the omitted ones. The threads must be written before.
     ///
     /// # Errors
     /// When the output cannot be written.
     pub fn marks(&mut self, marks: &Marks) -> io::Result<()> {
         if marks.is_empty() {
-            return self.hand_over();
+            return self.write_chunks();
         }
         let (mut rest, mut left_out) = (&marks.rows[..], marks.left_out);
         loop {
@@ -275,12 +275,12 @@ impl<W: Write> RecordingWriter<W> {
             self.push(chunk::MARKS);
             rest = later;
             if rest.is_empty() {
-                return self.hand_over();
+                return self.write_chunks();
             }
         }
     }
 
-    /// Writes what return addresses are called; writes nothing if there are no names. Those of several calls add up.
+    /// Writes the names of return addresses; writes nothing if there are no names. Those of several calls add up.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -288,10 +288,10 @@ impl<W: Write> RecordingWriter<W> {
         for piece in names.pieces(ADDRESSES_PER_CHUNK) {
             self.json(chunk::NAMES, &piece)?;
         }
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Ends the recording with what is live, the segments held and the counts per device; returns the output.
+    /// Ends the recording with the live blocks, the segments held and the counts per device; returns the output.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -304,7 +304,7 @@ impl<W: Write> RecordingWriter<W> {
         self.close(live, segments, statistics, true)
     }
 
-    /// [`Self::finish`], with the end mark only where `complete`.
+    /// Ends the recording as [`Self::finish`] does, with the end mark only where `complete`.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -321,29 +321,29 @@ impl<W: Write> RecordingWriter<W> {
             self.raw.clear();
             self.push(chunk::DONE);
         }
-        self.hand_over()?;
+        self.write_chunks()?;
         Ok(self.output)
     }
 
-    /// Hands what `write` writes to the operating system at once.
+    /// Writes everything that `write` writes to the operating system at once.
     pub fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.gathers = true;
         let written = write(self);
         self.gathers = false;
-        written.and_then(|()| self.hand_over())
+        written.and_then(|()| self.write_chunks())
     }
 
-    /// Says which part of a recording in several files this is. To be written before any table.
+    /// Writes the head of a part of a recording in several files. To be called before any table is written.
     pub fn part(&mut self, part: &Part) -> io::Result<()> {
         self.json(chunk::PART, part)?;
-        self.hand_over()
+        self.write_chunks()
     }
 
-    /// Writes what was live when the part began.
+    /// Writes the blocks and segments that were live when the part began.
     pub fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
         let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
         self.push_live(kinds, live, segments);
-        self.hand_over()
+        self.write_chunks()
     }
 
     /// Ends the part: the next one has this number.
@@ -351,14 +351,14 @@ impl<W: Write> RecordingWriter<W> {
         self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
 
-    /// What is written to.
+    /// Returns the output.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
     fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
         let [live_kind, segments_kind, expandable_kind] = kinds;
-        // "Nothing is live" is something to say too: it takes one chunk without rows.
+        // No live blocks are information too: they take one chunk without rows.
         let mut rest = live;
         loop {
             let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
@@ -383,8 +383,8 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: whoever finds the file cut in what
-    /// follows knows what is missing.
+    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty, so that a reader of a file that
+    /// is cut after it knows what is missing.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -395,7 +395,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes one chunk as it is.
     fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
         chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
-        self.hand_over()
+        self.write_chunks()
     }
 
     fn push_clock(&mut self, (ticks, epoch_ns): (u64, u64)) {
@@ -423,8 +423,8 @@ impl<W: Write> RecordingWriter<W> {
         chunk::append(&mut self.chunks, &mut self.budget, kind, &self.raw);
     }
 
-    /// Hands the finished chunks to the operating system.
-    fn hand_over(&mut self) -> io::Result<()> {
+    /// Writes the finished chunks to the operating system.
+    fn write_chunks(&mut self) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write to this recording failed"));
         }
