@@ -1,5 +1,5 @@
-//! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
-//! a row.
+//! The table of all exports, one row each: the names of its files, their content, and their writer. A new export is a
+//! file and a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
@@ -10,31 +10,31 @@ use memtrack_report::analysis::ownership::Rules;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 
-/// What to write of a snapshot.
+/// The selection of a snapshot's data for an export.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The devices, each with the moment at which what is in use counts. Exports that are about no moment
+    /// The devices, each with the moment at which memory in use is counted. Exports without a moment
     /// ([`Export::of_a_moment`]) ignore it.
     pub devices: Vec<(DeviceId, Moment)>,
-    /// Whose code is whose, for exports that tell one's own lines from those of frameworks.
+    /// The ownership rules, for exports that distinguish the user's own lines from those of frameworks.
     pub rules: Rules,
 }
 
 impl ExportOptions {
-    /// All devices of `snapshot`, with what was in use when each held most, by the built-in rules.
+    /// Selects all devices of `snapshot`, with the memory in use at each one's peak, by the built-in rules.
     pub fn of(snapshot: &Snapshot) -> Self {
         let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
         Self { devices, rules: Rules::new() }
     }
 
-    /// Only these devices, each with the moment at which what is in use counts.
+    /// Selects only these devices, each with the moment at which memory in use is counted.
     #[must_use]
     pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
         Self { devices, ..self }
     }
 
-    /// Whose code is whose.
+    /// Sets the ownership rules.
     #[must_use]
     pub fn rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
@@ -43,14 +43,14 @@ impl ExportOptions {
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 
-/// How files are compressed by the rules of their format.
+/// The compression of files by the rules of their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// They are not: `.gz` and `.zst` after their name compress them.
+    /// None: `.gz` and `.zst` after their name compress them.
     None,
-    /// They are gzip.
+    /// gzip.
     Gzip,
-    /// What is in them is compressed.
+    /// Inside the file.
     Inside,
 }
 
@@ -58,15 +58,15 @@ pub enum Packing {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// What it is called, in lower case.
+    /// Its name, in lower case.
     pub name: &'static str,
     /// The endings of its files' names, the usual one first; several parts are allowed, such as `pb.gz`.
     pub suffixes: &'static [&'static str],
-    /// What it holds, and what opens it, in a line.
+    /// Its content and the tools that open it, in a line.
     pub about: &'static str,
-    /// How its files are compressed by its own rules.
+    /// The compression of its files by its own rules.
     pub packing: Packing,
-    /// Whether what it holds depends on a moment.
+    /// Whether its content depends on a moment.
     pub of_a_moment: bool,
     /// The feature of memtrack that it needs, where this build is without it.
     pub lacks: Option<&'static str>,
@@ -74,11 +74,12 @@ pub struct Export {
 }
 
 impl Export {
-    /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
-    /// What is compressed already is not compressed again.
+    /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed as
+    /// requested. Formats that are compressed already are not compressed again.
     ///
     /// # Errors
-    /// When `output` cannot be written, the format cannot hold a number, or this build [lacks](Self::lacks) it.
+    /// When `output` cannot be written, the format cannot represent a number, or this build [lacks](Self::lacks) a
+    /// feature for it.
     pub fn write(
         &self,
         snapshot: &Snapshot,
@@ -92,7 +93,7 @@ impl Export {
     }
 }
 
-/// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
+/// All exports, in the order in which sentences list them. Of several matching endings, the longest counts.
 pub static EXPORTS: [Export; 7] = [
     Export {
         name: "pprof",
