@@ -68,7 +68,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Bytes that were read so far, as stored.
+    /// Returns the bytes that were read so far, as stored.
     pub fn bytes(&self) -> u64 {
         self.bytes.get()
     }

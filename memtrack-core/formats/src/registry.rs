@@ -91,12 +91,12 @@ fn write_pytorch(
     pytorch::write(&pytorch::convert(snapshot, names), output, encoding).map(|_| ())
 }
 
-/// The row of a format.
+/// Returns the row of a format.
 pub(crate) fn row(format: Format) -> &'static Row {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
-/// The row of a file that begins with `head`.
+/// Returns the row of a file that begins with `head`.
 pub(crate) fn row_of(head: &[u8]) -> &'static Row {
     FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row takes all")
 }

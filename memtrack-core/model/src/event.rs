@@ -15,12 +15,12 @@ macro_rules! id {
             /// The id that stands for "none".
             pub const NONE: Self = Self(0);
 
-            /// Whether this is [`Self::NONE`].
+            /// Returns whether this is [`Self::NONE`].
             pub const fn is_none(self) -> bool {
                 self.0 == 0
             }
 
-            /// The id as an index into its table.
+            /// Returns the id as an index into its table.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -55,17 +55,17 @@ impl DeviceId {
     /// it.
     pub const PINNED: Self = Self(u16::MAX - 1);
 
-    /// Whether this is the host heap.
+    /// Returns whether this is the host heap.
     pub const fn is_host(self) -> bool {
         self.0 == Self::HOST.0
     }
 
-    /// Whether this is pinned host memory.
+    /// Returns whether this is pinned host memory.
     pub const fn is_pinned(self) -> bool {
         self.0 == Self::PINNED.0
     }
 
-    /// Whether this is a device rather than host memory.
+    /// Returns whether this is a device rather than host memory.
     pub const fn is_accelerator(self) -> bool {
         !self.is_host() && !self.is_pinned()
     }
@@ -197,7 +197,7 @@ impl EventFlags {
         self.0 >> Self::CLASS_SHIFT
     }
 
-    /// Whether all of `other`'s flags are set.
+    /// Returns whether all of `other`'s flags are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

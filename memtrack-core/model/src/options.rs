@@ -266,7 +266,7 @@ impl Options {
         self
     }
 
-    /// Whether operators are recorded.
+    /// Returns whether operators are recorded.
     #[doc(hidden)]
     pub fn wants_operators(&self) -> bool {
         self.operators && self.max_bytes.is_none()
@@ -281,7 +281,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Whether the host heap is recorded.
+    /// Returns whether the host heap is recorded.
     #[doc(hidden)]
     pub fn wants_host_heap(&self) -> bool {
         self.host_heap

@@ -184,7 +184,7 @@ pub enum Arg {
 }
 
 impl Arg {
-    /// Its tensors.
+    /// Returns its tensors.
     pub fn tensors(&self) -> &[TensorId] {
         match self {
             Self::None => &[],
@@ -193,7 +193,7 @@ impl Arg {
         }
     }
 
-    /// Whether they are written; none where that is unknown.
+    /// Returns whether they are written; none where that is unknown.
     pub const fn written(&self) -> Option<bool> {
         match self {
             Self::None => None,

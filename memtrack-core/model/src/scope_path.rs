@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Its name in paths: `forward`, `backward` or `optimizer`.
+    /// Returns its name in paths: `forward`, `backward` or `optimizer`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",

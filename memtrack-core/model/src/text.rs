@@ -35,7 +35,7 @@ pub fn lossy(bytes: &[u8]) -> String {
     }
 }
 
-/// Whether `bytes` start with a surrogate.
+/// Returns whether `bytes` start with a surrogate.
 fn is_surrogate(bytes: &[u8]) -> bool {
     matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
 }

@@ -12,7 +12,7 @@ macro_rules! opcodes {
     ($($name:ident = $byte:literal),* $(,)?) => {
         $(pub(crate) const $name: u8 = $byte;)*
 
-        /// The opcode's name for messages; `None` when the byte is not an opcode.
+        /// Returns the opcode's name for messages; `None` when the byte is not an opcode.
         pub(crate) fn name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($name => Some(stringify!($name)),)*

@@ -21,7 +21,7 @@ impl Stack {
         self.marks.push(self.values.len());
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.values.len() * size_of::<Value>() + self.marks.len() * size_of::<usize>()) as u64
     }
@@ -79,12 +79,12 @@ impl Stack {
         self.marks.pop().ok_or(PickleErrorKind::NoMark)
     }
 
-    /// The values from `start` on.
+    /// Returns the values from `start` on.
     pub(super) fn from(&self, start: usize) -> &[Value] {
         &self.values[start..]
     }
 
-    /// The value under `start`, which [`Self::pop_mark`] returned.
+    /// Returns the value under `start`, which [`Self::pop_mark`] returned.
     pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor() => Ok(self.values[index]),
@@ -107,7 +107,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.slots.len() * size_of::<Option<Value>>()) as u64
     }

@@ -88,7 +88,7 @@ impl Document {
         }
     }
 
-    /// The bytes of a span of this document.
+    /// Returns the bytes of a span of this document.
     ///
     /// # Panics
     /// When the span is of another document.
@@ -104,7 +104,7 @@ impl Document {
         lossy(self.bytes(span))
     }
 
-    /// The items of a tuple of this document.
+    /// Returns the items of a tuple of this document.
     ///
     /// # Panics
     /// When the tuple is of another document.
@@ -113,7 +113,7 @@ impl Document {
         &self.items[start as usize..][..length as usize]
     }
 
-    /// The items of a list of this document.
+    /// Returns the items of a list of this document.
     ///
     /// # Panics
     /// When the list is of another document.
@@ -121,7 +121,7 @@ impl Document {
         &self.lists[id.0 as usize]
     }
 
-    /// A dictionary of this document.
+    /// Returns a dictionary of this document.
     ///
     /// # Panics
     /// When the dictionary is of another document.
@@ -129,7 +129,7 @@ impl Document {
         &self.dicts[id.0 as usize]
     }
 
-    /// The value of a string key in a dictionary: the last one that was set.
+    /// Returns the value of a string key in a dictionary: the last one that was set.
     ///
     /// # Panics
     /// When the dictionary is of another document.
@@ -138,8 +138,8 @@ impl Document {
         self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)
     }
 
-    /// The value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers that do
-    /// not fit.
+    /// Returns the value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers
+    /// that do not fit.
     pub fn as_i64(&self, value: Value) -> Option<i64> {
         match value {
             Value::Int(number) => Some(number),
@@ -148,7 +148,7 @@ impl Document {
         }
     }
 
-    /// The value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
+    /// Returns the value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
     pub fn as_f64(&self, value: Value) -> Option<f64> {
         match value {
             Value::Float(number) => Some(number),
@@ -178,7 +178,7 @@ impl Document {
         }
     }
 
-    /// The span of the bytes appended since `start`.
+    /// Returns the span of the bytes appended since `start`.
     pub(super) fn span_from(&self, start: usize) -> Result<Span, PickleErrorKind> {
         let too_large = PickleErrorKind::TooLarge { what: "bytes of strings", limit: u32::MAX.into() };
         match (u32::try_from(start), u32::try_from(self.bytes.len())) {

@@ -66,7 +66,7 @@ impl StringInterner {
             .insert_unique(hash, (id.0, (hash >> 32) as u32), |&(id, _)| hash_of(table.bytes(StringId(id))));
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.table.used_bytes() + table_bytes(&self.index)
     }
@@ -98,7 +98,7 @@ impl StackInterner {
         id
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(super) fn used_bytes(&self) -> u64 {
         self.table.used_bytes() + table_bytes(&self.index)
     }

@@ -23,7 +23,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// The size of an element in bytes.
+            /// Returns the size of an element in bytes.
             pub const fn bytes(self) -> u64 {
                 match self {
                     $(Self::$variant => $bytes,)*

@@ -10,7 +10,7 @@ pub struct EventCategories {
 }
 
 impl EventCategories {
-    /// The category of an event's memory.
+    /// Returns the category of an event's memory.
     pub fn of_event(&self, row: usize) -> Option<&str> {
         let number = usize::from(*self.of_event.get(row)?);
         self.names.get(number.checked_sub(1)?).map(String::as_str)

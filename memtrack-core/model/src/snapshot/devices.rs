@@ -13,7 +13,7 @@ pub struct Ordinals {
 }
 
 impl Ordinals {
-    /// The ordinal of a device.
+    /// Returns the ordinal of a device.
     pub fn of(self, device: DeviceId) -> u16 {
         match device {
             DeviceId::HOST => self.heap,

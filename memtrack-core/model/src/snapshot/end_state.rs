@@ -133,7 +133,7 @@ pub struct DeviceStatistics {
     pub counted: bool,
 }
 
-/// The default in files: a row contains the recorder's counts unless it states otherwise.
+/// Returns the default in files: a row contains the recorder's counts unless it states otherwise.
 #[cfg(feature = "serde")]
 const fn counted() -> bool {
     true

@@ -155,12 +155,12 @@ event_table! {
 }
 
 impl EventTable {
-    /// Number of events.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.ticks.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ticks.is_empty()
     }
@@ -176,12 +176,12 @@ impl EventTable {
         self.pick(&order);
     }
 
-    /// The events in merge order.
+    /// Returns the events in merge order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
         (0..self.len()).map(|row| self.get(row))
     }
 
-    /// The rows of one device, in merge order.
+    /// Returns the rows of one device, in merge order.
     pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
         self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct FrameId(pub u32);
 
 impl FrameId {
-    /// The id as an index into its table.
+    /// Returns the id as an index into its table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -31,27 +31,27 @@ pub struct FrameTable {
 }
 
 impl FrameTable {
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn name(&self, frame: FrameId) -> StringId {
         self.records.text(frame.index(), Key::Name)
     }
 
-    /// The file, or the binary when the frame is not symbolised.
+    /// Returns the file, or the binary when the frame is not symbolised.
     pub fn filename(&self, frame: FrameId) -> StringId {
         self.records.text(frame.index(), Key::Filename)
     }
 
-    /// The line, or the offset in the binary when the frame is not symbolised.
+    /// Returns the line, or the offset in the binary when the frame is not symbolised.
     pub fn line(&self, frame: FrameId) -> u64 {
         self.records.number(frame.index(), Key::Line)
     }
@@ -111,17 +111,17 @@ impl Snapshot {
 }
 
 impl NamedStacks {
-    /// Number of stacks, the empty one included.
+    /// Returns the number of stacks, the empty one included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none but the empty one.
+    /// Returns whether there is none but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// The frames of a stack, innermost first; none for an id of another table.
+    /// Returns the frames of a stack, innermost first; none for an id of another table.
     pub fn get(&self, stack: StackId) -> &[FrameId] {
         let Some(&end) = self.ends.get(stack.index()) else { return &[] };
         let start = if stack.is_none() { 0 } else { self.ends[stack.index() - 1] };
@@ -139,7 +139,7 @@ impl NamedStacks {
         StackId(id)
     }
 
-    /// Bytes of memory that the table takes.
+    /// Returns the bytes of memory that the table takes.
     pub fn used_bytes(&self) -> u64 {
         (self.ends.capacity() * 8 + self.frames.capacity() * 4) as u64
     }

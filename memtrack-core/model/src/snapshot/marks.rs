@@ -25,7 +25,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Whether nothing was marked.
+    /// Returns whether nothing was marked.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.left_out == 0
     }

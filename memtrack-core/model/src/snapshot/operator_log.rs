@@ -23,7 +23,7 @@ pub struct OperatorLines {
 }
 
 impl OperatorLog {
-    /// Whether nothing was reported.
+    /// Returns whether nothing was reported.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.left_out == 0
     }

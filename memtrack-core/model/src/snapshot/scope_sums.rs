@@ -33,7 +33,7 @@ pub struct ScopeSum {
 }
 
 impl ScopeSums {
-    /// The rows of a device.
+    /// Returns the rows of a device.
     pub fn of(&self, device: DeviceId) -> impl Iterator<Item = &ScopeSum> {
         self.rows.iter().filter(move |row| row.device == device)
     }

@@ -123,7 +123,7 @@ pub struct Meta {
 }
 
 impl Default for Meta {
-    /// The default for tables that are not from a file: they are complete.
+    /// Returns the default for tables that are not from a file: they are complete.
     fn default() -> Self {
         Self {
             program: String::new(),
@@ -209,7 +209,7 @@ impl Default for StackTable {
 }
 
 impl StackTable {
-    /// The return addresses of `stack`, innermost first; empty for an unknown id.
+    /// Returns the return addresses of `stack`, innermost first; empty for an unknown id.
     pub fn get(&self, stack: StackId) -> &[u64] {
         match (self.offsets.get(stack.index()), self.offsets.get(stack.index() + 1)) {
             (Some(&from), Some(&to)) => self.addresses.get(from as usize..to as usize).unwrap_or(&[]),
@@ -233,7 +233,7 @@ impl StackTable {
         self.offsets.len() - 1
     }
 
-    /// Whether there is no stack but the empty one.
+    /// Returns whether there is no stack but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }

@@ -39,7 +39,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as an integer (booleans are 0 and 1), if it is one and fits.
+    /// Returns the value as an integer (booleans are 0 and 1), if it is one and fits.
     pub fn as_i128(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some((*number).into()),

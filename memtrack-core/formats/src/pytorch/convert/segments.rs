@@ -20,7 +20,7 @@ pub(super) const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
-/// The shapes of segments: without and with a stack, which PyTorch adds last.
+/// Returns the shapes of segments: without and with a stack, which PyTorch adds last.
 pub(super) fn segment_shapes() -> Vec<Shape> {
     let mut with_stack = SEGMENT;
     with_stack.swap(10, 11);
@@ -29,7 +29,7 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
-/// The shapes of blocks: without and with their scopes, and the text of sampled ones.
+/// Returns the shapes of blocks: without and with their scopes, and the text of sampled ones.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }

@@ -32,7 +32,7 @@ impl PytorchSnapshot {
 }
 
 impl Default for PytorchSnapshot {
-    /// A file without any content.
+    /// Creates a file without any content.
     fn default() -> Self {
         Self { snapshot: Snapshot { pytorch: Some(Box::default()), ..Snapshot::default() } }
     }

@@ -94,14 +94,14 @@ keys! {
 }
 
 impl Key {
-    /// The key with that id in a table that begins with the [`vocabulary`].
+    /// Returns the key with that id in a table that begins with the [`vocabulary`].
     #[inline]
     pub fn of(id: StringId) -> Option<Self> {
         // Id 0 is the empty string.
         Self::ALL.get(id.index().wrapping_sub(1)).copied()
     }
 
-    /// The key's id in a table that begins with the [`vocabulary`].
+    /// Returns the key's id in a table that begins with the [`vocabulary`].
     pub const fn id(self) -> StringId {
         StringId(self as u32 + 1)
     }
@@ -114,14 +114,14 @@ pub fn vocabulary() -> impl Iterator<Item = &'static str> {
     keys.chain(Action::ALL.iter().filter(|&&action| action != Action::Other).map(|action| action.name()))
 }
 
-/// The action with that id in a table that begins with the [`vocabulary`].
+/// Returns the action with that id in a table that begins with the [`vocabulary`].
 #[inline]
 pub fn action_of(id: StringId) -> Option<Action> {
     let number = id.index().checked_sub(Key::ALL.len() + 1)?;
     u8::try_from(number).ok().and_then(Action::from_number).filter(|&action| action != Action::Other)
 }
 
-/// The id of an action's name in a table that begins with the [`vocabulary`].
+/// Returns the id of an action's name in a table that begins with the [`vocabulary`].
 pub const fn id_of(action: Action) -> StringId {
     StringId((Key::ALL.len() + 1) as u32 + action as u32)
 }

@@ -142,7 +142,7 @@ impl PyTorch {
 }
 
 impl Snapshot {
-    /// The exact value under `key` of a PyTorch event; `None` where the event has no such key.
+    /// Returns the exact value under `key` of a PyTorch event; `None` where the event has no such key.
     pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
         let details = &self.pytorch.as_deref()?.events;
         if !details.has(row, key) {

@@ -31,13 +31,13 @@ impl Shape {
         Self::new(keys.iter().map(|key| Value::Str(key.id())).collect())
     }
 
-    /// Whether the record has that key.
+    /// Returns whether the record has that key.
     #[inline]
     pub fn has(&self, key: Key) -> bool {
         self.mask >> key as u8 & 1 == 1
     }
 
-    /// Whether the record has a key whose bit is set in `mask`.
+    /// Returns whether the record has a key whose bit is set in `mask`.
     #[inline]
     pub fn has_any(&self, mask: u64) -> bool {
         self.mask & mask != 0
@@ -93,17 +93,17 @@ pub struct Records {
 }
 
 impl Records {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.shape.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.shape.is_empty()
     }
 
-    /// The shape of a record.
+    /// Returns the shape of a record.
     ///
     /// # Panics
     /// When `row` is not below [`Self::len`].
@@ -117,7 +117,7 @@ impl Records {
         self.shape.get(row).is_some_and(|&shape| self.shapes[shape as usize].has(key))
     }
 
-    /// The number in a column; 0 where there is none.
+    /// Returns the number in a column; 0 where there is none.
     #[inline]
     pub fn number(&self, row: usize, key: Key) -> u64 {
         match self.columns.iter().find(|(name, _)| *name == key) {
@@ -127,17 +127,17 @@ impl Records {
         }
     }
 
-    /// The string under `key`; empty where there is none.
+    /// Returns the string under `key`; empty where there is none.
     pub fn text(&self, row: usize, key: Key) -> StringId {
         StringId(self.number(row, key) as u32)
     }
 
-    /// The stack under `key`; the empty one where there is none.
+    /// Returns the stack under `key`; the empty one where there is none.
     pub fn stack(&self, row: usize, key: Key) -> StackId {
         StackId(self.number(row, key) as u32)
     }
 
-    /// The pool under `key`; (0, 0) where there is none.
+    /// Returns the pool under `key`; (0, 0) where there is none.
     pub fn pool(&self, row: usize, key: Key) -> (u64, u64) {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
@@ -157,7 +157,7 @@ impl Records {
         }
     }
 
-    /// The rows under `key` ([`Key::Blocks`]).
+    /// Returns the rows under `key` ([`Key::Blocks`]).
     pub fn rows(&self, row: usize, key: Key) -> Range<usize> {
         let packed = self.number(row, key);
         let start = (packed >> 32) as usize;
@@ -211,7 +211,7 @@ impl Records {
         })
     }
 
-    /// The exact value under `key`; `None` where the record has no such key.
+    /// Returns the exact value under `key`; `None` where the record has no such key.
     pub fn value(&self, row: usize, key: Key) -> Option<Value> {
         if !self.has(row, key) {
             return None;

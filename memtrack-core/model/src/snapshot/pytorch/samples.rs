@@ -39,12 +39,12 @@ impl Samples {
         Self { by_text, by_block }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_text.is_empty()
     }
 
-    /// Whether a text belongs to samples.
+    /// Returns whether a text belongs to samples.
     pub fn has(&self, text: StringId) -> bool {
         self.by_text.contains_key(&text)
     }
@@ -65,7 +65,7 @@ impl Samples {
         }
     }
 
-    /// The path of the scope that a text names.
+    /// Returns the path of the scope that a text names.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }

@@ -16,7 +16,7 @@ pub enum PoolKind {
 }
 
 impl PoolKind {
-    /// PyTorch's `segment_type`: `small` or `large`.
+    /// Returns PyTorch's `segment_type`: `small` or `large`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -37,7 +37,7 @@ pub enum BlockState {
 }
 
 impl BlockState {
-    /// PyTorch's name.
+    /// Returns PyTorch's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ActiveAllocated => "active_allocated",
@@ -92,7 +92,7 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
-    /// PyTorch's `segment_type`: `small` or `large`.
+    /// Returns PyTorch's `segment_type`: `small` or `large`.
     pub const fn segment_type(&self) -> &'static str {
         self.kind.name()
     }

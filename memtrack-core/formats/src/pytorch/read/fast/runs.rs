@@ -145,7 +145,7 @@ impl Runs {
         self.last = at;
     }
 
-    /// Whether one more run can be kept.
+    /// Returns whether one more run can be kept.
     pub(crate) fn has_room(&self, run: &[u8]) -> bool {
         self.bytes.len() + run.len() <= MAX_BYTES
     }
@@ -171,7 +171,7 @@ impl Runs {
         self.last = NO_ENTRY;
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
         (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)

@@ -22,7 +22,7 @@ impl Order {
         self.rows.push(row);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
@@ -32,7 +32,7 @@ impl Order {
         self.rows.is_empty() && self.in_place as usize == length
     }
 
-    /// The rows.
+    /// Returns the rows.
     pub(crate) fn into_rows(self) -> Vec<u32> {
         if self.rows.is_empty() { (0..self.in_place).collect() } else { self.rows }
     }

@@ -234,7 +234,7 @@ impl Folder {
         self.sorts[table as usize].records.pool_number(pair)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64 + self.listed.capacity() * 24;

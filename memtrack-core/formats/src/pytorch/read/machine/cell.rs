@@ -60,7 +60,7 @@ impl Cell {
         self.0 & PAYLOAD
     }
 
-    /// The payload as a row of a table.
+    /// Returns the payload as a row of a table.
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
@@ -78,7 +78,7 @@ impl Cell {
         self.tag() == STACK && self.payload() & LOOSE != 0
     }
 
-    /// The stack of a `STACK`.
+    /// Returns the stack of a `STACK`.
     #[inline]
     pub(crate) const fn as_stack(self) -> StackId {
         StackId(self.payload() as u32)
@@ -90,7 +90,7 @@ impl Cell {
         if number << 8 >> 8 == number { Some(Self::new(INT, number as u64 & PAYLOAD)) } else { None }
     }
 
-    /// The number of an `INT`.
+    /// Returns the number of an `INT`.
     #[inline]
     pub(crate) const fn as_int(self) -> i64 {
         (self.0 << 8) as i64 >> 8
@@ -104,7 +104,7 @@ impl Cell {
         Some(Self::new(PAIR, small(first)? << PAIR_BITS | small(second)?))
     }
 
-    /// The numbers of a `PAIR`.
+    /// Returns the numbers of a `PAIR`.
     pub(crate) const fn as_pair(self) -> (u64, u64) {
         (self.payload() >> PAIR_BITS, self.payload() & ((1 << PAIR_BITS) - 1))
     }

@@ -147,7 +147,7 @@ impl Heap {
         }
     }
 
-    /// The items of a tuple.
+    /// Returns the items of a tuple.
     pub(crate) fn tuple_items(&self, tuple: Cell) -> &[Cell] {
         let (start, length) = self.tuples[tuple.row()];
         &self.items[start as usize..(start + length) as usize]
@@ -169,7 +169,7 @@ impl Heap {
         &self.bytes[cell.row()]
     }
 
-    /// Bytes of memory in use, without the slack in contents.
+    /// Returns the bytes of memory in use, without the slack in contents.
     pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;

@@ -41,7 +41,7 @@ impl Memo {
         behind.iter().take(slots).all(|&value| value == Cell::UNSET)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         8 * self.slots.capacity() as u64
     }

@@ -26,7 +26,7 @@ impl<'a> Watch<'a> {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
 
-    /// Whether it is time for a check.
+    /// Returns whether it is time for a check.
     #[inline]
     pub(crate) fn is_due(&self, offset: u64) -> bool {
         offset >= self.next
