@@ -118,7 +118,9 @@ fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
 mod tests {
     use super::*;
 
-    fn name_and_suffix(found: Result<(Target, Compression), String>) -> Result<(&'static str, String), String> {
+    fn name_and_suffix(
+        found: Result<(Target, Compression), String>,
+    ) -> Result<(&'static str, String), String> {
         found.map(|(target, compression)| (target.name(), target.suffix(compression)))
     }
 

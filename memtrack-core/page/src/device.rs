@@ -244,7 +244,9 @@ impl DeviceTables<'_> {
             let event = life.start.or(life.end).map(|event| self.row(event));
             let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
             let pool = named_pool.or_else(|| held.pool(self.pytorch, life.address));
-            pools.push(pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))));
+            pools.push(
+                pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))),
+            );
             let text = |key: Key| match (event, block) {
                 (Some(row), _) if events.has(row, key) => events.text(row, key),
                 (_, Some(&(row, _))) => self.pytorch.blocks.text(row, key),
@@ -288,8 +290,9 @@ impl DeviceTables<'_> {
         let stacks: Vec<u32> = lives.iter().map(|life| texts.stack(life.stack)).collect();
         columns.varint("stack", stacks);
         columns.delta("address", lives.iter().map(|life| life.address));
-        let streams =
-            lives.iter().map(|life| named.streams.of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string()));
+        let streams = lives
+            .iter()
+            .map(|life| named.streams.of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string()));
         columns.varint("stream", streams);
         columns.varint("pool", pools);
         if !named.categories.names.is_empty() {

@@ -37,7 +37,14 @@ refers_to_nothing!(String, ffi::CString, ffi::OsString, path::PathBuf);
 refers_to_nothing!(time::Duration, time::Instant, time::SystemTime);
 refers_to_nothing!(any::TypeId, alloc::Layout, alloc::System);
 refers_to_nothing!(thread::ThreadId, thread::Thread, sync::Barrier, sync::Condvar, sync::Once);
-refers_to_nothing!(net::IpAddr, net::Ipv4Addr, net::Ipv6Addr, net::SocketAddr, net::SocketAddrV4, net::SocketAddrV6);
+refers_to_nothing!(
+    net::IpAddr,
+    net::Ipv4Addr,
+    net::Ipv6Addr,
+    net::SocketAddr,
+    net::SocketAddrV4,
+    net::SocketAddrV6
+);
 refers_to_nothing!(net::TcpListener, net::TcpStream, net::UdpSocket);
 refers_to_nothing!(fs::File, io::Empty, io::ErrorKind, io::Sink, io::Stderr, io::Stdin, io::Stdout);
 refers_to_nothing!(process::Child, process::ChildStderr, process::ChildStdin, process::ChildStdout);

@@ -11,7 +11,11 @@ use std::collections::{HashMap, HashSet};
 const MAX_REPEATED_ITEMS: u64 = 1 << 20;
 
 fn check_repeated(again: u64, what: &'static str) -> Result<(), PickleErrorKind> {
-    if again > MAX_REPEATED_ITEMS { Err(PickleErrorKind::TooLarge { what, limit: MAX_REPEATED_ITEMS }) } else { Ok(()) }
+    if again > MAX_REPEATED_ITEMS {
+        Err(PickleErrorKind::TooLarge { what, limit: MAX_REPEATED_ITEMS })
+    } else {
+        Ok(())
+    }
 }
 
 /// The traces seen so far, and the number of events in repeated ones.
