@@ -258,10 +258,10 @@ fn remove_stale(beside: &Path, hidden: &str) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_ours = name.starts_with(hidden) && name.contains(SUFFIX);
+        let is_of_rank = name.starts_with(hidden) && name.contains(SUFFIX);
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-        if is_ours && age.is_some_and(|age| age > STALE) {
+        if is_of_rank && age.is_some_and(|age| age > STALE) {
             let _ = remove(&entry.path());
         }
     }

@@ -112,7 +112,7 @@ impl Bands {
                 to: running.last,
                 depth: running.open.len(),
                 thread,
-                name: texts.own(&scope.name),
+                name: texts.intern(&scope.name),
                 kind: scope.kind as u64,
             });
         }
@@ -225,8 +225,8 @@ mod tests {
         let markers: Vec<_> = bands.markers.iter().map(|marker| (marker.event, marker.name)).collect();
         let expected = [(0, "fw_start"), (2, "fw_start"), (6, "fw_bw_boundary"), (8, "fw_start")];
         assert_eq!(markers, expected);
-        let names = [texts.own("model"), texts.own("matmul"), texts.own("backward")];
-        let mut told: Vec<_> = bands
+        let names = [texts.intern("model"), texts.intern("matmul"), texts.intern("backward")];
+        let mut actual: Vec<_> = bands
             .bands
             .iter()
             .map(|band| {
@@ -234,7 +234,7 @@ mod tests {
                 (band.thread, band.from, band.to, band.depth, name)
             })
             .collect();
-        told.sort_unstable();
+        actual.sort_unstable();
         let expected = [
             (0, 0, 3, 0, 0),
             (0, 1, 1, 1, 1),
@@ -243,6 +243,6 @@ mod tests {
             (1, 2, 5, 0, 0),
             (1, 2, 5, 1, 1),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 }

@@ -286,10 +286,10 @@ mod tests {
         ];
         let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
         let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
-        let told: Vec<_> =
+        let actual: Vec<_> =
             lives.iter().map(|life| (life.address, life.bytes, life.flags, life.start, life.end)).collect();
         assert_eq!(
-            told,
+            actual,
             [
                 (9, 9, ONLY_HELD, None, None),
                 (1, 101, ONLY_FREED, None, Some(1)),

@@ -256,13 +256,13 @@ impl DeviceTables<'_> {
             let name = || self.snapshot.strings.get(category).into_owned();
             let empty = category == StringId::EMPTY;
             categories.push(if empty { 0 } else { 1 + named.categories.of(category, MAX_CATEGORIES, name) });
-            let said = (text(Key::UserMetadata), text(Key::CompileContext));
-            let note = *known_notes.entry(said).or_insert_with(|| self.note(said, texts));
+            let sources = (text(Key::UserMetadata), text(Key::CompileContext));
+            let note = *known_notes.entry(sources).or_insert_with(|| self.note(sources, texts));
             if note != 0 {
                 notes.push((place as u64, note));
             }
             if let Some(forward) = event.and_then(|row| self.forward(row)) {
-                notes.push((place as u64, texts.own(&forward)));
+                notes.push((place as u64, texts.intern(&forward)));
             }
             if let Some(&(_, bytes)) = block.filter(|(_, bytes)| *bytes != life.bytes) {
                 finals.push((place as u64, bytes));
@@ -317,7 +317,7 @@ impl DeviceTables<'_> {
         if !context.is_empty() && context != "N/A" {
             lines.push(format!("Compile context: {context}"));
         }
-        texts.own(&lines.join("\n"))
+        texts.intern(&lines.join("\n"))
     }
 
     /// Returns the forward stack of a backward allocation.
@@ -370,8 +370,8 @@ impl DeviceTables<'_> {
         for (event, &row) in self.rows.iter().enumerate() {
             let row = row as usize;
             let action = events.action[row];
-            let told_stack = action == Action::Alloc && of_event[event] != NONE;
-            stacks.push(if told_stack { 0 } else { texts.stack(events.stack[row]) });
+            let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
+            stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
                 // An unknown number is the largest one.
                 Action::Oom => {
@@ -410,7 +410,7 @@ impl DeviceTables<'_> {
     fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
-            Some(value) => texts.own(value.type_name()),
+            Some(value) => texts.intern(value.type_name()),
             None => 0,
         }
     }

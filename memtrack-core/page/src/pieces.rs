@@ -220,10 +220,10 @@ mod tests {
         use Action::{SegmentMap, SegmentUnmap};
         let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
         let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
-        let told: Vec<_> = pieces(&snapshot, DEVICE, &rows)
+        let actual: Vec<_> = pieces(&snapshot, DEVICE, &rows)
             .iter()
             .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
             .collect();
-        assert_eq!(told, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
+        assert_eq!(actual, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
     }
 }

@@ -43,7 +43,7 @@ impl<'a> Texts<'a> {
             None => 0,
             Some(&known) if known != 0 => known,
             Some(_) => {
-                let number = self.own(&self.snapshot.strings.get(id));
+                let number = self.intern(&self.snapshot.strings.get(id));
                 self.of_string[id.index()] = number;
                 number
             }
@@ -51,7 +51,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns the number of any text.
-    pub(crate) fn own(&mut self, text: &str) -> u32 {
+    pub(crate) fn intern(&mut self, text: &str) -> u32 {
         if let Some(&known) = self.by_text.get(text) {
             return known;
         }
@@ -95,7 +95,7 @@ impl<'a> Texts<'a> {
         let names: Vec<u32> = frames.iter().map(|&frame| self.string(table.name(frame))).collect();
         let files: Vec<u32> = frames.iter().map(|&frame| self.string(table.filename(frame))).collect();
         let scopes = &self.snapshot.scopes.rows;
-        let scope_names: Vec<u32> = scopes.iter().map(|scope| self.own(&scope.name)).collect();
+        let scope_names: Vec<u32> = scopes.iter().map(|scope| self.intern(&scope.name)).collect();
         let stack_lines = self.stack_lines(&frames);
         let lengths = self.stacks.iter().map(|&stack| self.snapshot.named.get(stack).len() as u64);
         let mut columns = Columns::default();
@@ -130,7 +130,7 @@ impl<'a> Texts<'a> {
             (!stack.is_empty()).then(|| owners.owner_of(of).line())
         };
         let lines: Vec<Option<String>> = self.stacks.iter().map(line_of).collect();
-        lines.into_iter().map(|line| line.map_or(0, |line| self.own(&line))).collect()
+        lines.into_iter().map(|line| line.map_or(0, |line| self.intern(&line))).collect()
     }
 
     fn frame(&self, frame: FrameId) -> Frame {

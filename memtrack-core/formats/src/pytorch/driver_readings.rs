@@ -15,8 +15,8 @@ pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) ->
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let strings = &snapshot.strings;
-    let ours = pytorch.root_value(Key::AllocatorSettings).and_then(|all| of_memtrack(all, "driver", strings));
-    let Some(Value::List(readings)) = ours else { return };
+    let setting = pytorch.root_value(Key::AllocatorSettings).and_then(|all| of_memtrack(all, "driver", strings));
+    let Some(Value::List(readings)) = setting else { return };
     let read = readings.iter().take(DriverReading::MOST).filter_map(|one| read_record(one, strings));
     let read = read.filter(|reading: &DriverReading| reading.device.is_accelerator());
     snapshot.driver = read.collect();

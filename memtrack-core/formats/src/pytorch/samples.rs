@@ -26,8 +26,8 @@ impl Texts {
         *self.known.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
             let scope = strings.table.get(path).into_owned();
             let between = if scope.is_empty() { "" } else { " " };
-            let said = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
-            let text = strings.intern(said.as_bytes());
+            let label = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
+            let text = strings.intern(label.as_bytes());
             all.push((text, Sample { path, size_bytes, weight: blocks }));
             text
         })
@@ -52,8 +52,8 @@ impl Texts {
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
-    let Some(Value::List(entries)) = ours else { return };
+    let setting = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
+    let Some(Value::List(entries)) = setting else { return };
     let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read).collect();
     let by_block = of_blocks(pytorch, &snapshot.strings, &by_text);
     pytorch.samples = Samples::new(by_text, by_block);

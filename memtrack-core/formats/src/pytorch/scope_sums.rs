@@ -27,8 +27,8 @@ pub(super) fn value(
 pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
-    snapshot.scope_sums = ours.and_then(|ours| read(ours, paths));
+    let setting = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
+    snapshot.scope_sums = setting.and_then(|setting| read(setting, paths));
 }
 
 fn read(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeSums> {

@@ -73,8 +73,8 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
 fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
     let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
-    let Some(Value::List(entries)) = ours else {
+    let setting = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
+    let Some(Value::List(entries)) = setting else {
         return (table, paths);
     };
     let mut room = MAX_NAME_BYTES;

@@ -15,12 +15,12 @@ pub(super) fn with_parts<'a>(
     strings: &mut StringInterner,
 ) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
-    let there = parts.into_iter().filter_map(|(name, part)| Some((text(name), part?)));
-    let ours: Vec<(Value, Value)> = there.collect();
-    if ours.is_empty() {
+    let values = parts.into_iter().filter_map(|(name, part)| Some((text(name), part?)));
+    let present: Vec<(Value, Value)> = values.collect();
+    if present.is_empty() {
         return Value::Dict([].into());
     }
-    Value::Dict([(text(MEMTRACK), Value::Dict(ours.into()))].into())
+    Value::Dict([(text(MEMTRACK), Value::Dict(present.into()))].into())
 }
 
 /// Returns one of the parts.

@@ -1,4 +1,4 @@
-//! The standard library's types that refer to refers_to_nothing: numbers, texts, addresses, open files and sockets.
+//! The standard library's types that refer to nothing: numbers, texts, addresses, open files and sockets.
 
 use super::{Asked, References, Visitor};
 use std::marker::{PhantomData, PhantomPinned};

@@ -86,7 +86,7 @@ pub struct CountedPeak {
     pub events_before: Option<[u64; 3]>,
 }
 
-/// Counts of items that did not fit into the recorder's tables, which are bounded.
+/// What did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -96,9 +96,8 @@ pub struct Folded {
     pub stacks: u64,
     /// Threads that are recorded as the unknown one.
     pub threads: u64,
-    /// Blocks that were not tracked because as many were live as fit (`Options::live_blocks`). Small ones of the heap
-    /// are only counted; large ones and those of devices have their events, and are missing in the table of live
-    /// blocks.
+    /// Blocks that were not followed because as many were live as fit (`Options::live_blocks`). Small ones of the heap are only
+    /// counted; large ones and those of devices have their events, and are missing in the table of live blocks.
     pub blocks: u64,
     /// Allocations that the CUDA driver's hook left out of all sums for the same reason.
     pub driver_allocations: u64,

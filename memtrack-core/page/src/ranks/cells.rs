@@ -1,6 +1,6 @@
 //! The cells of a heat map: as images, a pixel each, and as the exact bytes that the script shows.
 
-use super::colours::{self, Colour, NOTHING};
+use super::colours::{self, Colour, EMPTY};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
@@ -28,7 +28,7 @@ pub(super) fn off_image(heat: &HeatMap) -> String {
 
 /// Returns an image with a pixel for each cell, as a `data:` address.
 fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
-    let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(NOTHING, |cell| place(column, cell));
+    let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(EMPTY, |cell| place(column, cell));
     let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
     let mut file = Vec::new();
     // Writing to memory fails only for sizes that do not fit the pixels, and these do.

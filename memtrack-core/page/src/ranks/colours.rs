@@ -6,7 +6,7 @@
 pub(super) type Colour = [u8; 4];
 
 /// The index of a cell without memory.
-pub(super) const NOTHING: u8 = 0;
+pub(super) const EMPTY: u8 = 0;
 /// The index of a cell on the median.
 const EQUAL: u8 = 1;
 /// The number of shades of each of the four kinds of difference.
@@ -105,14 +105,14 @@ mod tests {
     #[test]
     fn every_index_is_in_its_palette_and_differs_from_that_of_empty_cells() {
         for (bytes, most) in [(0, 0), (0, 9), (1, 9), (9, 9), (u64::MAX, u64::MAX)] {
-            assert!(of_bytes(bytes, most) > NOTHING);
+            assert!(of_bytes(bytes, most) > EMPTY);
         }
         assert_eq!((bytes_palette().len(), of_bytes(9, 9)), (256, 255));
         let palette = off_palette();
         for (bytes, median) in [(0, u64::MAX), (u64::MAX, 0), (5, 4), (4, 5), (4, 4)] {
             for is_odd in [true, false] {
                 let place = of_difference(bytes, median, u64::MAX, is_odd);
-                assert!(place > NOTHING && usize::from(place) < palette.len());
+                assert!(place > EMPTY && usize::from(place) < palette.len());
             }
         }
         assert!(palette.len() <= 256);

@@ -122,12 +122,12 @@ impl<'a> Convert<'a> {
             let mut address = event.address;
             if let Some(places) = &mut places {
                 if event.action == Action::Alloc
-                    && let Some(before) = places.in_the_way(&event)
+                    && let Some(before) = places.unfreed_at(&event)
                 {
                     let (ticks, stack) = (event.ticks, StackId::NONE);
-                    let gone = Event { action: Action::Free, ticks, stack, ..before };
-                    let address = places.place(&gone);
-                    self.whole_event(&Event { address, ..gone }, None);
+                    let free = Event { action: Action::Free, ticks, stack, ..before };
+                    let address = places.place(&free);
+                    self.whole_event(&Event { address, ..free }, None);
                 }
                 address = places.place(&event);
             }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 /// Places are a multiple of this many bytes.
 const UNIT: u64 = 512;
 /// The highest address: no memory is above it, and no block is placed there.
-const HIGHEST: u64 = 1 << 62;
+const MAX_ADDRESS: u64 = 1 << 62;
 
 /// The places of one device's blocks while its events are visited in order.
 pub(super) struct Places {
@@ -42,7 +42,7 @@ impl Places {
         let (mut highest, mut most, mut sampled) = (0, 0, false);
         let mut see = |address: u64, size_bytes: u64, flags: EventFlags| {
             let end = address.saturating_add(size_bytes);
-            highest = if end <= HIGHEST { end.max(highest) } else { highest };
+            highest = if end <= MAX_ADDRESS { end.max(highest) } else { highest };
             if is_sampled(flags) {
                 sampled = true;
                 most = Weighed::of(size_bytes, flags, &from.meta).bytes.max(most);
@@ -64,7 +64,7 @@ impl Places {
             return None;
         }
         let mut places = Self {
-            place_bytes: most.clamp(1, HIGHEST).next_multiple_of(UNIT),
+            place_bytes: most.clamp(1, MAX_ADDRESS).next_multiple_of(UNIT),
             next: highest.next_multiple_of(1 << 20),
             free: Vec::new(),
             open: HashMap::default(),
@@ -149,13 +149,13 @@ impl Places {
 
     /// Returns a block that is live after all events, as the trace describes it, with its address in the file.
     pub(super) fn live(&self, block: &LiveBlock) -> LiveBlock {
-        let own = block.address;
-        let Some(Open { event, place }) = self.open.get(&own) else {
-            let address = self.not_in_trace.get(&own).copied().unwrap_or(own);
+        let recorded = block.address;
+        let Some(Open { event, place }) = self.open.get(&recorded) else {
+            let address = self.not_in_trace.get(&recorded).copied().unwrap_or(recorded);
             return LiveBlock { address, ..*block };
         };
         // If the trace contains another block there, reports count that one.
         let (size_bytes, flags) = (event.size_bytes, event.flags);
-        LiveBlock { address: place.unwrap_or(own), size_bytes, flags, ..*block }
+        LiveBlock { address: place.unwrap_or(recorded), size_bytes, flags, ..*block }
     }
 }

@@ -106,8 +106,8 @@ impl Sink for MeasureSink {
         }
         let bytes = text.len() as u64 + 2;
         self.expanded = self.expanded.saturating_add(bytes);
-        let met = std::mem::replace(&mut self.strings[row], true);
-        self.once = self.once.saturating_add(if met { REFERENCE_BYTES } else { bytes });
+        let seen = std::mem::replace(&mut self.strings[row], true);
+        self.once = self.once.saturating_add(if seen { REFERENCE_BYTES } else { bytes });
         if self.open.len() == 1 {
             self.last.clear();
             self.last.extend_from_slice(&text[..text.len().min(40)]);

@@ -131,8 +131,8 @@ impl PyTorch {
     pub fn requested_bytes(&self, strings: &StringTable, block: usize) -> Option<u64> {
         let of_tenant = self.tenant(strings, block).and_then(|tenant| tenant.requested_bytes);
         let blocks = &self.blocks;
-        let says = || blocks.has(block, Key::RequestedSize).then(|| blocks.number(block, Key::RequestedSize));
-        of_tenant.or_else(says)
+        let of_block = || blocks.has(block, Key::RequestedSize).then(|| blocks.number(block, Key::RequestedSize));
+        of_tenant.or_else(of_block)
     }
 
     /// Returns whether the root has that key.
@@ -164,9 +164,9 @@ impl Snapshot {
         }
         let Some(pytorch) = self.pytorch.as_deref() else { return Some(self.events.address[row]) };
         let details = &pytorch.events;
-        let says = details.has(row, Key::DeviceFree)
+        let is_known = details.has(row, Key::DeviceFree)
             && details.odd_under(row, Key::DeviceFree).is_none_or(|value| !matches!(value, Value::None));
-        says.then(|| match details.has(row, Key::Addr) {
+        is_known.then(|| match details.has(row, Key::Addr) {
             true => details.number(row, Key::DeviceFree),
             false => self.events.address[row],
         })

@@ -89,7 +89,7 @@ impl Machine<'_> {
         if self.heap.containers[list.row()] != Cell::UNSET {
             return None;
         }
-        let run = self.runs.meet(ready)?;
+        let run = self.runs.find(ready)?;
         let stack = self.loose_stack(run, ready)?;
         self.heap.containers[list.row()] = Cell::loose_stack(stack);
         Some(run.length + 1)

@@ -95,7 +95,7 @@ impl Runs {
 
     /// Returns the run that `ready` begins with, if there is one.
     #[inline(always)]
-    pub(crate) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
+    pub(crate) fn find(&mut self, ready: &[u8]) -> Option<Run> {
         let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
         if let Some(run) = self.guess(next, ready) {
             self.last = next;
@@ -190,15 +190,15 @@ mod tests {
         let mut runs = Runs::default();
         runs.keep(&ready[..9], StackId(5));
         runs.keep(&ready[..2], StackId(6));
-        let met = |runs: &mut Runs, ready: &[u8]| runs.meet(ready).map(|run| (run.length, run.stack));
+        let find = |runs: &mut Runs, ready: &[u8]| runs.find(ready).map(|run| (run.length, run.stack));
         // Found, then guessed after the one before; with APPENDS removed it is another.
         for _ in 0..2 {
-            assert_eq!(met(&mut runs, ready), Some((9, Some(StackId(5)))));
-            assert_eq!(met(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
-            assert_eq!(met(&mut runs, b"h\x07h\x07e"), Some((4, None)));
+            assert_eq!(find(&mut runs, ready), Some((9, Some(StackId(5)))));
+            assert_eq!(find(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
+            assert_eq!(find(&mut runs, b"h\x07h\x07e"), Some((4, None)));
         }
         runs.forget();
-        assert_eq!(met(&mut runs, ready), Some((9, None)));
+        assert_eq!(find(&mut runs, ready), Some((9, None)));
     }
 
     #[test]
@@ -209,10 +209,10 @@ mod tests {
         runs.keep(&one[..42], StackId(1));
         runs.keep(&other[..42], StackId(2));
         for (ready, stack) in [(&one, 1), (&one, 1), (&other, 2), (&one, 1), (&other, 2), (&other, 2)] {
-            assert_eq!(runs.meet(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
+            assert_eq!(runs.find(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
         }
-        assert_eq!(runs.meet(&run(b"h\x02h\x03")), Some(Run { length: 44, stack: None }));
-        assert_eq!(runs.meet(&one[..42]), None);
+        assert_eq!(runs.find(&run(b"h\x02h\x03")), Some(Run { length: 44, stack: None }));
+        assert_eq!(runs.find(&one[..42]), None);
     }
 
     #[test]

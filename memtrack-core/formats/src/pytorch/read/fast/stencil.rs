@@ -107,7 +107,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Sp
         Token::Plain(op::NEWFALSE) => Cell::bool(false),
         Token::Plain(op::EMPTY_LIST) => match bytes[1..] {
             [op::MEMOIZE, op::MARK, ..] => {
-                let run = runs.meet(&bytes[3..])?;
+                let run = runs.find(&bytes[3..])?;
                 return Some((Spelled::List(Some(run)), 3 + run.length + 1));
             }
             [op::MEMOIZE, ..] => return Some((Spelled::List(None), 2)),

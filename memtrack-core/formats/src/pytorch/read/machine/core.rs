@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
             self.at = offset + next as u64;
             let end = end?;
             if self.watch.is_due(self.at) {
-                self.look()?;
+                self.check_cost()?;
             }
             let value = match end {
                 End::Cut => {
@@ -101,13 +101,13 @@ impl<'a> Machine<'a> {
 
     /// Checks the cost of reading so far; `self.at` is the position.
     #[cold]
-    fn look(&mut self) -> Result<()> {
+    fn check_cost(&mut self) -> Result<()> {
         let used = self.heap.used_bytes()
             + self.folder.used_bytes()
             + self.memo.used_bytes()
             + self.runs.used_bytes()
             + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
-        self.watch.look(self.at, used)
+        self.watch.check(self.at, used)
     }
 
     /// Returns the error when there is no value to pop.

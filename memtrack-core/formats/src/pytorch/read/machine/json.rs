@@ -137,7 +137,7 @@ impl<'a, R: Read> Json<'a, R> {
             return Ok(());
         }
         let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
-        self.watch.look(offset, used)
+        self.watch.check(offset, used)
     }
 
     /// Ends a container.
@@ -218,7 +218,7 @@ impl<'a, R: Read> Json<'a, R> {
                 byte => bytes.push(byte),
             }
             if bytes.len().is_multiple_of(1 << 20) && !bytes.is_empty() {
-                self.watch.look(self.source.offset(), bytes.capacity() as u64)?;
+                self.watch.check(self.source.offset(), bytes.capacity() as u64)?;
             }
         }
         if !memtrack_model::text::is_utf8_with_surrogates(&bytes) {

@@ -50,7 +50,7 @@ impl Machine<'_> {
             let part = missing.min(1 << 20);
             source.append_to(&mut self.scratch, part)?;
             missing -= part;
-            self.watch.look(source.offset(), self.scratch.capacity() as u64)?;
+            self.watch.check(source.offset(), self.scratch.capacity() as u64)?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// When more input was read than the limits allow, or too much memory is used for it.
-    pub(crate) fn look(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
+    pub(crate) fn check(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {
             return Err(PickleErrorKind::TooLarge {
