@@ -1,6 +1,6 @@
 //! The writer of `.memtrack` files. The recorder drives it while the program runs (`stream_to`), and
 //! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) drives it at the end; each call writes complete
-//! chunks to the operating system, so that a killed program loses at most what was never written.
+//! chunks to the operating system, so that a killed program loses at most the events that were never written.
 
 use super::chunk::{self, Budget, Kind};
 use super::part::Part;

@@ -5,7 +5,7 @@ use super::settings::{of_memtrack, read_record, record};
 use super::{Key, StringInterner};
 use memtrack_model::snapshot::{DriverReading, Snapshot, Value};
 
-/// Returns the readings as a value; none where there are none.
+/// Returns the readings as a value; none where the list is empty.
 pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
     let readings: Vec<Value> = readings.iter().map(|reading| record(reading, u64::MAX, strings)).collect();
     (!readings.is_empty()).then(|| Value::List(readings.into()))

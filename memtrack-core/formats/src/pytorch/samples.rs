@@ -33,7 +33,7 @@ impl Texts {
         })
     }
 
-    /// Returns the meanings of the texts, as a value; none where there are none.
+    /// Returns the meanings of the texts, as a value; none where there are no samples.
     pub(super) fn value(&self) -> Option<Value> {
         let one = |(text, sample): &(StringId, Sample)| {
             let parts = [

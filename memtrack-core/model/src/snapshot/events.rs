@@ -160,7 +160,7 @@ impl EventTable {
         self.ticks.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.ticks.is_empty()
     }

@@ -36,7 +36,7 @@ impl FrameTable {
         self.records.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -116,7 +116,7 @@ impl NamedStacks {
         self.ends.len()
     }
 
-    /// Returns whether there is none but the empty one.
+    /// Returns whether there is no stack but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }

@@ -43,7 +43,7 @@ impl StringTable {
         self.ends.len()
     }
 
-    /// Returns whether there is none but the empty one.
+    /// Returns whether there is no string but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }

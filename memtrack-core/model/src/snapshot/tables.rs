@@ -105,7 +105,7 @@ pub struct Meta {
     /// The mean interval in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each
     /// sample contains its own.
     pub sample_mean_bytes: u64,
-    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are picked.
+    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no budget.

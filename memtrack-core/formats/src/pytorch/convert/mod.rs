@@ -246,7 +246,7 @@ impl<'a> Convert<'a> {
         settings::with_parts(parts.into_iter().chain(known), strings)
     }
 
-    /// Returns the exact sums of scopes; none where there are none.
+    /// Returns the exact sums of scopes; none where they were not recorded.
     fn scope_sums(&mut self) -> Option<Value> {
         let from = self.from;
         let sums = from.scope_sums.as_ref()?;

@@ -98,7 +98,7 @@ impl Records {
         self.shape.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.shape.is_empty()
     }

@@ -39,7 +39,7 @@ impl Samples {
         Self { by_text, by_block }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.by_text.is_empty()
     }
