@@ -19,17 +19,17 @@ pub enum ReadingMoment {
     OutOfMemory,
 }
 
-/// What the driver reported about a device at one moment, and what memtrack had recorded by then. All sizes are in
-/// bytes.
+/// The driver's report about a device at one moment, and the bytes that memtrack had recorded by then. All sizes are
+/// in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct DriverReading {
     /// The device.
     pub device: DeviceId,
-    /// Why this one was kept.
+    /// The reason why this one was kept.
     pub moment: ReadingMoment,
-    /// When, in ticks.
+    /// Its time, in ticks.
     pub ticks: u64,
     /// Free bytes of the device (`cuMemGetInfo`).
     pub free_bytes: u64,
@@ -39,11 +39,11 @@ pub struct DriverReading {
     pub tracked_bytes: u64,
     /// Pools that were queried: the device's own, and those that the program made.
     pub pools: u32,
-    /// What they hold of the device (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    /// The bytes of the device that they hold (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
     /// The most that they ever held: the sum of each one's peak.
     pub pool_reserved_peak_bytes: u64,
-    /// How much of that the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    /// The part of that which the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
     pub pool_used_bytes: u64,
     /// The most that it ever held: the sum of each one's peak.
     pub pool_used_peak_bytes: u64,

@@ -64,24 +64,24 @@ pub struct Sampling {
     pub spent_seconds: f64,
 }
 
-/// How high a heap rose whose small blocks were only counted, by the sums that the recorder looked at from time to time. All
-/// bytes are what was handed out since recording began less what was given back.
+/// The peak of a heap whose small blocks were only counted, from the sums that the recorder read from time to time.
+/// All bytes are those allocated since recording began less those freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct CountedPeak {
-    /// When the most was seen: after the events that are stamped up to these ticks.
+    /// The time of the peak: after the events with times up to these ticks.
     pub ticks: u64,
-    /// What was live then at least; exact where one thread allocates.
+    /// The bytes that were live then at least; exact where one thread allocates.
     pub bytes: u64,
-    /// No more than this was ever live between [`Self::since_ticks`] and [`Self::until_ticks`].
+    /// The most bytes that can have been live between [`Self::since_ticks`] and [`Self::until_ticks`].
     pub most_bytes: u64,
-    /// When it was looked first: before, every block was recorded.
+    /// The time of the first reading: before it, every block was recorded.
     pub since_ticks: u64,
-    /// When it was looked last.
+    /// The time of the last reading.
     pub until_ticks: u64,
-    /// In PyTorch's form, whose ticks are too coarse: how many events of the heap's trace come before the three moments, in the
-    /// order of the fields above.
+    /// In PyTorch's form, whose ticks are too coarse: the numbers of events of the heap's trace before the three
+    /// moments, in the order of the fields above.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub events_before: Option<[u64; 3]>,
 }

@@ -7,7 +7,7 @@ use std::fmt;
 /// The operators that ran, with their tensors; empty where that was not recorded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLog {
-    /// Pieces in no particular order. Each line says when it was written.
+    /// Pieces in no particular order. Each line contains its time.
     pub pieces: Vec<OperatorLines>,
     /// The number of lines that did not fit into the recorder's bound: from some moment on, none were stored.
     pub left_out: u64,
