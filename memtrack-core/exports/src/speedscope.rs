@@ -3,7 +3,7 @@
 
 use crate::ExportOptions;
 use crate::stacks::{Shown, Stacks, file_of, line_of};
-use crate::usage::{Counts, Row, Total, Usage};
+use crate::usage::{Counts, UsageRow, Total, Usage};
 use memtrack_model::units::capitalised;
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::moment::Moment;
@@ -113,7 +113,7 @@ fn profile(
     usage: &Usage,
     shown: &[Vec<usize>],
     total: &Total,
-    counts: impl Fn(&Row) -> Counts,
+    counts: impl Fn(&UsageRow) -> Counts,
 ) -> Option<Profile> {
     let mut stacks: Vec<(&Vec<usize>, u64)> = Vec::new();
     for (row, shown) in usage.rows.iter().zip(shown) {

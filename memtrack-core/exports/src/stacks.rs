@@ -9,7 +9,7 @@ use memtrack_symbols::Symbolizer;
 
 /// The functions of one key: the inlined ones, then the one they were compiled into.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct InlinedFrames {
     /// A return address, or the number of a frame.
     pub(crate) key: u64,
     /// Innermost first, at least one.
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
     /// Innermost first, at least one place.
-    Stack(Vec<Place>),
+    Stack(Vec<InlinedFrames>),
     /// Blocks without a stack: the texts in its place, innermost first.
     Unknown(Vec<String>),
 }
@@ -52,7 +52,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Place> {
+    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
         // The innermost frames only pass an allocation on; tools that rank functions by their own bytes would count
         // it for them.
@@ -68,7 +68,7 @@ impl<'a> Stacks<'a> {
             let visible = here.filter(|(place, (_, owner))| is_visible(*place, *owner));
             let frames: Vec<Frame> = visible.map(|(_, (frame, _))| frame).collect();
             if !frames.is_empty() {
-                places.push(Place { key, frames });
+                places.push(InlinedFrames { key, frames });
             }
         }
         places

@@ -34,7 +34,7 @@ impl Counts {
 
 /// The blocks of one group. Blocks that are older than the trace were not allocated in it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct UsageRow {
     pub(crate) group: Group,
     pub(crate) allocated: Counts,
     /// The memory in use at each of the moments.
@@ -67,7 +67,7 @@ impl Total {
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     /// The rows, in the order in which the groups first appear.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<UsageRow>,
     pub(crate) allocated: Total,
     /// The totals for each of the moments.
     pub(crate) in_use: Vec<Total>,
@@ -86,7 +86,7 @@ impl Usage {
         };
         let after: Vec<Option<usize>> = moments.iter().map(after).collect();
         let mut places: HashMap<Group, usize, foldhash::fast::RandomState> = HashMap::default();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<UsageRow> = Vec::new();
         let mut sums = vec![Summed::default(); moments.len() + 1];
         for lifetime in &lifetimes {
             // The scope of a free is its own, not that of the block's allocation.
@@ -101,7 +101,7 @@ impl Usage {
             }
             let place = *places.entry(group).or_insert_with(|| {
                 let in_use = vec![Counts::default(); moments.len()];
-                rows.push(Row { group, allocated: Counts::default(), in_use });
+                rows.push(UsageRow { group, allocated: Counts::default(), in_use });
                 rows.len() - 1
             });
             let row = &mut rows[place];

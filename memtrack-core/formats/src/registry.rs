@@ -26,7 +26,7 @@ type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadErro
 type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Result<()>;
 
 /// A format.
-pub(crate) struct Row {
+pub(crate) struct FormatRow {
     pub(crate) format: Format,
     /// The endings of its files' names, the usual one first.
     pub(crate) suffixes: &'static [&'static str],
@@ -37,8 +37,8 @@ pub(crate) struct Row {
 }
 
 /// All formats. A file that matches none of them is read as a pickle, whose reader reports the error.
-pub(crate) static FORMATS: [Row; 3] = [
-    Row {
+pub(crate) static FORMATS: [FormatRow; 3] = [
+    FormatRow {
         format: Format::Recording,
         suffixes: &["memtrack"],
         begins_with: |head| head == MAGIC,
@@ -52,7 +52,7 @@ pub(crate) static FORMATS: [Row; 3] = [
         },
         write: |snapshot, output, _| recording::save_to(snapshot, output).map(|_| ()),
     },
-    Row {
+    FormatRow {
         format: Format::Json,
         suffixes: &["json"],
         // Neither bracket is an instruction of pickle's.
@@ -66,7 +66,7 @@ pub(crate) static FORMATS: [Row; 3] = [
         },
         write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Json, names),
     },
-    Row {
+    FormatRow {
         format: Format::Pickle,
         suffixes: &["pickle", "pkl"],
         begins_with: |_| true,
@@ -92,12 +92,12 @@ fn write_pytorch(
 }
 
 /// Returns the row of a format.
-pub(crate) fn row(format: Format) -> &'static Row {
+pub(crate) fn row(format: Format) -> &'static FormatRow {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
 /// Returns the row of a file that begins with `head`.
-pub(crate) fn row_of(head: &[u8]) -> &'static Row {
+pub(crate) fn row_of(head: &[u8]) -> &'static FormatRow {
     FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row takes all")
 }
 
@@ -124,7 +124,7 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
 
 /// Returns the format whose files' names end in `.suffix`, in lower or upper case.
 pub(crate) fn format_named(suffix: &str) -> Option<Format> {
-    let is_of = |row: &&Row| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
+    let is_of = |row: &&FormatRow| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
     FORMATS.iter().find(is_of).map(|row| row.format)
 }
 

@@ -1,7 +1,7 @@
 //! The interned parts of a profile: strings, functions, locations and the binaries they are in.
 
 use super::messages::{Function, Line, Location, Mapping};
-use crate::stacks::{Place, file_of, line_of};
+use crate::stacks::{InlinedFrames, file_of, line_of};
 use memtrack_model::Frame;
 use memtrack_model::snapshot::Module;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ pub(crate) struct Tables {
     pub(crate) functions: Vec<Function>,
     function_ids: HashMap<(i64, i64), u64, foldhash::fast::RandomState>,
     pub(crate) locations: Vec<Location>,
-    location_ids: HashMap<Place, u64, foldhash::fast::RandomState>,
+    location_ids: HashMap<InlinedFrames, u64, foldhash::fast::RandomState>,
     pub(crate) mappings: Vec<Mapping>,
     /// The loaded binaries by their first address, each with a flag whether it is missing, so that its functions have
     /// no names. Empty for PyTorch's files, whose keys are not addresses.
@@ -52,7 +52,7 @@ impl Tables {
     }
 
     /// Returns the location of a place of a stack.
-    pub(crate) fn location(&mut self, place: &Place) -> u64 {
+    pub(crate) fn location(&mut self, place: &InlinedFrames) -> u64 {
         if let Some(&id) = self.location_ids.get(place) {
             return id;
         }
@@ -74,7 +74,7 @@ impl Tables {
     /// Returns the location of a text in place of a function.
     pub(crate) fn text(&mut self, text: &str) -> u64 {
         let frame = Frame { function: text.to_owned(), ..Frame::default() };
-        let place = Place { key: 0, frames: vec![frame] };
+        let place = InlinedFrames { key: 0, frames: vec![frame] };
         if let Some(&id) = self.location_ids.get(&place) {
             return id;
         }

@@ -5,7 +5,7 @@ use super::number::{self, Integer};
 use super::{opcode as op, text};
 
 /// The value of a line.
-pub(crate) enum Line {
+pub(crate) enum LineValue {
     Bool(bool),
     Integer(Integer),
     Float(f64),
@@ -14,17 +14,17 @@ pub(crate) enum Line {
 }
 
 /// Parses the `line` behind INT, LONG, FLOAT, UNICODE or STRING.
-pub(crate) fn value(opcode: u8, line: &[u8]) -> Result<Line, PickleErrorKind> {
+pub(crate) fn value(opcode: u8, line: &[u8]) -> Result<LineValue, PickleErrorKind> {
     Ok(match opcode {
         // The spelling of booleans in protocols 0 and 1.
-        op::INT if line == b"00" => Line::Bool(false),
-        op::INT if line == b"01" => Line::Bool(true),
-        op::INT => Line::Integer(number::from_decimal(line)?),
-        op::LONG => Line::Integer(number::from_decimal(line.strip_suffix(b"L").unwrap_or(line))?),
-        op::FLOAT => Line::Float(number::float(line)?),
-        op::UNICODE => Line::Text(text::raw_unicode_escape(line)?),
+        op::INT if line == b"00" => LineValue::Bool(false),
+        op::INT if line == b"01" => LineValue::Bool(true),
+        op::INT => LineValue::Integer(number::from_decimal(line)?),
+        op::LONG => LineValue::Integer(number::from_decimal(line.strip_suffix(b"L").unwrap_or(line))?),
+        op::FLOAT => LineValue::Float(number::float(line)?),
+        op::UNICODE => LineValue::Text(text::raw_unicode_escape(line)?),
         // Byte strings of Python 2 are text too, and text is UTF-8 here.
-        _ => Line::Text(text::checked(text::quoted_string(line)?)?),
+        _ => LineValue::Text(text::checked(text::quoted_string(line)?)?),
     })
 }
 

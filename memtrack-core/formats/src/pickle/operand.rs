@@ -2,7 +2,7 @@
 //! is stored.
 
 use super::error::PickleErrorKind;
-use super::line::{self, Line};
+use super::line::{self, LineValue};
 use super::machine::Machine;
 use super::text;
 use super::value::{Span, Value};
@@ -49,10 +49,10 @@ impl<R: Read> Machine<'_, R> {
         let line = self.line()?;
         self.charge(line.len())?;
         match line::value(opcode, &line)? {
-            Line::Bool(truth) => Ok(Value::Bool(truth)),
-            Line::Integer(integer) => self.document.push_integer(integer),
-            Line::Float(number) => Ok(Value::Float(number)),
-            Line::Text(text) => Ok(Value::Str(self.document.push_bytes(&text)?)),
+            LineValue::Bool(truth) => Ok(Value::Bool(truth)),
+            LineValue::Integer(integer) => self.document.push_integer(integer),
+            LineValue::Float(number) => Ok(Value::Float(number)),
+            LineValue::Text(text) => Ok(Value::Str(self.document.push_bytes(&text)?)),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Target {
 
 /// One entry: the instruction that pushes its key, and the destination of its value.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StencilEntry {
     /// The instruction as the low bytes of a word, and a mask of its bits.
     pub(crate) key: u64,
     pub(crate) mask: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Stencil {
     pub(crate) shape: u32,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<StencilEntry>,
 }
 
 /// The known stencils, the one used last at the front.
@@ -185,7 +185,7 @@ impl Machine<'_> {
             })
         };
         let place = |((key, key_bytes), &name): ((u64, usize), &Key)| {
-            Some(Place { key, mask: u64::MAX >> (64 - 8 * key_bytes), key_bytes, target: target(name)? })
+            Some(StencilEntry { key, mask: u64::MAX >> (64 - 8 * key_bytes), key_bytes, target: target(name)? })
         };
         let places = spellings.into_iter().zip(&names).map(place).collect::<Option<_>>()?;
         Some(Stencil { shape, places })

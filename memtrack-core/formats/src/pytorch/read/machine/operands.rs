@@ -1,6 +1,6 @@
 //! The data after a token of the [`Machine`]: long integers, strings, lines; and names of classes.
 
-use crate::pickle::line::{self, Line};
+use crate::pickle::line::{self, LineValue};
 use crate::pickle::number::from_twos_complement;
 use crate::pickle::source::Source;
 use crate::pickle::{Global, PickleErrorKind, text};
@@ -58,10 +58,10 @@ impl Machine<'_> {
     /// Reads a value of the text protocols: its operand is a line.
     pub(crate) fn text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
         Ok(match line::value(opcode, &source.line(MAX_OPERAND_BYTES)?)? {
-            Line::Bool(truth) => Cell::bool(truth),
-            Line::Integer(integer) => self.heap.integer(integer),
-            Line::Float(number) => self.heap.float(number),
-            Line::Text(text) => self.heap.string(&text),
+            LineValue::Bool(truth) => Cell::bool(truth),
+            LineValue::Integer(integer) => self.heap.integer(integer),
+            LineValue::Float(number) => self.heap.float(number),
+            LineValue::Text(text) => self.heap.string(&text),
         })
     }
 
