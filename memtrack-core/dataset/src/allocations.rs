@@ -1,4 +1,4 @@
-//! Which event allocated the block that an event gives back.
+//! The allocations of the blocks that events free.
 
 use foldhash::HashMap;
 use memtrack_model::event::{Action, DeviceId};
@@ -12,8 +12,8 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// For each of the next events: the row that allocated what it frees or asks to free. None for other events, and where
-    /// the allocation is not in the trace. Ranges must follow each other.
+    /// Returns for each of the next events the row that allocated the block that it frees or requests to free. None
+    /// for other events, and where the allocation is not in the trace. Ranges must follow each other.
     pub(crate) fn of_next(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
         let events = &snapshot.events;
         rows.map(|row| {
@@ -39,7 +39,7 @@ mod tests {
     use memtrack_model::event::Event;
 
     #[test]
-    fn a_free_names_the_allocation_whose_address_was_used_again() {
+    fn a_free_refers_to_the_latest_allocation_at_its_address() {
         let mut snapshot = Snapshot::default();
         let actions = [
             Action::FreeCompleted,

@@ -1,4 +1,5 @@
-//! The tables that are made of a rank's digest: what `memtrack ranks` answers from, so that SQL over them gives its answers.
+//! The tables made from a rank's digest: the data behind the answers of `memtrack ranks`, so that SQL over them
+//! returns the same answers.
 
 use crate::table::{Column, Kind, Rows, Table};
 use memtrack_report::analysis::estimate::Estimate;
@@ -25,7 +26,7 @@ pub static RUNS: Table = Table {
     ],
 };
 
-/// What each device of a rank held at its peaks and at the end.
+/// The memory of each device of a rank at its peaks and at the end.
 pub static DEVICES: Table = Table {
     name: "devices",
     columns: &[
@@ -60,7 +61,7 @@ pub static DEVICES: Table = Table {
     ],
 };
 
-/// The most that a device held in each of equal times.
+/// The most that a device held in each of a number of equal intervals.
 pub static TIMELINE: Table = Table {
     name: "timeline",
     columns: &[
@@ -73,7 +74,7 @@ pub static TIMELINE: Table = Table {
     ],
 };
 
-/// Who held what at the peak and at the end.
+/// The holders of memory at the peak and at the end.
 pub static GROUPS: Table = Table {
     name: "groups",
     columns: &[
@@ -103,7 +104,7 @@ pub static STEPS: Table = Table {
     ],
 };
 
-/// When memory ran out.
+/// The moments at which memory ran out.
 pub static OUT_OF_MEMORY: Table = Table {
     name: "out_of_memory",
     columns: &[
@@ -115,10 +116,11 @@ pub static OUT_OF_MEMORY: Table = Table {
     ],
 };
 
-/// The version of the tables: more where a column changes its meaning or goes, not where one is added.
+/// The version of the tables: incremented where a column changes its meaning or is removed, not where one is added.
 pub const DATASET_VERSION: u64 = 1;
 
-/// The ends of the interval that holds the truth with 95 % confidence; the number itself where it is exact.
+/// Returns the ends of the interval that contains the true value with 95 % confidence; the number itself where it is
+/// exact.
 fn interval(bytes: u64, error: &Estimate) -> (u64, u64) {
     if error.is_exact() { (bytes, bytes) } else { (error.low.round() as u64, error.high.round() as u64) }
 }
@@ -127,7 +129,7 @@ fn not_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The tables of a digest; `has_events` says whether the events are beside them.
+/// Returns the tables of a digest; `has_events` is whether the events are stored beside them.
 pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
     let mut devices = Rows::of(&DEVICES);
     let mut timeline = Rows::of(&TIMELINE);

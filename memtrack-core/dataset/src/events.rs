@@ -1,5 +1,4 @@
-//! The table of events: what happened to which memory, in the order of the recording. Columns are filled one at a time, a
-//! group of rows at a time.
+//! The table of events, in the order of the recording. Columns are filled one at a time, a group of rows at a time.
 //!
 //! **Why a buffer and not the output?** Parquet's writer requires `Send`, which locked standard output is not. Complete
 //! data is passed on after each group of rows.
@@ -33,11 +32,11 @@ const COLUMNS: [Column; 17] = [
     Column::new("thread_id", Kind::Long).nullable(),
 ];
 
-/// What happened, an event a row.
+/// The events, one in each row.
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
-/// The same for a file without tables of stacks beside it: [`EVENTS`], and of each event's stack the line of one's own code
-/// and what that line called.
+/// The events for a file without tables of stacks beside it: [`EVENTS`], and for each event's stack the line of the
+/// user's own code and the function that this line called.
 pub static EVENTS_ALONE: Table = Table {
     name: "events",
     columns: &{
@@ -52,12 +51,12 @@ pub static EVENTS_ALONE: Table = Table {
     },
 };
 
-/// Where in one's own code an event's stack is.
+/// The line of the user's own code in an event's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
     /// The line, where one is known.
     pub line: Option<String>,
-    /// What it called.
+    /// The function that it called.
     pub called: Option<String>,
 }
 
@@ -93,14 +92,14 @@ pub(crate) fn write<W: Write + Send>(
     writer.finish()
 }
 
-/// Writes those of some devices as [`EVENTS_ALONE`].
+/// Writes the events of some devices as [`EVENTS_ALONE`].
 pub(crate) fn write_alone(
     snapshot: &Snapshot,
     devices: &[DeviceId],
     line: &mut dyn FnMut(StackId) -> EventLine,
     mut output: impl Write,
 ) -> io::Result<()> {
-    // Parquet's writer wants an output that can be sent to another thread, which standard output is not.
+    // Parquet's writer requires an output that can be sent to another thread, which standard output is not.
     let mut writer = TableWriter::new(Vec::new(), &EVENTS_ALONE, &[])?;
     let mut events = Events::of(snapshot);
     let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();
@@ -128,7 +127,7 @@ pub(crate) fn write_alone(
     output.write_all(&writer.rest()?)
 }
 
-/// The rows that are written together.
+/// Returns the groups of rows that are written together.
 fn groups(snapshot: &Snapshot) -> impl Iterator<Item = Range<usize>> {
     let rows = snapshot.events.len();
     (0..rows).step_by(GROUP).map(move |from| from..rows.min(from + GROUP))
@@ -160,7 +159,8 @@ impl<'a> Events<'a> {
         &self.scopes[scope.index().min(self.scopes.len() - 1)]
     }
 
-    /// Those of the next rows that are of the devices asked for, and their columns in the order of [`EVENTS`].
+    /// Returns those of the next rows that belong to the requested devices, and their columns in the order of
+    /// [`EVENTS`].
     fn columns(&mut self, rows: Range<usize>, of: impl Fn(DeviceId) -> bool) -> (Vec<usize>, Vec<Cells>) {
         let snapshot = self.snapshot;
         let table = &snapshot.events;
@@ -187,7 +187,7 @@ impl<'a> Events<'a> {
                 each().map(|row| self.actions[table.action[row] as usize].clone()).collect(),
             )),
             Cells::longs(each().map(|row| allocated[row - begin])),
-            // The bits of an address; those above 2^63 are negative, as in PyTorch's own files.
+            // The bits of an address; those from 2^63 on are negative, as in PyTorch's own files.
             Cells::longs(each().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
             Cells::all(Values::Long(
                 each().map(|row| i64::try_from(table.size_bytes[row]).unwrap_or(i64::MAX)).collect(),
@@ -218,7 +218,8 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Microseconds from what the snapshot's seconds count from; none for an event of a PyTorch file without a time.
+/// Returns the microseconds from the moment from which the snapshot's seconds count; none for an event of a PyTorch
+/// file without a time.
 fn time_us(snapshot: &Snapshot, row: usize) -> Option<i64> {
     snapshot.seconds_at(row).map(|seconds| (seconds * 1e6).round() as i64)
 }

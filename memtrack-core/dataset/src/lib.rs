@@ -36,7 +36,7 @@ use stacks::Stacks;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// All tables of a rank, in the order in which they are written: [`RUNS`], which says what the rank is, last.
+/// All tables of a rank, in the order in which they are written: [`RUNS`], which identifies the rank, last.
 pub static TABLES: [&Table; 10] =
     [&DEVICES, &TIMELINE, &GROUPS, &STEPS, &OUT_OF_MEMORY, &LIVE, &STACKS, &FRAMES, &EVENTS, &RUNS];
 
@@ -46,13 +46,14 @@ pub static TABLES: [&Table; 10] =
 pub struct Written {
     /// Its folder.
     pub folder: PathBuf,
-    /// Whether it replaced what was there.
+    /// Whether it replaced an earlier rank.
     pub replaced: bool,
     /// The total size of its files in bytes.
     pub size_bytes: u64,
 }
 
-/// How [`write_rank`] writes. By default without events, and replacing only a rank that was made from the same file.
+/// The options of [`write_rank`]. By default without events, and replacing only a rank that was made from the same
+/// file.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
@@ -61,32 +62,33 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The default options.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the table of the events has rows.
+    /// Sets whether the table of the events has rows.
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self
     }
 
-    /// Whether whatever is there is replaced.
+    /// Sets whether anything in its place is replaced.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 }
 
-/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: [`TABLES`], a file each, in
-/// the folder [`rank_folder`]. It appears as a whole and replaces everything that was there.
+/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: [`TABLES`], a
+/// file each, in the folder [`rank_folder`]. It appears as a whole and replaces all earlier contents.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// When what is there [must not be replaced](Present::refusal), even if another writer put it there meanwhile; when a file cannot
-/// be written or the folder cannot be put in place. What was there then remains unchanged.
+/// When the present contents [must not be replaced](Present::refusal), even if another writer put them there
+/// meanwhile; when a file cannot be written or the folder cannot be moved to its place. The earlier contents then
+/// remain unchanged.
 pub fn write_rank(
     dataset: &Path,
     job: &str,
@@ -121,8 +123,8 @@ pub fn write_rank(
     Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }
 
-/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without their tables;
-/// `line` is called once for each and returns where in the user's own code it is.
+/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without
+/// their tables; `line` is called once for each and returns its line in the user's own code.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///

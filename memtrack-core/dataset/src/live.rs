@@ -1,4 +1,5 @@
-//! The table of what was live at the peak and at the end, by stack: exact where groups put stacks together.
+//! The table of the memory that was live at the peak and at the end, by stack: exact where groups combine several
+//! stacks.
 
 use crate::stacks::Stacks;
 use crate::table::{Column, Kind, Rows, Table};
@@ -8,7 +9,7 @@ use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
 use memtrack_report::analysis::peak::Peak;
 use std::collections::BTreeMap;
 
-/// What was live at the peak and at the end, by the stack that allocated it.
+/// The memory that was live at the peak and at the end, by the stack that allocated it.
 pub static LIVE: Table = Table {
     name: "live",
     columns: &[
@@ -21,7 +22,7 @@ pub static LIVE: Table = Table {
     ],
 };
 
-/// Bytes, blocks, and whether one of them was sampled.
+/// The bytes, the blocks, and whether one of them was sampled.
 #[derive(Default)]
 struct Sum {
     bytes: u64,
@@ -29,7 +30,7 @@ struct Sum {
     estimated: bool,
 }
 
-/// The table; its stacks are mentioned.
+/// Returns the table, and registers its stacks.
 pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
     let mut rows = Rows::of(&LIVE);
     let ordinals = snapshot.ordinals();

@@ -1,13 +1,13 @@
-//! Where a rank's files are, and how they take their place: written into a hidden folder beside it, which then changes places
-//! with what was there. A rank is there as a whole or not at all, whatever kills the writer; of two writers of one rank the
-//! later wins as a whole.
+//! The location of a rank's files, and their replacement: they are written into a hidden folder beside it, which is
+//! then exchanged with the earlier one. A rank exists as a whole or not at all, even if the writer is killed; of two
+//! writers of one rank the later wins as a whole.
 //!
-//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that look for `rank=*` do not see it, and most that walk the
-//! whole data set pass over names with a dot in front. DuckDB's `**` does not, so files have names of their own (`….parquet.tmp`)
-//! until all are complete.
+//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that search for `rank=*` do not see it, and most
+//! that scan the whole data set skip names with a dot in front. DuckDB's `**` does not, so files have temporary names
+//! (`….parquet.tmp`) until all are complete.
 //!
-//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided when it is: an empty
-//! place can be taken by one writer only, and the others then see whose it is.
+//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided at the moment
+//! of the replacement: an empty place can be taken by one writer only, and the others then see its rank.
 //!
 //! **Why a folder for each rank, and not a file in a folder for each table?** A folder can be exchanged in one step
 //! (`renameat2`, by rustix; two renames elsewhere): a killed writer leaves the rank as it was, and all tables of a rank
@@ -21,24 +21,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// What ends the names of folders that are being written.
+/// The ending of the names of folders that are being written.
 const SUFFIX: &str = ".memtrack.tmp";
-/// What ends the names of their files until all are complete.
+/// The ending of the names of their files until all are complete.
 const UNFINISHED: &str = ".tmp";
-/// A folder that nobody finished in this time is nobody's.
+/// The age after which an unfinished folder counts as abandoned.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The folder of a job in a data set.
+/// Returns the folder of a job in a data set.
 pub(crate) fn job_folder(dataset: &Path, job: &str) -> PathBuf {
     dataset.join(format!("job={}", escaped(job)))
 }
 
-/// The folder of a rank in a data set: `job=…/rank=…`.
+/// Returns the folder of a rank in a data set: `job=…/rank=…`.
 pub fn rank_folder(dataset: &Path, job: &str, rank: u64) -> PathBuf {
     job_folder(dataset, job).join(format!("rank={rank}"))
 }
 
-/// A name as it is written in folders, where engines decode it again: all but letters, digits and a few signs is `%` and its
+/// Encodes a name for folders, where engines decode it again: all but letters, digits and a few signs is `%` and its
 /// two hexadecimal digits.
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
@@ -53,23 +53,24 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// What is at the place of a rank.
+/// The contents of a rank's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Present {
     /// Nothing.
     Nothing,
-    /// A whole rank, and the file that it was made of.
+    /// A complete rank, and the file that it was made from.
     Rank {
         /// Its path.
         source: String,
     },
-    /// Something else, or a part of a rank: what is wrong with it.
+    /// Something else, or a part of a rank, with the reason.
     Other(String),
 }
 
 impl Present {
-    /// Why a rank that is made of the file `source` may not take this place, unless it is forced; none if it may.
+    /// Returns the reason why a rank that is made from the file `source` may not take this place, unless it is
+    /// forced; none if it may.
     pub fn refusal(&self, source: &str) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -80,14 +81,14 @@ impl Present {
     }
 }
 
-/// What is at the place of a rank in a data set.
+/// Returns the contents of a rank's place in a data set.
 pub fn present(dataset: &Path, job: &str, rank: u64) -> Present {
     at(&rank_folder(dataset, job, rank))
 }
 
 fn at(folder: &Path) -> Present {
     let runs = folder.join(crate::RUNS.file_name());
-    // Where two folders cannot change places, a rank that is being replaced is away for a moment.
+    // Where two folders cannot be exchanged atomically, a rank that is being replaced is missing for a moment.
     for _ in 0..3 {
         if folder.symlink_metadata().is_err() {
             return Present::Nothing;
@@ -96,14 +97,14 @@ fn at(folder: &Path) -> Present {
             return Present::Other("it is not a folder".into());
         }
         if let Ok(file) = File::open(&runs) {
-            return made_of(file);
+            return source_of(file);
         }
     }
     Present::Other("it is not a complete rank: it has no runs.parquet".into())
 }
 
-/// What a rank with this `runs.parquet` is made of.
-fn made_of(runs: File) -> Present {
+/// Returns the source of a rank with this `runs.parquet`.
+fn source_of(runs: File) -> Present {
     match SerializedFileReader::new(runs) {
         Err(error) => {
             Present::Other(format!("it is not a complete rank: its runs.parquet cannot be read ({error})"))
@@ -119,13 +120,13 @@ fn made_of(runs: File) -> Present {
     }
 }
 
-/// Why a rank was not written.
+/// The reason why a rank was not written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// What is at its place is from another file, or damaged: [why](Present::refusal).
+    /// Its place contains a rank from another file, or a damaged one: [the reason](Present::refusal).
     InTheWay(String),
-    /// A file cannot be written, or the folder cannot take its place.
+    /// A file cannot be written, or the folder cannot be moved to its place.
     Io(io::Error),
 }
 
@@ -146,14 +147,14 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// A rank's folder that is being written. Dropped, it is gone.
+/// A rank's folder that is being written. Dropping it removes the folder.
 pub(crate) struct Staging {
     folder: PathBuf,
     target: PathBuf,
 }
 
 impl Staging {
-    /// Begins one, and removes what others of the same rank left long ago.
+    /// Creates one, and removes abandoned ones of the same rank.
     pub(crate) fn begin(dataset: &Path, job: &str, rank: u64) -> io::Result<Self> {
         let target = rank_folder(dataset, job, rank);
         let beside = job_folder(dataset, job);
@@ -166,19 +167,19 @@ impl Staging {
             let folder = beside.join(format!("{hidden}{}-{count}{SUFFIX}", std::process::id()));
             match fs::create_dir(&folder) {
                 Ok(()) => return Ok(Self { folder, target }),
-                // Another machine's process with our number, or one that died.
+                // A process of another machine with the same number, or one that died.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Makes one of its files.
+    /// Creates one of its files.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         File::create_new(self.folder.join(format!("{name}{UNFINISHED}")))
     }
 
-    /// Bytes of its files.
+    /// Returns the bytes of its files.
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
         self.files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
     }
@@ -187,13 +188,15 @@ impl Staging {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
-    /// Puts it into its place, unless `refused` says why what is there must stay; returns whether it replaced something.
+    /// Moves it to its place, unless `refused` returns a reason why the contents there must stay; returns whether it
+    /// replaced something.
     pub(crate) fn commit(self, refused: impl Fn(&Present) -> Option<String>) -> Result<bool, WriteError> {
         for file in self.files()? {
-            // The last ending is the only one that goes.
+            // This removes only the last ending.
             fs::rename(&file, file.with_extension(""))?;
         }
-        // Renaming replaces an empty folder, and nothing else. Another writer may take the place meanwhile, or give it up.
+        // Renaming replaces an empty folder, and nothing else. Another writer may take the place meanwhile, or
+        // release it.
         for _ in 0..100 {
             if self.target.symlink_metadata().is_err() {
                 if fs::rename(&self.folder, &self.target).is_ok() {
@@ -205,7 +208,7 @@ impl Staging {
                 return Err(WriteError::InTheWay(why));
             }
             if exchange(&self.folder, &self.target)? {
-                // What was there is in the hidden folder now, which is dropped.
+                // The earlier contents are in the hidden folder now, which is dropped.
                 return Ok(true);
             }
         }
@@ -220,7 +223,7 @@ impl Drop for Staging {
     }
 }
 
-/// Changes the places of two entries, at one moment where the system can do that. False: one of them was not there.
+/// Exchanges two entries, atomically where the system can do that. False: one of them did not exist.
 fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -229,7 +232,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
         match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
             Ok(()) => return Ok(true),
             Err(Errno::NOENT) => return Ok(false),
-            // Not on this file system.
+            // Not supported on this file system.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             Err(error) => return Err(error.into()),
         }
@@ -253,16 +256,16 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Removes folders of killed writers. Those of others that are still writing are younger.
+/// Removes folders of killed writers. Those of other active writers are younger.
 fn remove_stale(beside: &Path, hidden: &str) {
     let Ok(entries) = fs::read_dir(beside) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_ours = name.starts_with(hidden) && name.contains(SUFFIX);
+        let is_of_rank = name.starts_with(hidden) && name.contains(SUFFIX);
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-        if is_ours && age.is_some_and(|age| age > STALE) {
+        if is_of_rank && age.is_some_and(|age| age > STALE) {
             let _ = remove(&entry.path());
         }
     }
@@ -284,13 +287,13 @@ mod tests {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
-    /// Whatever is there may be replaced.
+    /// Accepts any contents for replacement.
     fn anything(_: &Present) -> Option<String> {
         None
     }
 
     #[test]
-    fn of_two_files_for_a_place_that_was_empty_when_both_began_the_second_is_refused() {
+    fn the_second_of_two_files_for_a_place_that_was_empty_at_first_is_refused() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         let of_another = |there: &Present| there.refusal("second.pickle");
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_refuses_other_files_and_what_is_damaged() {
+    fn other_files_and_damaged_ranks_are_not_replaced() {
         let rank = Present::Rank { source: "/run/rank3.pickle".into() };
         assert_eq!(rank.refusal("/run/rank3.pickle"), None);
         assert_eq!(rank.refusal("/other/rank3.pickle").unwrap(), "is from /run/rank3.pickle");
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_fails_leaves_what_was_there() {
+    fn a_failed_writer_leaves_the_earlier_rank() {
         let dataset = tempfile::tempdir().unwrap();
         stage(dataset.path(), "old").commit(anything).unwrap();
         drop(stage(dataset.path(), "half"));
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_goes_with_the_next_once_it_is_a_day_old() {
+    fn folders_of_killed_writers_are_removed_by_the_next_after_a_day() {
         let dataset = tempfile::tempdir().unwrap();
         let young = stage(dataset.path(), "young");
         let old = stage(dataset.path(), "old");

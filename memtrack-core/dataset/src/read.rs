@@ -1,4 +1,4 @@
-//! A data set for those who read it: which ranks it has, and whether a file is a whole table.
+//! Reading of a data set: the ranks in it, and the check whether a file is a complete table.
 
 use crate::digest::DATASET_VERSION;
 use crate::table::Table;
@@ -19,11 +19,11 @@ pub struct RankFolder {
     pub folder: PathBuf,
 }
 
-/// The ranks of the data set in folder `dataset`, by the names of its folders, in the order of jobs and ranks. Folders that
-/// writers have not finished or left behind are none.
+/// Returns the ranks of the data set in folder `dataset`, by the names of its folders, in the order of jobs and
+/// ranks. Folders that writers have not finished or left behind are skipped.
 ///
 /// # Errors
-/// When a folder cannot be read; [`ErrorKind::InvalidData`] when one is called `rank=…` and that is no number.
+/// When a folder cannot be read; [`ErrorKind::InvalidData`] when one is called `rank=…` without a number.
 pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     let mut ranks = Vec::new();
     for (job_folder, job) in named(dataset, "job=")? {
@@ -40,13 +40,13 @@ pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     Ok(ranks)
 }
 
-/// What is in a folder under such a name, and what follows in it.
+/// Returns the entries of a folder whose names begin with `begin`, and the rest of each name.
 fn named(folder: &Path, begin: &str) -> io::Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        // A file beside the folders is nothing of ours.
+        // A file beside the folders does not belong to the data set.
         if let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(begin))
             && entry.path().is_dir()
         {
@@ -56,7 +56,7 @@ fn named(folder: &Path, begin: &str) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(found)
 }
 
-/// A name as it is in folders, decoded: `%` and two hexadecimal digits are a byte.
+/// Decodes a name of a folder: `%` and two hexadecimal digits are a byte.
 fn unescaped(name: &str) -> String {
     let digit = |place: usize| name.as_bytes().get(place).and_then(|&byte| char::from(byte).to_digit(16));
     let mut bytes = Vec::with_capacity(name.len());
@@ -76,7 +76,7 @@ fn unescaped(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How many rows the file at `path` has, if it is the whole table `table`. What is in its pages is not read.
+/// Returns the number of rows of the file at `path`, if it is the complete table `table`. Its pages are not read.
 ///
 /// # Errors
 /// When it cannot be read; [`ErrorKind::InvalidData`] when it is cut off or not such a table.
@@ -120,7 +120,7 @@ mod tests {
         for (job, rank) in folders {
             fs::create_dir_all(rank_folder(dataset.path(), job, rank)).unwrap();
         }
-        // What a killed writer left, and what is nobody's.
+        // Folders left by a killed writer, and unrelated ones.
         fs::create_dir(dataset.path().join("job=b/.rank=1.4711-0.memtrack.tmp")).unwrap();
         fs::create_dir(dataset.path().join("other")).unwrap();
         fs::write(dataset.path().join("job=notes"), "").unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_whole_table_is_told_from_one() {
+    fn incomplete_tables_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("steps.parquet");
         let write = |version: &str| {

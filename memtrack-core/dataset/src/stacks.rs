@@ -1,5 +1,5 @@
-//! The tables of stacks and frames. A stack is a number in its rank; its frames are rows, the innermost first, so that
-//! engines need no lists. Of a recording, a return address is as many rows as functions were inlined there.
+//! The tables of stacks and frames. A stack is a number in its rank; its frames are rows, the innermost first, so
+//! that engines need no lists. In a recording, a return address has a row for each function that was inlined there.
 
 use crate::table::{Column, GROUP, Kind, Rows, Table, TableWriter, Value};
 use foldhash::{HashMap, HashMapExt};
@@ -30,7 +30,7 @@ pub static FRAMES: Table = Table {
     ],
 };
 
-/// The stacks of a snapshot that its other tables name.
+/// The stacks of a snapshot that its other tables refer to.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     used: Vec<bool>,
@@ -42,21 +42,21 @@ impl<'a> Stacks<'a> {
         Self { snapshot, used: vec![false; stacks] }
     }
 
-    /// Notes that a table names that stack.
+    /// Records that a table refers to that stack.
     pub(crate) fn mention(&mut self, stack: StackId) {
         if let Some(used) = self.used.get_mut(stack.index()) {
             *used = true;
         }
     }
 
-    /// Notes all stacks of events.
+    /// Records all stacks of events.
     pub(crate) fn mention_events(&mut self) {
         for &stack in &self.snapshot.events.stack {
             self.mention(stack);
         }
     }
 
-    /// Writes the stacks, and returns the frames that they are made of.
+    /// Writes the stacks, and returns the frames that they consist of.
     pub(crate) fn write<W: Write + Send>(
         &self,
         names: &mut dyn NameFrames,
@@ -91,7 +91,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Distinct frames in the order in which they were first met.
+/// Distinct frames in the order in which they were first seen.
 #[derive(Default)]
 pub(crate) struct Frames {
     numbers: HashMap<Frame, u32>,
@@ -109,7 +109,7 @@ impl Frames {
         number
     }
 
-    /// Writes them.
+    /// Writes the frames.
     pub(crate) fn write<W: Write + Send>(&self, output: W, facts: &[(&str, String)]) -> io::Result<()> {
         let mut rows = Rows::of(&FRAMES);
         for (number, frame) in self.frames.iter().enumerate() {

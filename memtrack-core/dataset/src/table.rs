@@ -1,5 +1,5 @@
-//! A table as a Parquet file. What its columns are called, hold and are encoded as is stated once, in a [`Table`]; rows are
-//! handed over as columns of plain values, a group of rows at a time, so that no table is in memory as a whole.
+//! A table as a Parquet file. The names, types and encodings of its columns are defined once, in a [`Table`]; rows
+//! are passed as columns of plain values, a group of rows at a time, so that no table is in memory as a whole.
 //!
 //! **Why `parquet` without Arrow?** With `default-features = false` and `zstd` it is 25 crates and libzstd (in C, so a C
 //! compiler is needed, which linking needs too). No other crate can be used for pages in zstd: `parquet` does not accept
@@ -18,14 +18,14 @@ use parquet::schema::types::{ColumnPath, Type};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows that are written together: as many as parquet's own writers take.
+/// The rows that are written together: as many as parquet's own writers take.
 pub(crate) const GROUP: usize = 1 << 20;
 
-/// What a dictionary may take before a column goes on without one. An address is in the dictionary once, and in the rows
-/// twice or more.
+/// The limit on a dictionary before a column continues without one. An address is in the dictionary once, and in the
+/// rows twice or more.
 const DICTIONARY_BYTES: usize = 8 << 20;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 32 bits with a sign: `INT`.
@@ -41,7 +41,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name that SQL has for it.
+    /// Returns its name in SQL.
     pub const fn sql(self) -> &'static str {
         match self {
             Self::Int => "INT",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// How files have it.
+    /// Returns its type in files.
     pub(crate) const fn physical(self) -> Physical {
         match self {
             Self::Int => Physical::INT32,
@@ -69,11 +69,11 @@ impl Kind {
 pub struct Column {
     /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// Its type.
     pub kind: Kind,
     /// Whether rows may have no value there.
     pub nullable: bool,
-    /// Its values grow, or are near those before them: differences are written.
+    /// Whether its values grow, or are near those before them: differences are written.
     delta: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The name of its file in the folder of a rank.
+    /// Returns the name of its file in the folder of a rank.
     pub fn file_name(&self) -> String {
         format!("{}.parquet", self.name)
     }
@@ -174,7 +174,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 impl From<u64> for Value<'_> {
-    /// No size and no count comes near the bound.
+    /// Converts without a check, because no size and no count comes near the bound.
     fn from(value: u64) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
     }
@@ -208,8 +208,8 @@ pub(crate) enum Values {
     Text(Vec<ByteArray>),
 }
 
-/// A column of one group of rows. Where it may lack values, `present` says of each row whether it has one (1 or 0), and
-/// `values` has only those.
+/// A column of one group of rows. Where it may lack values, `present` contains for each row whether it has one (1 or
+/// 0), and `values` has only those.
 #[derive(Debug)]
 pub(crate) struct Cells {
     pub(crate) values: Values,
@@ -217,24 +217,24 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// A column that lacks nothing.
+    /// Creates a column without missing values.
     pub(crate) fn all(values: Values) -> Self {
         Self { values, present: None }
     }
 
-    /// A column that lacks everything, of `rows` rows.
+    /// Creates a column of `rows` missing values.
     pub(crate) fn none(kind: Kind, rows: usize) -> Self {
         Self { values: empty(kind), present: Some(vec![0; rows]) }
     }
 
-    /// Values of 64 bits, some of which are missing.
+    /// Creates a column of 64-bit values, some of which are missing.
     pub(crate) fn longs(values: impl Iterator<Item = Option<i64>>) -> Self {
         let mut present = Vec::with_capacity(values.size_hint().0);
         let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
         Self { values: Values::Long(values), present: Some(present) }
     }
 
-    /// Texts, some of which are missing.
+    /// Creates a column of texts, some of which are missing.
     pub(crate) fn texts(values: impl Iterator<Item = Option<ByteArray>>) -> Self {
         let mut present = Vec::with_capacity(values.size_hint().0);
         let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
@@ -259,7 +259,7 @@ pub(crate) struct TableWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// Begins the file; `facts` are what it says of itself (`memtrack.KEY`).
+    /// Begins the file; `facts` are its metadata (`memtrack.KEY`).
     pub(crate) fn new(output: W, table: &'static Table, facts: &[(&str, String)]) -> io::Result<Self> {
         let schema = table.schema().map_err(as_io)?;
         let properties = table.properties(facts).map_err(as_io)?;
@@ -278,19 +278,19 @@ impl<W: Write + Send> TableWriter<W> {
         group.close().map(|_| ()).map_err(as_io)
     }
 
-    /// Writes what ends the file.
+    /// Writes the end of the file.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.writer.close().map(|_| ()).map_err(as_io)
     }
 }
 
 impl TableWriter<Vec<u8>> {
-    /// Takes the bytes that are complete so far.
+    /// Returns the bytes that are complete so far, and removes them.
     pub(crate) fn written(&mut self) -> Vec<u8> {
         std::mem::take(self.writer.inner_mut())
     }
 
-    /// Ends the file, and takes the bytes that were not taken.
+    /// Ends the file, and returns the remaining bytes.
     pub(crate) fn rest(self) -> io::Result<Vec<u8>> {
         self.writer.into_inner().map_err(as_io)
     }
@@ -321,7 +321,7 @@ fn write_column<W: Write + Send>(
     }
 }
 
-/// What went wrong, as writing has it: parquet wraps what the file said.
+/// Converts an error of writing: parquet wraps the error of the file.
 fn as_io(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
@@ -381,12 +381,12 @@ impl Rows {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.rows
     }
 
-    /// Their columns.
+    /// Returns the columns.
     pub(crate) fn into_columns(self) -> Vec<Cells> {
         self.columns
     }

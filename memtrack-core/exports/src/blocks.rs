@@ -1,5 +1,5 @@
-//! CSV: a row for each block, in the order of their allocation, those that are older than the trace last. Columns keep
-//! their names and their order; new ones come at the end. What is not known is empty.
+//! CSV: a row for each block, in the order of their allocation, those that are older than the trace last. Columns
+//! keep their names and their order; new ones come at the end. Unknown values are empty.
 //!
 //! **Why the crate csv?** Texts of programs contain quotes and line ends. (csv 1.4, MIT or Unlicense.)
 
@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-/// The columns. Events are numbered as in the device's trace, times are nanoseconds since the start of the recording or,
-/// of a PyTorch snapshot, since its first event.
+/// The columns. Events are numbered as in the device's trace, times are nanoseconds since the start of the recording
+/// or, for a PyTorch snapshot, since its first event.
 pub(crate) const COLUMNS: [&str; 21] = [
     "device",
     "device_name",
@@ -52,7 +52,7 @@ pub(crate) fn write(
     let mut table = csv::Writer::from_writer(out);
     table.write_record(COLUMNS)?;
     let patterns = Patterns::default();
-    let mut named = Named {
+    let mut named = OriginTexts {
         attributor: Attributor::new(snapshot, &patterns),
         owners: Owners::new(&options.rules),
         known: HashMap::default(),
@@ -71,8 +71,8 @@ pub(crate) fn write(
             let category = lifetime.category(snapshot).unwrap_or_default();
             let address = format!("{:#x}", lifetime.address(snapshot));
             let stream = format!("{:#x}", lifetime.stream(snapshot).0);
-            // With a point in every row: a reader that tells types from the first rows (DuckDB from 20,480) would take a
-            // column that begins with whole ones for integers, and round the rest without a word.
+            // With a decimal point in every row: a reader that infers types from the first rows (DuckDB from 20,480)
+            // would read a column that begins with whole ones as integers, and silently round the rest.
             let (size, blocks) = (lifetime.size_bytes.to_string(), format!("{:?}", lifetime.blocks));
             let ends = ends.map(|(event, ns)| (number(event), number(ns)));
             let [allocated, requested, completed] = &ends;
@@ -112,9 +112,9 @@ fn number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// What is known of where a block is from.
+/// The known origin of a block.
 #[derive(Default)]
-struct Names {
+struct OriginText {
     operator: String,
     module: String,
     phase: String,
@@ -122,33 +122,33 @@ struct Names {
     called: String,
 }
 
-/// Finds it, once for each scope and stack.
-struct Named<'a> {
+/// The origins of blocks, found once for each scope and stack.
+struct OriginTexts<'a> {
     attributor: Attributor<'a>,
     owners: Owners<'a>,
-    known: HashMap<(u32, Origin), Rc<Names>, foldhash::fast::RandomState>,
+    known: HashMap<(u32, Origin), Rc<OriginText>, foldhash::fast::RandomState>,
 }
 
-impl Named<'_> {
+impl OriginTexts<'_> {
     fn of(
         &mut self,
         snapshot: &Snapshot,
         lifetime: &Lifetime,
         origin: Origin,
         symbols: &mut Symbolizer,
-    ) -> Rc<Names> {
+    ) -> Rc<OriginText> {
         let place = (lifetime.scope.0, origin);
         if let Some(names) = self.known.get(&place) {
             return Rc::clone(names);
         }
-        let mut names = Names::default();
+        let mut names = OriginText::default();
         let stack = if let Origin::Allocated(stack) = origin { stack } else { StackId::NONE };
         if !stack.is_none() {
             let owned = self.owners.owner(&snapshot.frame_keys(stack), symbols);
             names.line = owned.mine.as_ref().map(short).unwrap_or_default();
             names.called = owned.called.as_ref().map(short).unwrap_or_default();
         }
-        // A free's scope is its own.
+        // The scope of a free is its own, not the block's.
         if lifetime.known {
             let (operator, source) = self.attributor.operator(lifetime.scope, stack, symbols);
             if source != Source::Unattributed {
@@ -167,7 +167,7 @@ impl Named<'_> {
     }
 }
 
-/// An event by its number, and when it was.
+/// An event by its number, and its time.
 type End = (Option<u64>, Option<u64>);
 
 /// The events of a device by their numbers.
@@ -199,7 +199,7 @@ impl Trace {
                 Action::Alloc => {
                     waiting.remove(&address);
                 }
-                // In PyTorch's form, by which events are numbered, it is a request and its completion.
+                // In PyTorch's form, which determines the numbers of events, it is a request and its completion.
                 Action::Free => next += 1,
                 _ => {}
             }
@@ -208,7 +208,7 @@ impl Trace {
         trace
     }
 
-    /// Allocated, free requested, free completed.
+    /// Returns the allocation, the request of the free, and its completion.
     fn ends(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [End; 3] {
         let start = snapshot.clock.first.1;
         let end = |row: usize, later: u64| {
@@ -222,7 +222,7 @@ impl Trace {
                 (end(row, 0), self.completed.get(&row).map_or((None, None), |&row| end(row, 0)))
             }
             Some((row, Action::FreeCompleted)) => ((None, None), end(row, 0)),
-            // Another block took its address: nobody knows when it was freed.
+            // Another block took its address, so the time of its free is unknown.
             _ => ((None, None), (None, None)),
         };
         [allocated, requested, completed]

@@ -1,5 +1,5 @@
-//! Snapshots for the tests of exports with an axis of time: PyTorch's, recordings with samples and scopes, and one made by hand
-//! in which everything happens.
+//! Snapshots for the tests of exports with an axis of time: PyTorch's, recordings with samples and scopes, and one
+//! made by hand that covers every kind of event.
 
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::Snapshot;
@@ -7,7 +7,7 @@ use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, Stream
 use memtrack_model::snapshot::{Clock, DriverReading, LiveBlock, Module, Scope, ScopeKind, Segment, Thread};
 use std::path::Path;
 
-/// Files of the tests, below the workspace.
+/// The files of the tests, below the workspace.
 const FILES: [&str; 8] = [
     "tests/fixtures/snapshots/samples/basic-2.pickle",
     "tests/fixtures/snapshots/samples/annotated.pickle",
@@ -19,7 +19,7 @@ const FILES: [&str; 8] = [
     "memtrack-core/fuzz/corpus/recordings/older_parts_gone.memtrack",
 ];
 
-/// All snapshots, by name.
+/// Returns all snapshots, by name.
 pub(crate) fn snapshots() -> Vec<(&'static str, Snapshot)> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let open = |name| Snapshot::open(workspace.join(name), Default::default()).unwrap().snapshot;
@@ -29,8 +29,8 @@ pub(crate) fn snapshots() -> Vec<(&'static str, Snapshot)> {
     all
 }
 
-/// A recording of two threads with scopes, marks, a block that is older, a free that goes with none, memory that ran out and what
-/// the driver said. A tick is a nanosecond; the recording began at 1 s.
+/// Returns a recording of two threads with scopes, marks, an older block, a free without an allocation, an
+/// out-of-memory event and driver readings. A tick is a nanosecond; the recording began at 1 s.
 pub(crate) fn everything() -> Snapshot {
     const START: u64 = 1_000_000_000;
     let mut snapshot =
@@ -58,7 +58,7 @@ pub(crate) fn everything() -> Snapshot {
         snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
     }
     use Action::{Alloc, Free, Oom, SegmentAlloc};
-    // Moment, thread, scope, action, address, size.
+    // Time, thread, scope, action, address, size.
     let events = [
         (10, 1, 1, SegmentAlloc, 0x10_0000, 8192),
         (20, 1, 2, Alloc, 0x10_0000, 4096),
@@ -114,8 +114,8 @@ pub(crate) fn everything() -> Snapshot {
     snapshot
 }
 
-/// What memtrack's own reports say of a device.
-pub(crate) struct Told {
+/// The numbers of memtrack's own reports about a device.
+pub(crate) struct Expected {
     /// Requested bytes at the peak.
     pub(crate) peak: u64,
     /// The most that was reserved.
@@ -128,8 +128,8 @@ pub(crate) struct Told {
     pub(crate) at_end: (u64, u64),
 }
 
-impl Told {
-    /// By the ranking of all blocks.
+impl Expected {
+    /// Returns the numbers from the ranking of all blocks.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         use memtrack_report::analysis::moment::Moment;
         use memtrack_report::analysis::reserved::ReservedPeak;

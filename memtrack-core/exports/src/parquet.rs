@@ -1,6 +1,6 @@
-//! Parquet: a row for each event, in the order of the recording. Its columns are those of the table of events in a data set
-//! (`memtrack-dataset`, the repository's docs/RANKS.md), and the line of one's own code that each stack belongs to, since the
-//! file is alone.
+//! Parquet: a row for each event, in the order of the recording. Its columns are those of the table of events in a
+//! data set (`memtrack-dataset`, the repository's docs/RANKS.md), and the line of the user's own code that each
+//! stack belongs to, because the file comes without other tables.
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
@@ -28,7 +28,7 @@ pub(crate) fn write(
     write_events(snapshot, &devices, &mut line, out)
 }
 
-/// Says that it cannot.
+/// Fails: this build has no Parquet.
 #[cfg(not(feature = "parquet"))]
 pub(crate) fn write(
     _: &Snapshot,

@@ -1,9 +1,9 @@
-//! speedscope's own format: for each device, what was in use at its peak and at the end, and what was allocated in all.
-//! Stacks have no order in time: the view "left heavy" is the one to look at, the largest first.
+//! speedscope's own format: for each device, the memory in use at its peak and at the end, and all allocated memory.
+//! Stacks have no order in time: the most useful view is "left heavy", the largest first.
 
 use crate::ExportOptions;
 use crate::stacks::{Shown, Stacks, file_of, line_of};
-use crate::usage::{Counts, Row, Total, Usage};
+use crate::usage::{Counts, Total, Usage, UsageRow};
 use memtrack_model::units::capitalised;
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::moment::Moment;
@@ -80,7 +80,7 @@ pub(crate) fn write(
         profiles.extend(profile(&title, &usage, &shown, &usage.allocated, |row| row.allocated));
     }
     if profiles.is_empty() {
-        // A file without profiles is refused.
+        // speedscope refuses a file without profiles.
         let (samples, weights) = (Vec::new(), Vec::new());
         let name = "Nothing was in use".to_owned();
         profiles.push(Profile {
@@ -107,13 +107,13 @@ pub(crate) fn write(
     out.write_all(b"\n")
 }
 
-/// The stacks with their bytes, the largest first; none where there are no bytes.
+/// Returns the stacks with their bytes, the largest first; none where there are no bytes.
 fn profile(
     title: &str,
     usage: &Usage,
     shown: &[Vec<usize>],
     total: &Total,
-    counts: impl Fn(&Row) -> Counts,
+    counts: impl Fn(&UsageRow) -> Counts,
 ) -> Option<Profile> {
     let mut stacks: Vec<(&Vec<usize>, u64)> = Vec::new();
     for (row, shown) in usage.rows.iter().zip(shown) {
@@ -143,7 +143,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// The numbers of a stack's functions, outermost first.
+    /// Returns the numbers of a stack's functions, outermost first.
     fn stack(&mut self, shown: &Shown) -> Vec<usize> {
         let mut stack: Vec<usize> = match shown {
             Shown::Stack(places) => {

@@ -1,5 +1,5 @@
-//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership, and
-//! from the function outwards that asked for the memory, as `memtrack top` has them.
+//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership,
+//! and from the function outwards that requested the memory, as `memtrack top` has them.
 
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
@@ -7,25 +7,25 @@ use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
 use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
-/// The functions that one key stands for: those that were inlined, then the one they were compiled into.
+/// The functions of one key: the inlined ones, then the one they were compiled into.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct InlinedFrames {
     /// A return address, or the number of a frame.
     pub(crate) key: u64,
     /// Innermost first, at least one.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// A stack, or what stands for it.
+/// A stack, or a text in its place.
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
     /// Innermost first, at least one place.
-    Stack(Vec<Place>),
-    /// Blocks without a stack: what is said in its place, innermost first.
+    Stack(Vec<InlinedFrames>),
+    /// Blocks without a stack: the texts in its place, innermost first.
     Unknown(Vec<String>),
 }
 
-/// Names stacks.
+/// A cache that names stacks.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     owners: Owners<'a>,
@@ -36,7 +36,7 @@ impl<'a> Stacks<'a> {
         Self { snapshot, owners: Owners::new(rules) }
     }
 
-    /// What is shown of blocks of that origin.
+    /// Returns the stack or text for blocks of that origin.
     pub(crate) fn shown(&mut self, origin: Origin, symbols: &mut Symbolizer) -> Shown {
         match (origin, origin.stands_for_stack()) {
             (Origin::Allocated(stack), _) => {
@@ -52,34 +52,35 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Place> {
+    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
-        // Innermost is what only carries an allocation out, in tools that rank functions by what is theirs alone.
+        // The innermost frames only pass an allocation on; tools that rank functions by their own bytes would count
+        // it for them.
         let carries = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
         let first = functions.iter().position(|function| !carries(function));
-        // A stack of nothing else is shown as it is.
-        let is_told =
+        // A stack that consists only of such frames is shown completely.
+        let is_visible =
             |place: usize, owner: Owner| first.is_none_or(|first| place >= first && owner != Owner::Noise);
         let mut functions = functions.into_iter().enumerate();
         let mut places = Vec::with_capacity(keys.len());
         for &key in keys {
             let here = functions.by_ref().take(symbols.frames(key).len());
-            let told = here.filter(|(place, (_, owner))| is_told(*place, *owner));
-            let frames: Vec<Frame> = told.map(|(_, (frame, _))| frame).collect();
+            let visible = here.filter(|(place, (_, owner))| is_visible(*place, *owner));
+            let frames: Vec<Frame> = visible.map(|(_, (frame, _))| frame).collect();
             if !frames.is_empty() {
-                places.push(Place { key, frames });
+                places.push(InlinedFrames { key, frames });
             }
         }
         places
     }
 }
 
-/// The file of a frame, if it is known: PyTorch writes `??` where it is not.
+/// Returns the file of a frame, if it is known: PyTorch writes `??` otherwise.
 pub(crate) fn file_of(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
-/// The line of a frame, if it is known.
+/// Returns the line of a frame, if it is known.
 pub(crate) fn line_of(frame: &Frame) -> Option<u32> {
     frame.line.filter(|&line| line > 0)
 }

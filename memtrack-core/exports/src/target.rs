@@ -1,11 +1,11 @@
-//! What a file's name stands for: a format of snapshots, which memtrack reads back, or an export. Both lists are asked
-//! here, so that names and the sentences about them agree.
+//! The target of a file's name: a format of snapshots, which memtrack reads back, or an export. Both lists are
+//! searched here, so that names and the sentences about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
 use memtrack_formats::{Compression, Format, packing};
 use std::path::Path;
 
-/// What a snapshot can be written as.
+/// A format in which a snapshot can be written.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     /// A file that memtrack reads back.
@@ -15,7 +15,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What it is called: `json`, `pprof`.
+    /// Returns its name: `json`, `pprof`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Snapshot(format) => format.suffix(),
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// The usual ending of its files' names, compressed that way, without the first dot: `json.gz`.
+    /// Returns the usual ending of its files' names, compressed that way, without the first dot: `json.gz`.
     pub fn suffix(self, compression: Compression) -> String {
         match self {
             Self::Export(export) if export.packing != Packing::None => export.suffixes[0].to_owned(),
@@ -33,7 +33,7 @@ impl Target {
     }
 }
 
-/// What a file's name stands for, and how it is compressed.
+/// Returns the target of a file's name, and its compression.
 ///
 /// # Errors
 /// A sentence that lists the possible names.
@@ -44,12 +44,12 @@ pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     })
 }
 
-/// What a name in lower case stands for; `None` where it is nothing known.
+/// Returns the target of a name in lower case; `None` where it is unknown.
 ///
 /// # Errors
-/// Why it cannot be compressed that way.
+/// When it cannot be compressed that way, with the reason.
 fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
-    // `.pb.gz` is a name of its own, and no `.pb` that is compressed.
+    // `.pb.gz` is a name of its own, not a compressed `.pb`.
     if let Some(export) = ends_like(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
@@ -70,7 +70,7 @@ fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     Ok(Format::named(suffix).map(|format| (Target::Snapshot(format), compression)))
 }
 
-/// What the name of a format (`json`, `pprof`, `csv.zst`) stands for, and how its files are to be compressed.
+/// Returns the target with the name of a format (`json`, `pprof`, `csv.zst`), and the compression of its files.
 ///
 /// # Errors
 /// A sentence that lists the possible names.
@@ -84,13 +84,13 @@ pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
         .ok_or_else(|| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
 }
 
-/// What a snapshot can be written as, as a sentence lists it: `pickle, json, …`.
+/// Formats the list of targets for a sentence: `pickle, json, …`.
 pub fn targets_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     sentence(formats.chain(EXPORTS.iter().map(|export| export.name)))
 }
 
-/// The export whose files' names end like this.
+/// Returns the export whose files' names end like this.
 fn ends_like(name: &str) -> Option<&'static Export> {
     let fits = |suffix: &str| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
     let endings =
@@ -101,7 +101,7 @@ fn ends_like(name: &str) -> Option<&'static Export> {
         .map(|(export, _)| export)
 }
 
-/// The usual endings of names, as a sentence lists them: `.pickle, .json, …`.
+/// Formats the usual endings of names for a sentence: `.pickle, .json, …`.
 fn endings_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     let endings = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
@@ -118,13 +118,15 @@ fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
 mod tests {
     use super::*;
 
-    fn told(found: Result<(Target, Compression), String>) -> Result<(&'static str, String), String> {
+    fn name_and_suffix(
+        found: Result<(Target, Compression), String>,
+    ) -> Result<(&'static str, String), String> {
         found.map(|(target, compression)| (target.name(), target.suffix(compression)))
     }
 
     #[test]
-    fn names_say_what_to_write_and_the_longest_ending_decides() {
-        let of = |name: &str| told(target_of(Path::new(name)));
+    fn names_select_the_target_and_the_longest_ending_counts() {
+        let of = |name: &str| name_and_suffix(target_of(Path::new(name)));
         for (name, format, suffix) in [
             ("a.json", "json", "json"),
             ("a.b.PKL.gz", "pickle", "pickle.gz"),
@@ -132,7 +134,7 @@ mod tests {
             ("a.speedscope.json.gz", "speedscope", "speedscope.json.gz"),
             ("a.pb.gz", "pprof", "pb.gz"),
             ("a.pprof", "pprof", "pb.gz"),
-            // Once is enough.
+            // Not compressed twice.
             ("a.pprof.gz", "pprof", "pb.gz"),
             ("a.Collapsed.zst", "collapsed", "folded.zst"),
             ("a.csv.zst", "csv", "csv.zst"),
@@ -140,7 +142,7 @@ mod tests {
         ] {
             assert_eq!(of(name), Ok((format, suffix.to_owned())), "{name}");
         }
-        // What stands before the ending is a name, if only an empty one.
+        // The part before the ending is a name, even if it is empty.
         assert_eq!(of(".csv"), Ok(("csv", "csv".to_owned())));
         for name in ["csv", "a.pb", "a.txt", "speedscope.json.bak", "a.gz", "acsv"] {
             let why = of(name).unwrap_err();
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_have_names_that_need_not_be_endings() {
+    fn names_of_formats_may_differ_from_endings() {
         for (name, format, suffix) in [
             ("pprof", "pprof", "pb.gz"),
             (".pb.gz", "pprof", "pb.gz"),
@@ -163,7 +165,7 @@ mod tests {
             ("collapsed", "collapsed", "folded"),
             ("json.zst", "json", "json.zst"),
         ] {
-            assert_eq!(told(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
+            assert_eq!(name_and_suffix(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
         }
         for (name, said) in [
             ("xml", "use pickle, json, memtrack, pprof, "),
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Two exports that share a name or an ending would hide one another.
+    /// Checks this because an export with the name or ending of another one would hide it.
     #[test]
     fn every_export_is_found_by_its_name_and_by_all_its_endings() {
         for export in &EXPORTS {

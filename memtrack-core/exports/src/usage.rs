@@ -1,4 +1,5 @@
-//! What a device allocated and what was in use at some moments, added up by origin: what profiles are made of.
+//! The memory that a device allocated and that was in use at some moments, added up by origin: the content of
+//! profiles.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::{DeviceId, ScopeId, StreamId};
@@ -9,7 +10,7 @@ use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
 use std::collections::HashMap;
 
-/// What makes blocks one row.
+/// The key of a row of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group {
     pub(crate) origin: Origin,
@@ -31,16 +32,16 @@ impl Counts {
     }
 }
 
-/// The blocks of one group. What is not of the trace, because it is older, was not allocated in it.
+/// The blocks of one group. Blocks that are older than the trace were not allocated in it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct UsageRow {
     pub(crate) group: Group,
     pub(crate) allocated: Counts,
-    /// In use at each of the moments.
+    /// The memory in use at each of the moments.
     pub(crate) in_use: Vec<Counts>,
 }
 
-/// A sum over all rows, and how far off it may be.
+/// A sum over all rows, and its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Total {
     pub(crate) counts: Counts,
@@ -49,31 +50,31 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// `6.37 GiB in 885 blocks`, with the error where there is one.
+    /// Formats the total as `6.37 GiB in 885 blocks`, with the error where there is one.
     pub(crate) fn words(&self) -> String {
         let blocks = self.counts.blocks.round() as u64;
         let bytes = self.bytes_error.as_bytes(self.counts.bytes);
         format!("{bytes} in {}", self.blocks_error.as_counted(blocks, "block"))
     }
 
-    /// Whether it is an estimate.
+    /// Returns whether it is an estimate.
     pub(crate) fn is_estimate(&self) -> bool {
         !self.bytes_error.is_exact() || !self.blocks_error.is_exact()
     }
 }
 
-/// One device.
+/// The memory of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
-    /// In the order in which the groups first appear.
-    pub(crate) rows: Vec<Row>,
+    /// The rows, in the order in which the groups first appear.
+    pub(crate) rows: Vec<UsageRow>,
     pub(crate) allocated: Total,
-    /// For each of the moments.
+    /// The totals for each of the moments.
     pub(crate) in_use: Vec<Total>,
 }
 
 impl Usage {
-    /// Adds up the blocks of `device` for these moments. Groups are told apart by scopes and streams only if
+    /// Adds up the blocks of `device` for these moments. Groups are distinguished by scopes and streams only if
     /// `by_labels` is set.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, moments: &[Moment], by_labels: bool) -> Self {
         let lifetimes = lifetimes(snapshot, device);
@@ -85,10 +86,10 @@ impl Usage {
         };
         let after: Vec<Option<usize>> = moments.iter().map(after).collect();
         let mut places: HashMap<Group, usize, foldhash::fast::RandomState> = HashMap::default();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<UsageRow> = Vec::new();
         let mut sums = vec![Summed::default(); moments.len() + 1];
         for lifetime in &lifetimes {
-            // A free's scope is its own, not that of the block's allocation.
+            // The scope of a free is its own, not that of the block's allocation.
             let scope = if by_labels && lifetime.known { lifetime.scope } else { ScopeId::NONE };
             let stream = if by_labels { lifetime.stream(snapshot) } else { StreamId::default() };
             let group = Group { origin: origins.origin(lifetime), scope, stream };
@@ -100,7 +101,7 @@ impl Usage {
             }
             let place = *places.entry(group).or_insert_with(|| {
                 let in_use = vec![Counts::default(); moments.len()];
-                rows.push(Row { group, allocated: Counts::default(), in_use });
+                rows.push(UsageRow { group, allocated: Counts::default(), in_use });
                 rows.len() - 1
             });
             let row = &mut rows[place];

@@ -1,5 +1,5 @@
-//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no columns
-//! for half of such a snapshot's data; a pickle has all of it.
+//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no
+//! columns for half of such a snapshot's data; a pickle contains all of it.
 
 use crate::pytorch::{Encoding, read, write_tables};
 use memtrack_file::{ReadReport, RecordingError, RecordingWriter};
@@ -7,7 +7,7 @@ use memtrack_model::Snapshot;
 use std::cell::Cell;
 use std::io::{self, Write};
 
-/// Bytes of the pickle in one chunk: what a damaged place costs to check again, and what a writer holds.
+/// The bytes of the pickle in one chunk: the amount that is checked again after damage, and that a writer buffers.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes a snapshot from PyTorch as a recording.
@@ -16,12 +16,12 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.pytorch(&[])?;
     let chunks = Chunks { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
     let mut chunks = write_tables(snapshot, chunks, Encoding::Pickle)?;
-    chunks.hand_over()?;
+    chunks.write_chunk()?;
     writer.close(&[], &[], &snapshot.devices, true)
 }
 
-/// Reads the snapshot back from its pickle. If the file is incomplete, the pickle usually is too, and half a pickle
-/// cannot be read: an empty snapshot would look as if nothing had been in it.
+/// Reads the snapshot back from its pickle. If the file is incomplete, the pickle usually is too, and an incomplete
+/// pickle cannot be read: an empty snapshot would hide that there was content.
 pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
     let stored = Cell::new(pickle.len() as u64);
     read::pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {
@@ -33,14 +33,14 @@ pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, Re
     })
 }
 
-/// Cuts what is written into chunks.
+/// A writer that cuts its input into chunks.
 struct Chunks<'a, W: Write> {
     writer: &'a mut RecordingWriter<W>,
     buffer: Vec<u8>,
 }
 
 impl<W: Write> Chunks<'_, W> {
-    fn hand_over(&mut self) -> io::Result<()> {
+    fn write_chunk(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             self.writer.pytorch(&self.buffer)?;
             self.buffer.clear();
@@ -54,7 +54,7 @@ impl<W: Write> Write for Chunks<'_, W> {
         let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
         if self.buffer.len() == CHUNK_BYTES {
-            self.hand_over()?;
+            self.write_chunk()?;
         }
         Ok(taken)
     }

@@ -1,4 +1,4 @@
-//! Why a snapshot could not be read: what, where, and what to do.
+//! The reasons why a snapshot could not be read: what, where, and what to do.
 
 use crate::Format;
 use crate::pickle::{PickleError, PickleErrorKind};
@@ -20,11 +20,11 @@ pub enum LoadError {
     Json(JsonError),
     /// The input ends in the middle of a pickle or of JSON.
     Cut {
-        /// The byte offset of what is incomplete, from the start of the unpacked input.
+        /// The byte offset of the incomplete part, from the start of the unpacked input.
         offset: u64,
-        /// What was being read.
+        /// The format that was being read.
         format: Format,
-        /// How many events were read before that.
+        /// The number of events read before that.
         events: usize,
     },
     /// Not a recording, or one of a newer version.
@@ -33,17 +33,17 @@ pub enum LoadError {
     Misnamed,
     /// Readable, but not a snapshot.
     Shape {
-        /// Where, as Python would write it.
+        /// The position, as Python would write it.
         path: String,
-        /// What was found there.
+        /// The type that was found there.
         found: &'static str,
-        /// What was expected.
+        /// The type that was expected.
         wanted: &'static str,
     },
 }
 
-/// JSON that was refused or could not be read. Displays as one line, which says what is wrong; where the input could not be
-/// read, its source says why.
+/// JSON that was refused or could not be read. Displays as one line with the reason; where reading the input failed,
+/// the error's source is that failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct JsonError {
@@ -54,7 +54,7 @@ pub struct JsonError {
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What concerns the disk has no place in the text.
+        // An error of the disk has no position in the text.
         if !matches!(self.kind, PickleErrorKind::Io(_)) {
             write!(f, "at byte {} of the JSON: ", self.offset)?;
         }

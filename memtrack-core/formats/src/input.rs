@@ -1,5 +1,5 @@
-//! How bytes are read: from a file or a pipe, compressed or not, which is recognised by their first bytes, never by the
-//! file's name. Nothing here holds more than a window of them.
+//! Reading of bytes: from a file or a pipe, compressed or not, which is recognised by their first bytes, never by the
+//! file's name. Nothing here buffers more than a window of them.
 
 use flate2::bufread::MultiGzDecoder;
 use memtrack_file::Compression;
@@ -7,7 +7,7 @@ use ruzstd::decoding::StreamingDecoder;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// How much a load may cost, and how it reports its progress.
+/// The limits of a load, and its progress reports.
 #[non_exhaustive]
 pub struct LoadOptions<'a> {
     /// The most bytes of input, uncompressed; more is refused.
@@ -28,27 +28,27 @@ impl Default for LoadOptions<'_> {
 }
 
 impl<'a> LoadOptions<'a> {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The most bytes of input, uncompressed.
+    /// Sets the most bytes of input, uncompressed.
     #[must_use]
     pub fn max_input(mut self, bytes: u64) -> Self {
         self.max_input = bytes;
         self
     }
 
-    /// Whom to tell from time to time how many bytes were read.
+    /// Sets a function that is called from time to time with the number of bytes read.
     #[must_use]
     pub fn progress(mut self, progress: &'a mut dyn FnMut(u64)) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// Whether to read the events.
+    /// Sets whether to read the events.
     #[must_use]
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
@@ -56,7 +56,7 @@ impl<'a> LoadOptions<'a> {
     }
 }
 
-/// What is known about the file behind a reader.
+/// The state of the file behind a reader.
 #[derive(Debug, Default)]
 pub struct Stored {
     /// Bytes that were read so far.
@@ -68,17 +68,17 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Bytes that were read so far, as stored.
+    /// Returns the bytes that were read so far, as stored.
     pub fn bytes(&self) -> u64 {
         self.bytes.get()
     }
 }
 
-/// Counts the bytes that pass.
+/// A reader that counts the bytes that pass through it.
 pub struct Counted<'a, R> {
     /// The reader.
     pub inner: R,
-    /// What is counted.
+    /// The counter.
     pub count: &'a Stored,
 }
 
@@ -109,18 +109,19 @@ pub fn unpack<'a>(reader: Counted<'a, impl Read + 'a>) -> io::Result<(Box<dyn Bu
     })
 }
 
-/// The first bytes of a file, unpacked, as far as `stored` has them: at most `most`. Enough to tell what kind of file it is.
+/// Returns the first bytes of a file, unpacked, as far as `stored` contains them: at most `most`. Enough to identify
+/// the kind of file.
 pub fn unpacked_head(stored: &[u8], most: usize) -> Vec<u8> {
     let count = Stored::default();
     let mut head = Vec::new();
     if let Ok((reader, _)) = unpack(Counted { inner: stored, count: &count }) {
-        // The head of a compressed file ends within it: what came before is there.
+        // The data before the cut in a compressed file was read in any case.
         let _ = reader.take(most as u64).read_to_end(&mut head);
     }
     head
 }
 
-/// Describes what is wrong with compressed data, for the owner of the file.
+/// A decompressing reader whose errors are written for the owner of the file.
 struct Unpacked<'a, R> {
     inner: R,
     packed_by: &'static str,
@@ -134,7 +135,7 @@ impl<R: Read> Read for Unpacked<'_, R> {
                 return error;
             }
             let (packed_by, bytes) = (self.packed_by, self.count.bytes.get());
-            // The unpackers do not say which of the two it is.
+            // The decompressors do not distinguish the two cases.
             let why = if self.count.ended.get() {
                 format!("the {packed_by} data ends too early, at byte {bytes} of the file: it is cut, copy it again")
             } else {
@@ -145,14 +146,14 @@ impl<R: Read> Read for Unpacked<'_, R> {
     }
 }
 
-/// The first bytes of a reader, up to eight, and a reader that still has them.
+/// Returns the first bytes of a reader, up to eight, and a reader that still has them.
 pub(crate) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut head = Vec::with_capacity(8);
     reader.by_ref().take(8).read_to_end(&mut head)?;
     Ok((head.clone(), io::Cursor::new(head).chain(reader)))
 }
 
-/// Zstandard frames, one after another.
+/// A reader of Zstandard frames, one after another.
 struct Zstd<R: BufRead> {
     state: Option<ZstdState<R>>,
 }

@@ -1,5 +1,5 @@
-//! How bytes are written: compressed according to the name's suffix. Zstandard is written as one frame after another, each of a few
-//! megabytes, so that nothing larger than that is held.
+//! Writing of bytes: compressed according to the name's suffix. Zstandard is written as one frame after another, each
+//! of a few megabytes, so that no buffer is larger than that.
 
 use crate::registry::row;
 use crate::{Compression, Format};
@@ -8,10 +8,10 @@ use memtrack_model::{NameFrames, Snapshot};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::io::{self, Write};
 
-/// Bytes that are compressed at once.
+/// The bytes that are compressed at once.
 const ZSTD_BYTES: usize = 4 << 20;
 
-/// Writes a snapshot in that format, compressed that way.
+/// Writes a snapshot in `format`, with `compression`.
 pub(crate) fn write_as(
     snapshot: &Snapshot,
     output: impl Write,
@@ -22,7 +22,7 @@ pub(crate) fn write_as(
     packed(output, compression, |output| (row(format).write)(snapshot, output, names))
 }
 
-/// Gives `write` an output whose bytes are compressed that way on their way to `output`.
+/// Calls `write` with an output that compresses its bytes and writes them to `output`.
 ///
 /// # Errors
 /// When `output` cannot be written, or `write` fails.
@@ -47,7 +47,7 @@ pub fn packed(
     output.flush()
 }
 
-/// Compresses what passes.
+/// A writer that compresses.
 struct Zstd<W> {
     out: W,
     buffer: Vec<u8>,

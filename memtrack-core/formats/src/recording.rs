@@ -1,4 +1,4 @@
-//! Recordings, which may hold a snapshot from PyTorch in their chunks (`embedded`).
+//! Recordings, which may contain a snapshot from PyTorch in their chunks (`embedded`).
 
 use crate::embedded;
 use memtrack_file::part;
@@ -12,12 +12,13 @@ use std::path::Path;
 ///
 /// # Errors
 /// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report says what is missing.
+/// damaged after its header is not an error: the report contains what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     unpacked(memtrack_file::read(input)?)
 }
 
-/// The same from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read so far.
+/// Reads a recording from a file that is compressed as a whole; `packed_bytes` returns the number of its bytes read
+/// so far.
 ///
 /// # Errors
 /// As [`load_from`].
@@ -40,7 +41,7 @@ pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError
     load_from(BufReader::with_capacity(64 << 10, part::opened(path)?))
 }
 
-/// Writes a snapshot as a recording and gives the output back.
+/// Writes a snapshot as a recording and returns the output.
 pub(crate) fn save_to<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     if snapshot.pytorch.is_some() {
         return embedded::save(snapshot, output);

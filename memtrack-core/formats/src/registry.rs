@@ -1,5 +1,5 @@
-//! Every format of snapshots, one row each: how its files are recognised, read, named and written. A format that is only
-//! written has no reader; a new format is a file and a row.
+//! The table of all snapshot formats, one row each: the recognition, reading, naming and writing of its files. A
+//! format that is only written has no reader; a new format is a file and a row.
 
 use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
@@ -26,19 +26,19 @@ type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadErro
 type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Result<()>;
 
 /// A format.
-pub(crate) struct Row {
+pub(crate) struct FormatRow {
     pub(crate) format: Format,
     /// The endings of its files' names, the usual one first.
     pub(crate) suffixes: &'static [&'static str],
-    /// Whether a file that begins like this has the format; the rows are tried in order.
+    /// Returns whether a file with this beginning has the format; the rows are tried in order.
     pub(crate) begins_with: fn(&[u8]) -> bool,
     pub(crate) read: ReadFile,
     pub(crate) write: WriteFile,
 }
 
-/// All formats. Any file of no other format is taken for a pickle, whose reader reports what is wrong with it.
-pub(crate) static FORMATS: [Row; 3] = [
-    Row {
+/// All formats. A file that matches none of them is read as a pickle, whose reader reports the error.
+pub(crate) static FORMATS: [FormatRow; 3] = [
+    FormatRow {
         format: Format::Recording,
         suffixes: &["memtrack"],
         begins_with: |head| head == MAGIC,
@@ -52,7 +52,7 @@ pub(crate) static FORMATS: [Row; 3] = [
         },
         write: |snapshot, output, _| recording::save_to(snapshot, output).map(|_| ()),
     },
-    Row {
+    FormatRow {
         format: Format::Json,
         suffixes: &["json"],
         // Neither bracket is an instruction of pickle's.
@@ -66,7 +66,7 @@ pub(crate) static FORMATS: [Row; 3] = [
         },
         write: |snapshot, output, names| write_pytorch(snapshot, output, Encoding::Json, names),
     },
-    Row {
+    FormatRow {
         format: Format::Pickle,
         suffixes: &["pickle", "pkl"],
         begins_with: |_| true,
@@ -91,24 +91,24 @@ fn write_pytorch(
     pytorch::write(&pytorch::convert(snapshot, names), output, encoding).map(|_| ())
 }
 
-/// The row of a format.
-pub(crate) fn row(format: Format) -> &'static Row {
+/// Returns the row of a format.
+pub(crate) fn row(format: Format) -> &'static FormatRow {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
-/// The row of a file that begins with `head`.
-pub(crate) fn row_of(head: &[u8]) -> &'static Row {
+/// Returns the row of a file that begins with `head`.
+pub(crate) fn row_of(head: &[u8]) -> &'static FormatRow {
     FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row takes all")
 }
 
-/// The usual endings of names, as a sentence lists them: `pickle, json or memtrack`, each after `before`.
+/// Formats the usual endings of names as a sentence lists them: `pickle, json or memtrack`, each after `before`.
 pub(crate) fn listed(before: &str) -> String {
     let mut endings = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
     let last = endings.next_back().unwrap_or_default();
     format!("{} or {last}", endings.collect::<Vec<_>>().join(", "))
 }
 
-/// The format and compression that a file's name stands for.
+/// Returns the format and compression of a file's name.
 ///
 /// # Errors
 /// A sentence that lists the possible names.
@@ -122,19 +122,19 @@ pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     }
 }
 
-/// The format whose files' names end in `.suffix`, in small or large letters.
+/// Returns the format whose files' names end in `.suffix`, in lower or upper case.
 pub(crate) fn format_named(suffix: &str) -> Option<Format> {
-    let is_of = |row: &&Row| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
+    let is_of = |row: &&FormatRow| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
     FORMATS.iter().find(is_of).map(|row| row.format)
 }
 
-/// A name without the ending that says how the file is compressed, and what that ending says.
+/// Splits a name into the part without the ending for its compression, and that compression.
 pub fn packing(name: &str) -> (&str, Compression) {
     let packed = name.rsplit_once('.').and_then(|(name, end)| Some((name, Compression::named(end)?)));
     packed.unwrap_or((name, Compression::None))
 }
 
-/// The formats that a snapshot can be written in, as a sentence lists them: `pickle, json or memtrack`.
+/// Formats the list of formats that a snapshot can be written in: `pickle, json or memtrack`.
 pub fn formats_listed() -> String {
     listed("")
 }
@@ -145,7 +145,7 @@ mod tests {
     use crate::pytorch::convert::tests::Nameless;
 
     #[test]
-    fn names_say_formats_and_sentences_list_them() {
+    fn names_determine_formats_and_sentences_list_them() {
         let of = |name: &str| format_of(Path::new(name));
         assert_eq!(of("a.PKL.gz"), Ok((Format::Pickle, Compression::Gzip)));
         assert_eq!(of("a.pickle.ZSTD"), Ok((Format::Pickle, Compression::Zstd)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_found_by_its_own_files() {
+    fn every_row_recognises_its_own_files() {
         let mut names = Nameless;
         for row in &FORMATS {
             let mut file = Vec::new();

@@ -1,8 +1,8 @@
-//! What the answers that scripts read are made of: one name and one form for one thing, whichever verb says it. Each
-//! answer is defined in the package that makes it; the repository's docs/JSON.md has the rules.
+//! The parts that all JSON answers consist of: one name and one form for each thing, in every verb. Each answer is
+//! defined in the package that produces it; the repository's docs/JSON.md has the rules.
 //!
-//! Bytes are called `…_bytes`, and what is absent or unknown is `null`. With the feature `schema` all of it describes
-//! itself as JSON Schema.
+//! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the feature `schema`, all
+//! types describe themselves as JSON Schema.
 
 use crate::Frame;
 use crate::units::printable;
@@ -35,7 +35,7 @@ pub struct DeviceAnswer {
 }
 
 impl DeviceAnswer {
-    /// A snapshot's device: its ordinal in reports, and its name.
+    /// Creates the answer for a device of a snapshot from its ordinal in reports and its name.
     pub fn new(ordinal: u16, name: &str, is_host: bool, is_pinned: bool) -> Self {
         let kind = match (is_host, is_pinned) {
             (true, _) => DeviceKind::Host,
@@ -45,13 +45,14 @@ impl DeviceAnswer {
         Self { number: (kind == DeviceKind::Device).then_some(ordinal), kind, name: name.to_owned() }
     }
 
-    /// A snapshot's device, by what reports call it.
+    /// Creates the answer for a device of a snapshot from its name in reports.
     pub fn called(name: &str) -> Self {
         let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
         Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
     }
 
-    /// A device that an operator trace calls `name`: `cuda:0`, `cpu`; of a recording, what reports call it.
+    /// Creates the answer for a device that an operator trace calls `name` (`cuda:0`, `cpu`), or for a recording's
+    /// device by its name in reports.
     pub fn named(name: &str) -> Self {
         if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
             return Self::called(name);
@@ -77,7 +78,7 @@ pub struct FrameAnswer {
 }
 
 impl FrameAnswer {
-    /// The same, with the address that the function was found at; 0: none.
+    /// Adds the return address at which the function was found; 0: none.
     #[must_use]
     pub fn at(mut self, address: u64) -> Self {
         self.address = (address != 0).then(|| format!("{address:#x}"));
@@ -96,7 +97,7 @@ impl From<&Frame> for FrameAnswer {
     }
 }
 
-/// PyTorch writes `??` for what it does not know.
+/// Returns whether the name is known: PyTorch writes `??` for what it does not know.
 fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
@@ -125,10 +126,10 @@ pub struct NameAnswer {
 }
 
 impl NameAnswer {
-    /// Of what a report shows: `(no stack)` is no name.
+    /// Creates the answer for a text that a report prints: `(no stack)` is not a name.
     pub fn shown(text: &str) -> Self {
         let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-        // What C++ calls so is a name.
+        // C++ uses this one as a name.
         match inner.filter(|inner| {
             !inner.is_empty() && !inner.contains(['(', ')']) && *inner != "anonymous namespace"
         }) {
@@ -137,7 +138,7 @@ impl NameAnswer {
         }
     }
 
-    /// A name that is one whatever it looks like.
+    /// Creates the answer for a name, whatever it looks like.
     pub fn is(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_brackets_is_no_name() {
+    fn texts_in_brackets_are_not_names() {
         let name = |text| NameAnswer::shown(text).name;
         assert_eq!(
             (name("(no stack)"), name("(anonymous namespace)::f"), name("f(int)")),

@@ -1,6 +1,6 @@
-//! What devices answer: how much memory they have, and who uses it.
+//! What devices report: how much memory they have, and which processes use it.
 
-/// A device's memory, of all processes.
+/// The memory of a device, for all processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
@@ -11,20 +11,21 @@ pub struct MemoryInfo {
 }
 
 impl MemoryInfo {
-    /// So many bytes free of so many.
+    /// Creates the reading of a device with `free_bytes` of `total_bytes` free.
     #[must_use]
     pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
         Self { free_bytes, total_bytes }
     }
 
-    /// Bytes in use, by whomever.
+    /// Returns the bytes in use by any process.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
 
-    /// Bytes in use that are not among the `tracked_bytes`: contexts, modules, libraries' workspaces, rounding, pools'
-    /// unused memory, other processes. 0 where more is tracked than in use, as with managed memory that is on the host.
+    /// Returns the bytes in use that are not among the `tracked_bytes`: contexts, modules, libraries' workspaces,
+    /// rounding, pools' unused memory, other processes. 0 where more is tracked than in use, as with managed memory
+    /// that is on the host.
     #[must_use]
     pub fn untracked_bytes(&self, tracked_bytes: u64) -> u64 {
         self.used_bytes().saturating_sub(tracked_bytes)
@@ -37,12 +38,12 @@ impl MemoryInfo {
 pub struct DeviceProcess {
     /// Its process id. Inside a container it is that of the host.
     pub pid: u32,
-    /// How much of the device it holds, its context included; none where NVML does not know.
+    /// The device memory that it uses, its context included; none where NVML does not report it.
     pub used_bytes: Option<u64>,
 }
 
 impl DeviceProcess {
-    /// A process, and how much it holds, where that is known.
+    /// Creates a process that uses `used_bytes` of the device, where that is known.
     #[must_use]
     pub const fn new(pid: u32, used_bytes: Option<u64>) -> Self {
         Self { pid, used_bytes }

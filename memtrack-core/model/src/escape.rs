@@ -1,10 +1,11 @@
-//! Untrusted text in HTML and XML: every page that memtrack writes escapes what is not its own here.
+//! Untrusted text in HTML and XML: every page that memtrack writes escapes text from outside here.
 
 use crate::text::cut;
 use crate::units::{human_bytes, printable};
 
-/// Text between tags or in quotes, of at most so many bytes; what is left out is said. Line breaks stay. Control characters,
-/// which XML forbids, and those that turn the direction of what follows are replaced.
+/// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`; the result mentions the cut. Line
+/// breaks stay. Control characters, which XML forbids, and characters that change the direction of the text after
+/// them are replaced.
 pub fn escaped(text: &str, most_bytes: usize) -> String {
     let kept = cut(text, most_bytes);
     let mut out = String::with_capacity(kept.len() + kept.len() / 8);
@@ -19,7 +20,7 @@ pub fn escaped(text: &str, most_bytes: usize) -> String {
                 '>' => out += "&gt;",
                 '"' => out += "&quot;",
                 '\'' => out += "&#39;",
-                // Not in XML.
+                // Not allowed in XML.
                 '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
                 c => out.push(c),
             }
@@ -32,7 +33,7 @@ pub fn escaped(text: &str, most_bytes: usize) -> String {
     out
 }
 
-/// The same in one line.
+/// Escapes text like [`escaped`], and puts it on one line.
 pub fn line(text: &str, most_bytes: usize) -> String {
     escaped(text, most_bytes).replace('\n', " ")
 }
@@ -42,13 +43,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_ends_an_element_a_quote_or_a_section() {
+    fn escaped_text_cannot_end_an_element_a_quote_or_a_section() {
         let text = escaped("</script>]]>\"'&\0\u{202e}\u{ffff}\nb", 100);
         assert_eq!(text, "&lt;/script&gt;]]&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}\u{fffd}\nb");
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn a_long_text_is_cut_and_marked() {
         let text = escaped(&"é".repeat(3000), 11);
         assert_eq!(text, "ééééé… (5.8 KiB of text left out)");
         assert_eq!(line("a\nb", 10), "a b");

@@ -1,5 +1,5 @@
-//! The vocabulary: what happened to which memory. The rest of memtrack is written in terms of these types; everything
-//! of variable size is interned elsewhere and appears here as an id.
+//! The events that a recording consists of: the action, and the memory that it applies to. The rest of memtrack is
+//! written in terms of these types; everything of variable size is interned elsewhere and appears here as an id.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ macro_rules! id {
             /// The id that stands for "none".
             pub const NONE: Self = Self(0);
 
-            /// Whether this is [`Self::NONE`].
+            /// Returns whether this is [`Self::NONE`].
             pub const fn is_none(self) -> bool {
                 self.0 == 0
             }
 
-            /// The id as an index into its table.
+            /// Returns the id as an index into its table.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -55,17 +55,17 @@ impl DeviceId {
     /// it.
     pub const PINNED: Self = Self(u16::MAX - 1);
 
-    /// Whether this is the host heap.
+    /// Returns whether this is the host heap.
     pub const fn is_host(self) -> bool {
         self.0 == Self::HOST.0
     }
 
-    /// Whether this is pinned host memory.
+    /// Returns whether this is pinned host memory.
     pub const fn is_pinned(self) -> bool {
         self.0 == Self::PINNED.0
     }
 
-    /// Whether this is a device rather than host memory.
+    /// Returns whether this is a device rather than host memory.
     pub const fn is_accelerator(self) -> bool {
         !self.is_host() && !self.is_pinned()
     }
@@ -87,24 +87,24 @@ impl fmt::Display for DeviceId {
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct StreamId(pub u64);
 
-/// What happened. The names are PyTorch's, except that [`Action::Free`] is memtrack's own: a free that completes at
-/// once, which becomes `free_requested` + `free_completed` in PyTorch's files.
+/// What happened. The names are PyTorch's, except that [`Action::Free`] is memtrack's: a free that completes at once,
+/// which becomes `free_requested` + `free_completed` in PyTorch's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum Action {
-    /// A block was handed out.
+    /// A block was allocated.
     Alloc = 0,
-    /// A block was given back and is free at once.
+    /// A block was freed, and its memory is available at once.
     Free = 1,
-    /// A block was given back, but other streams may still use it.
+    /// A block was freed, but other streams may still use it.
     FreeRequested = 2,
-    /// A block given back earlier became free.
+    /// A block whose free was requested earlier became available.
     FreeCompleted = 3,
-    /// A segment was taken from the driver.
+    /// A segment was allocated from the driver.
     SegmentAlloc = 4,
-    /// A segment was given back to the driver.
+    /// A segment was returned to the driver.
     SegmentFree = 5,
     /// Pages were mapped into an expandable segment.
     SegmentMap = 6,
@@ -116,7 +116,7 @@ pub enum Action {
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
-    /// Something that memtrack has no name for; the name that a PyTorch file gives it is kept beside the event.
+    /// An action that memtrack has no name for; the name that a PyTorch file gives it is kept beside the event.
     Other = 11,
 }
 
@@ -137,12 +137,12 @@ impl Action {
         Self::Other,
     ];
 
-    /// The action with that number, as stored in recordings.
+    /// Returns the action with that number, as stored in recordings.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// PyTorch's name of the action (`free` for [`Action::Free`]).
+    /// Returns PyTorch's name of the action (`free` for [`Action::Free`]).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -168,20 +168,21 @@ impl Action {
 pub struct EventFlags(pub u8);
 
 impl EventFlags {
-    /// The block was picked by byte sampling: it stands for [`sampling_weight`] blocks of its size.
+    /// The block was selected by byte sampling: it represents [`sampling_weight`] blocks of its size.
     pub const SAMPLED: Self = Self(1);
     /// A free of a block whose allocation was not recorded (it existed before).
     pub const UNKNOWN_BLOCK: Self = Self(2);
     /// The block is a complete allocation of the driver: a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
-    /// Not a free: a pool began to report blocks inside the segment, so what was taken for a block was none. Readers
-    /// omit the event and the allocation that it refers to.
+    /// Not a free: a pool began to report blocks inside the segment, so the segment is no longer counted as a block.
+    /// Readers omit the event and the allocation that it refers to.
     pub const TAKEN_BACK: Self = Self(8);
 
-    /// How far the upper four bits are shifted: they hold the sampling interval's class.
+    /// The position of the upper four bits, which hold the class of the sampling interval.
     const CLASS_SHIFT: u32 = 4;
 
-    /// These flags, of a block that was picked while samples were [`interval_of_class`] bytes apart on average.
+    /// Returns these flags with the class of a block that was selected while samples were [`interval_of_class`] bytes
+    /// apart on average.
     ///
     /// # Panics
     /// In debug builds when `class` is above 15.
@@ -190,25 +191,25 @@ impl EventFlags {
         Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
     }
 
-    /// The class of the sampling interval at which the block was picked, from 1 to 15; 0 means the one interval that
-    /// the recording's head names.
+    /// Returns the class of the sampling interval at which the block was selected, from 1 to 15; 0 means the only
+    /// interval, which the recording's head contains.
     pub const fn interval_class(self) -> u8 {
         self.0 >> Self::CLASS_SHIFT
     }
 
-    /// Whether all of `other`'s flags are set.
+    /// Returns whether all of `other`'s flags are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These flags and `other`'s.
+    /// Returns the union of these flags and `other`'s.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// One event of the recorder. Its place in the recording is its `ticks`: of two events of one address, and of two
-/// events of one thread, the later one always has more (see `recorder::order`).
+/// One event of the recorder. Its `ticks` define its position in the recording: of two events of one address, and of
+/// two events of one thread, the later one always has more (see `recorder::order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Event {
@@ -224,13 +225,13 @@ pub struct Event {
     pub stack: StackId,
     /// The scope that was open on the thread.
     pub scope: ScopeId,
-    /// The thread that did it.
+    /// The thread that performed the action.
     pub thread: ThreadId,
     /// The device.
     pub device: DeviceId,
     /// What happened.
     pub action: Action,
-    /// Whether it was sampled, and so on.
+    /// Whether the block was sampled, and other facts.
     pub flags: EventFlags,
 }
 
@@ -250,14 +251,14 @@ impl Event {
     };
 }
 
-/// The mean gap in bytes between two samples that a class of [`EventFlags::interval_class`] stands for: 512 B for class
-/// 1, and twice as much for each further one, up to 8 MiB.
+/// Returns the mean number of bytes between two samples for a class of [`EventFlags::interval_class`]: 512 B for
+/// class 1, and twice as much for each further one, up to 8 MiB.
 pub const fn interval_of_class(class: u8) -> u64 {
     256 << class
 }
 
-/// How many blocks of `size_bytes` one sampled block stands for when sampling is by bytes with mean gap
-/// `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
+/// Returns the number of blocks of `size_bytes` that one sampled block represents when sampling is by bytes with a
+/// mean interval of `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
 pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {
     if mean_bytes == 0 || size_bytes == 0 {
         return 1.0;
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn action_numbers_come_back() {
+    fn action_numbers_round_trip() {
         for action in Action::ALL {
             assert_eq!(Action::from_number(action as u8), Some(action));
         }
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_of_an_interval_stands_beside_the_flags() {
+    fn the_interval_class_does_not_change_the_flags() {
         let flags = EventFlags::SAMPLED.with_interval_class(15);
         assert!(flags.contains(EventFlags::SAMPLED));
         assert_eq!((flags.interval_class(), interval_of_class(15)), (15, 8 << 20));
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_the_inverse_of_the_chance() {
+    fn a_weight_is_the_inverse_of_the_sampling_probability() {
         assert!((sampling_weight(1, 1000) - 1000.5).abs() < 0.1);
         assert!((sampling_weight(1 << 40, 1000) - 1.0).abs() < 1e-9);
     }

@@ -1,5 +1,5 @@
-//! Frames with names, and what names them: writers and reports take any [`NameFrames`], so they need not know where
-//! names come from.
+//! Frames with names, and the trait that produces them: writers and reports take any [`NameFrames`], so that they do
+//! not depend on the source of the names.
 
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -14,11 +14,11 @@ pub struct Frame {
     pub file: Option<String>,
     /// The line in it, from 1.
     pub line: Option<u32>,
-    /// The binary that the function is in, where that is known.
+    /// The binary that contains the function, where that is known.
     pub binary: Option<Arc<Binary>>,
 }
 
-/// Without the binary, whose path is long and nearly always follows from the rest.
+/// Excludes the binary: its path is long and nearly always follows from the other fields.
 impl Hash for Frame {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.function, &self.file, self.line).hash(state);
@@ -28,13 +28,13 @@ impl Hash for Frame {
 /// A binary that a program runs: its executable, or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Binary {
-    /// Its path when it was recorded.
+    /// Its path at the time of the recording.
     pub path: String,
-    /// How it belongs to the program.
+    /// Its relation to the program.
     pub part: BinaryPart,
 }
 
-/// How a binary belongs to the program that runs it.
+/// The relation of a binary to the program that runs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BinaryPart {
     /// The program itself.
@@ -48,7 +48,8 @@ pub enum BinaryPart {
 
 /// Names the frames of stacks.
 pub trait NameFrames {
-    /// The functions of the frame that [`Snapshot::frame_keys`](crate::Snapshot::frame_keys) calls `key`: the innermost
-    /// inlined one first, the one it was compiled into last. Never empty: a frame without a name is given its number.
+    /// Returns the functions of the frame with the key `key` of
+    /// [`Snapshot::frame_keys`](crate::Snapshot::frame_keys): the innermost inlined function first, the function that
+    /// it was compiled into last. Never empty: a frame without a name gets its number as the name.
     fn frames(&mut self, key: u64) -> Rc<[Frame]>;
 }

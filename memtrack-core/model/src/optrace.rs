@@ -1,36 +1,36 @@
-//! An operator trace: which operators ran on which tensors, and what they allocated. It is read from a file of that name
-//! (the repository's docs/FILES.md) or recorded by a program, and analysed for what its memory was for.
+//! An operator trace: which operators ran on which tensors, and what they allocated. It is read from a file of that
+//! name (the repository's docs/FILES.md) or recorded by a program; the analysis finds out what its memory was for.
 
 use crate::scope_path::Phase;
 use crate::snapshot::{StringId, StringTable};
 
-/// A record's number: its place in [`OperatorTrace::records`].
+/// The number of a record: its index in [`OperatorTrace::records`].
 pub type RecordId = u32;
-/// A tensor's number: its place in [`OperatorTrace::tensors`].
+/// The number of a tensor: its index in [`OperatorTrace::tensors`].
 pub type TensorId = u32;
 
 /// An operator trace. Records are in the order of time; parents come before their children.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorTrace {
-    /// Where it comes from.
+    /// The origin of the trace.
     pub header: Header,
     /// Names.
     pub strings: StringTable,
     /// Names of devices (`cpu`, `cuda:0`), by [`DeviceIndex`].
     pub devices: Vec<String>,
-    /// What tensors looked like.
+    /// The tensors as they were at some time.
     pub tensors: Vec<Tensor>,
     /// Stacks, innermost frame first.
     pub stacks: Vec<Vec<TraceFrame>>,
-    /// What happened.
+    /// The records.
     pub records: Vec<Record>,
 }
 
-/// A device of a trace: its place in [`OperatorTrace::devices`].
+/// A device of a trace: its index in [`OperatorTrace::devices`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceIndex(pub u16);
 
-/// Where a trace comes from.
+/// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// Whether times are Unix times; else they count from an unknown moment. Both in ns.
@@ -45,18 +45,18 @@ pub struct Header {
     pub rank: Option<u64>,
     /// The devices that the producer names, which need not have records.
     pub devices: Vec<String>,
-    /// Whether the producer says that something is missing.
+    /// Whether the producer reports that something is missing.
     pub partial: bool,
 }
 
-/// What a tensor looked like at some time.
+/// A tensor as it was at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Which logical tensor it is.
+    /// The logical tensor.
     pub identity: StringId,
     /// The address of its storage, or none if it has none.
     pub storage: Option<u64>,
-    /// Where it is.
+    /// The device that it is on.
     pub device: DeviceIndex,
     /// The type of its elements.
     pub dtype: StringId,
@@ -88,46 +88,47 @@ pub struct TraceFrame {
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// When, in ns.
+    /// The time, in ns.
     pub time_ns: i64,
-    /// When it ended, in ns; none if it takes no time, or the trace does not say.
+    /// Its end, in ns; none if it takes no time, or the trace does not contain it.
     pub end_ns: Option<i64>,
-    /// On which thread.
+    /// The thread.
     pub thread: u64,
-    /// The record that it is inside of.
+    /// The record that contains it.
     pub parent: Option<RecordId>,
-    /// The phase of the program, for it and what is inside it; [`TracePhase::Inherited`] where it says nothing.
+    /// The phase of the program, for the record and those inside it; [`TracePhase::Inherited`] where the record
+    /// states none.
     pub phase: TracePhase,
-    /// What it was.
+    /// Its kind and content.
     pub what: What,
 }
 
 /// The phase that a record states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TracePhase {
-    /// That of the record it is inside of.
+    /// The phase of the record around it.
     #[default]
     Inherited,
-    /// One of the three.
+    /// One of the three phases.
     Of(Phase),
     /// None of the three.
     Other,
 }
 
-/// What a record tells.
+/// The kind and content of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// An operator, or an annotation around some.
     Op(Op),
-    /// Memory that was obtained or given back.
+    /// An allocation or a free.
     Memory(Memory),
     /// The call of a module.
     Module(Module),
-    /// What an optimizer holds.
+    /// The state of an optimizer.
     Optimizer(Optimizer),
     /// A statement that a tensor is a gradient.
     Grad {
-        /// Of what.
+        /// The parameter that it belongs to.
         param: Option<TensorId>,
         /// The gradient.
         grad: TensorId,
@@ -151,9 +152,9 @@ pub struct Op {
     pub args: Vec<Arg>,
     /// Its results.
     pub outs: Vec<TensorId>,
-    /// What ties a backward operator to its forward one.
+    /// The number that ties a backward operator to its forward one.
     pub sequence: Option<i64>,
-    /// Where it was called, a place in [`OperatorTrace::stacks`].
+    /// The stack of the call, an index in [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
 }
 
@@ -183,7 +184,7 @@ pub enum Arg {
 }
 
 impl Arg {
-    /// Its tensors.
+    /// Returns its tensors.
     pub fn tensors(&self) -> &[TensorId] {
         match self {
             Self::None => &[],
@@ -192,7 +193,7 @@ impl Arg {
         }
     }
 
-    /// Whether they are written; none where that is unknown.
+    /// Returns whether they are written; none where that is unknown.
     pub const fn written(&self) -> Option<bool> {
         match self {
             Self::None => None,
@@ -201,33 +202,33 @@ impl Arg {
     }
 }
 
-/// Memory that was obtained or given back.
+/// An allocation or a free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Whether it was given back.
+    /// Whether it is a free.
     pub is_free: bool,
-    /// Where.
+    /// The device.
     pub device: DeviceIndex,
     /// Its address.
     pub address: u64,
     /// Its size, at least 1.
     pub bytes: u64,
-    /// What was asked for, in bytes.
+    /// The requested bytes.
     pub requested: Option<u64>,
     /// The stream.
     pub stream: Option<u64>,
-    /// Where it was asked for, a place in [`OperatorTrace::stacks`].
+    /// The stack of the request, an index in [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
 }
 
 /// A module's call, with what was registered in it then.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
-    /// Which module it is.
+    /// The module.
     pub identity: StringId,
     /// Its type.
     pub class: StringId,
-    /// Where it is in the model (`encoder.layers.0`), or empty.
+    /// Its path in the model (`encoder.layers.0`), or empty.
     pub path: StringId,
     /// Its own parameters, not those of modules in it.
     pub params: Vec<Param>,
@@ -255,14 +256,14 @@ pub struct Named {
     pub tensor: TensorId,
 }
 
-/// What an optimizer holds at the end of a step.
+/// The state of an optimizer at the end of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Optimizer {
-    /// Which optimizer it is.
+    /// The optimizer.
     pub identity: StringId,
     /// Its type, or empty.
     pub class: StringId,
-    /// What it optimises.
+    /// The optimised parameters.
     pub params: Vec<Optimized>,
 }
 
@@ -273,6 +274,6 @@ pub struct Optimized {
     pub tensor: TensorId,
     /// Its gradient, if it had one.
     pub grad: Option<TensorId>,
-    /// What the optimizer keeps for it.
+    /// The state that the optimizer keeps for it.
     pub state: Vec<Named>,
 }

@@ -1,10 +1,10 @@
-//! What is reported when memory runs out.
+//! The report of an out-of-memory event.
 
 use crate::event::{DeviceId, StreamId};
 use crate::units::Bytes;
 use std::fmt;
 
-/// Memory ran out: what observers are told.
+/// An out-of-memory event, as observers receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -14,14 +14,14 @@ pub struct OutOfMemory {
     pub stream: StreamId,
     /// Bytes that were requested.
     pub requested_bytes: u64,
-    /// Bytes that the device says are free.
+    /// Bytes that are free according to the device.
     pub device_free_bytes: u64,
     /// Bytes that the device has, or that its allocator may use of it; 0 where that is unknown.
     pub device_total_bytes: u64,
 }
 
 impl OutOfMemory {
-    /// What `record_oom` is told. Bytes that are unknown are 0.
+    /// Creates the event from the arguments of `record_oom`. Unknown numbers of bytes are 0.
     #[must_use]
     pub const fn new(
         device: DeviceId,
@@ -35,13 +35,13 @@ impl OutOfMemory {
 }
 
 impl fmt::Display for OutOfMemory {
-    /// `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`; of the host's heap only what was
-    /// requested. Takes no memory.
+    /// Formats `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`; for the host's heap only
+    /// the requested bytes. Allocates nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (requested, free) = (Bytes(self.requested_bytes), Bytes(self.device_free_bytes));
         write!(f, "out of memory on {}: {requested} requested", self.device)?;
         if self.device.is_host() {
-            // Nobody says what a heap could still have.
+            // The free bytes of a heap are unknown.
             return Ok(());
         }
         write!(f, ", {free} free")?;

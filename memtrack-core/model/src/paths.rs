@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Whether this character separates folders, on any system.
+/// Returns whether the character separates folders on any system.
 pub const fn is_separator(character: char) -> bool {
     matches!(character, '/' | '\\')
 }
@@ -39,7 +39,7 @@ pub fn slashed(path: &str) -> Cow<'_, str> {
     Cow::Owned(path)
 }
 
-/// Whether a path is one of Windows: it begins with a drive, as `C:\` or `C:/`, or has backslashes.
+/// Returns whether a path is a Windows path: it begins with a drive, as `C:\` or `C:/`, or has backslashes.
 pub fn is_of_windows(path: &str) -> bool {
     has_drive(path) || path.contains('\\')
 }
@@ -49,8 +49,8 @@ fn has_drive(path: &str) -> bool {
     matches!(bytes, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
-/// Whether the file's name is that of a shared library or a module of one: `libz.so.1.3`, `scan.cpython-312-darwin.so`,
-/// `torch_cpu.dll`.
+/// Returns whether the file's name is that of a shared library or a module of one: `libz.so.1.3`,
+/// `scan.cpython-312-darwin.so`, `torch_cpu.dll`.
 pub fn is_library(path: &str) -> bool {
     let name = file_name(path).to_ascii_lowercase();
     if [".so", ".dylib", ".dll", ".pyd"].iter().any(|ending| name.ends_with(ending)) {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_known_by_their_names() {
+    fn libraries_are_recognised_by_their_names() {
         for library in ["/lib/libz.so.1.3", "scan.cpython-312-x86_64-linux-gnu.so", "D:\\x\\A.DLL", "a.pyd"] {
             assert!(is_library(library), "{library}");
         }

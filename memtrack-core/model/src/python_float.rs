@@ -1,7 +1,7 @@
-//! Floats as Python prints them. PyTorch's summary shows its differences that way, and ours must read the same.
+//! Floats as Python prints them: PyTorch's summary shows its differences this way, and memtrack's must read the same.
 
-/// What Python's `repr` of the float is: the fewest digits that read back as the same number, `.0` after integers,
-/// an exponent of at least two digits below 1e-4 and from 1e16 on.
+/// Returns Python's `repr` of the float: the fewest digits that parse to the same number, `.0` after integers, an
+/// exponent of at least two digits below 1e-4 and from 1e16 on.
 pub fn python_float_repr(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_reads_back(number in any::<f64>()) {
+        fn the_text_parses_to_the_same_number(number in any::<f64>()) {
             prop_assert_eq!(python_float_repr(number).parse::<f64>().unwrap(), number);
         }
     }

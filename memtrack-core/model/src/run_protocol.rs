@@ -1,5 +1,5 @@
-//! How the command `memtrack run` and the program that it starts understand each other: variables of the environment, and
-//! files in a folder of the command's.
+//! The protocol between the command `memtrack run` and the program that it starts: environment variables, and files
+//! in a folder of the command's.
 
 /// The recording's file for the program itself; its children add their process ids.
 pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
@@ -11,17 +11,18 @@ pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
 pub const MAX_BYTES: &str = "MEMTRACK_RUN_MAX_BYTES";
 /// Which stacks are kept: `none`, `state`, `alloc` or `all`.
 pub const STACKS: &str = "MEMTRACK_RUN_STACKS";
-/// When snapshots are written besides: `oom`, `exit`, `signal`, with commas between them.
+/// The occasions on which snapshots are also written: `oom`, `exit`, `signal`, with commas between them.
 pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 /// Set where the host's heap is recorded too.
 pub const HOST: &str = "MEMTRACK_RUN_HOST";
 /// The folder in which processes are counted (`census`).
 pub const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
-/// How many programs that were started begin a recording; the rest is counted.
+/// How many started programs begin a recording; the others are only counted.
 pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
-/// In that folder, the file of programs that began: a byte each.
+/// The file in that folder for programs that began: a byte each.
 pub const BEGAN: &str = "began";
-/// In that folder, the file of programs that cannot be recorded: a byte each.
+/// The file in that folder for programs that cannot be recorded: a byte each.
 pub const REFUSED: &str = "refused";
-/// In that folder, the file of programs that were started without memtrack's library in their environment: a byte each.
+/// The file in that folder for programs that were started without memtrack's library in their environment: a byte
+/// each.
 pub const WITHOUT_LIBRARY: &str = "without-library";

@@ -1,6 +1,6 @@
-//! What a scope says about an event: the module path, the phase and the operator, and the operator's full name as
-//! MemoryTracker writes it. Used on live scopes by the tracker and on [`ScopeTable`] rows by every report, which is
-//! why it reads nothing but kinds and names, from the innermost scope outwards.
+//! The position of an event in its scopes: the module path, the phase and the operator, and the operator's full name
+//! as MemoryTracker writes it. The tracker uses it for live scopes and every report for [`ScopeTable`] rows, so it
+//! reads nothing but kinds and names, from the innermost scope outwards.
 
 use crate::event::ScopeId;
 use crate::snapshot::{ScopeKind, ScopeTable};
@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Its name in paths: `forward`, `backward` or `optimizer`.
+    /// Returns its name in paths: `forward`, `backward` or `optimizer`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -34,29 +34,29 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One scope on the way from an inner scope outwards.
+/// One scope on the path from an inner scope outwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeStep<'a> {
-    /// What it stands for.
+    /// Its kind.
     pub kind: ScopeKind,
-    /// Its own name.
+    /// Its name.
     pub name: &'a str,
 }
 
-/// Where in the program something happened.
+/// The position in the program at which something happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place<'a> {
-    /// The modules, outermost first; the root's own name is not among them.
+    /// The modules, outermost first, without the root's own name.
     pub modules: Vec<&'a str>,
-    /// The phase; none outside everything.
+    /// The phase; none outside all scopes.
     pub phase: Option<Phase>,
     /// The innermost operator.
     pub operator: Option<&'a str>,
 }
 
 impl<'a> Place<'a> {
-    /// The place given by the scopes from the innermost outwards. The innermost backward or optimizer scope decides
-    /// the phase; a module or root alone means forward.
+    /// Returns the position given by the scopes from the innermost outwards. The innermost backward or optimizer
+    /// scope determines the phase; a module or root alone means forward.
     pub fn of(outwards: impl Iterator<Item = ScopeStep<'a>>) -> Self {
         let mut place = Self::default();
         let mut explicit = None;
@@ -78,12 +78,13 @@ impl<'a> Place<'a> {
         place
     }
 
-    /// The modules joined with dots; empty in the root itself and outside.
+    /// Returns the modules joined with dots; empty in the root itself and outside.
     pub fn module_path(&self) -> String {
         self.modules.join(".")
     }
 
-    /// What stands before an operator's name: `encoder.attn.forward`, `.forward` in the root itself, empty outside.
+    /// Returns the text before an operator's name: `encoder.attn.forward`, `.forward` in the root itself, empty
+    /// outside.
     pub fn prefix(&self) -> String {
         match self.phase {
             Some(phase) => format!("{}.{phase}", self.module_path()),
@@ -91,15 +92,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// MemoryTracker's name of the operator without its count, `{prefix}.{operator}`; none outside operators.
+    /// Returns MemoryTracker's name of the operator without its count, `{prefix}.{operator}`; none outside operators.
     pub fn operator_name(&self) -> Option<String> {
         self.operator.map(|operator| format!("{}.{operator}", self.prefix()))
     }
 }
 
 impl ScopeTable {
-    /// `scope` and the scopes around it, innermost first. Ends at an id the table does not have, and at a parent that
-    /// does not come before its child (only a damaged table has one).
+    /// Returns `scope` and the scopes around it, innermost first. Ends at an id the table does not have, and at a
+    /// parent that does not come before its child (which only a damaged table contains).
     pub fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeStep<'_>> {
         let row = |id: ScopeId| self.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
         std::iter::successors(row(scope), move |&(id, scope)| {
@@ -108,7 +109,7 @@ impl ScopeTable {
         .map(|(_, scope)| ScopeStep { kind: scope.kind, name: &scope.name })
     }
 
-    /// Where `scope` is.
+    /// Returns the position of `scope`.
     pub fn place(&self, scope: ScopeId) -> Place<'_> {
         Place::of(self.outwards(scope))
     }
@@ -120,7 +121,7 @@ mod tests {
     use crate::snapshot::Scope;
     use ScopeKind::{Backward, Module, Operator, Optimizer, Root};
 
-    /// The operator name of nested scopes given outermost first.
+    /// Returns the operator name of nested scopes given outermost first.
     fn name(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
         Place::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
     }

@@ -1,6 +1,7 @@
-//! Text as Python has it: UTF-8 that may hold lone surrogates, each as the three bytes that `surrogatepass` gives it.
+//! Text in Python's form: UTF-8 that may contain lone surrogates, each as the three bytes that `surrogatepass`
+//! writes.
 
-/// Whether `bytes` are UTF-8 once lone surrogates (three bytes each) are let through.
+/// Returns whether `bytes` are UTF-8, with lone surrogates (three bytes each) allowed.
 pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     loop {
         match std::str::from_utf8(bytes) {
@@ -13,7 +14,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     }
 }
 
-/// `bytes` for people: each lone surrogate, and nothing else, becomes U+FFFD.
+/// Returns `bytes` as text for people: each lone surrogate, and nothing else, becomes U+FFFD.
 pub fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -34,12 +35,12 @@ pub fn lossy(bytes: &[u8]) -> String {
     }
 }
 
-/// Whether `bytes` start with a surrogate.
+/// Returns whether `bytes` start with a surrogate.
 fn is_surrogate(bytes: &[u8]) -> bool {
     matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
 }
 
-/// The beginning of `text` that fits into so many bytes, cut at a character.
+/// Returns the beginning of `text` that fits into `bytes` bytes, cut at a character.
 pub fn cut(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,19 +1,19 @@
-//! Numbers as people read them; all text reports print through here, so that they agree.
+//! Numbers formatted for people; all text reports print through here, so that they agree.
 
 use std::fmt;
 
-/// `bytes` in the largest unit that keeps it at 1 or more: `512 B`, `1.5 KiB`, `64.0 MiB`, `1.25 GiB`.
+/// Formats `bytes` in the largest unit that keeps it at 1 or more: `512 B`, `1.5 KiB`, `64.0 MiB`, `1.25 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// The same, written without taking memory for it.
+/// A number of bytes that prints as [`human_bytes`] does, without allocating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The limits leave out what would be printed as 1024 of the smaller unit.
+        // Beyond these limits the number would be printed as 1024 of the smaller unit.
         match self.0 as f64 {
             v if v < 1024.0 => write!(f, "{} B", self.0),
             v if v < 1023.95 * 1024.0 => write!(f, "{:.1} KiB", v / 1024.0),
@@ -24,7 +24,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// `count` with commas between thousands.
+/// Formats `count` with commas between thousands.
 pub fn human_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -37,38 +37,38 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
-/// `text` with its first letter in upper case.
+/// Returns `text` with its first letter in upper case.
 pub fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A count with what is counted, with an `s` unless the count is one: `1 block`, `2,000 blocks`.
+/// Formats a count with its noun, with an `s` unless the count is one: `1 block`, `2,000 blocks`.
 pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
 
-/// A share from 0 to 1 in percent with one decimal.
+/// Formats a share from 0 to 1 in percent with one decimal.
 pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share.min(1.0) * 100.0)
 }
 
-/// `text` on one line and harmless to a terminal: control characters, which names from a foreign file may hold, are
-/// replaced, and so are those that turn the direction of what follows.
+/// Returns `text` on one line and harmless to a terminal: control characters, which names from a foreign file may
+/// contain, are replaced, and so are characters that change the direction of the text after them.
 pub fn printable(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// `text` in at most `width` characters, with an ellipsis for what is left out of the middle.
+/// Returns `text` in at most `width` characters, with an ellipsis in place of the middle.
 pub fn shorten_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
         return text.to_owned();
     }
     let kept = width.saturating_sub(1);
-    // The end of a path says more than its beginning.
+    // The end of a path is more useful than its beginning.
     let (head, tail) = (kept / 2, kept - kept / 2);
     text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_is_counted_without_an_s() {
+    fn a_count_of_one_has_no_plural_s() {
         assert_eq!((counted(1, "segment"), counted(0, "event")), ("1 segment".into(), "0 events".into()));
         assert_eq!(counted(2_000, "block"), "2,000 blocks");
     }

@@ -1,4 +1,4 @@
-//! What was running, as intervals of events: the scopes of a recording, the ranges of PyTorch's profiler.
+//! The running scopes of a recording and the ranges of PyTorch's profiler, as intervals of events.
 
 use crate::columns::Columns;
 use crate::head::Marker;
@@ -11,11 +11,11 @@ use std::collections::HashMap;
 /// The kind of a range of the profiler.
 const PROFILER: u64 = 5;
 
-/// Markers that a page has at most; a training run has two for each step.
-const MOST_MARKERS: usize = 10_000;
+/// The most markers of a page; a training run has two for each step.
+const MAX_MARKERS: usize = 10_000;
 
-/// Scopes inside of one another that are told apart; deeper ones are their outermost.
-const DEEPEST: usize = 256;
+/// The most nested scopes that are distinguished; deeper ones belong to their outermost.
+const MAX_DEPTH: usize = 256;
 
 /// One interval.
 struct Band {
@@ -33,7 +33,7 @@ struct Open {
     from: u32,
 }
 
-/// The scopes that a thread is in.
+/// The scopes that are open on a thread.
 #[derive(Default)]
 struct Running {
     open: Vec<Open>,
@@ -65,7 +65,7 @@ impl Bands {
         bands
     }
 
-    /// The thread is now in `scope`: the scopes that it left end with its last event.
+    /// Enters `scope` on a thread: the scopes that it left end with its last event.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
@@ -89,13 +89,13 @@ impl Bands {
                 ScopeKind::Optimizer => "optimizer",
                 ScopeKind::Operator | ScopeKind::Module => continue,
             };
-            if self.markers.len() < MOST_MARKERS {
+            if self.markers.len() < MAX_MARKERS {
                 self.markers.push(Marker { event, name });
             }
         }
     }
 
-    /// Ends what is open below `depth`.
+    /// Ends the open scopes below `depth`.
     fn close(
         &mut self,
         snapshot: &Snapshot,
@@ -112,7 +112,7 @@ impl Bands {
                 to: running.last,
                 depth: running.open.len(),
                 thread,
-                name: texts.own(&scope.name),
+                name: texts.intern(&scope.name),
                 kind: scope.kind as u64,
             });
         }
@@ -137,7 +137,7 @@ impl Bands {
             !notes.has(row, Key::Device) || of < 0 || u16::try_from(of) == Ok(device.0)
         });
         order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
-        // Times of a trace may go back a little; what rises finds its place.
+        // Times of a trace may go back a little; the search needs rising ones.
         let mut newest = 0;
         let times: Vec<u64> = rows
             .iter()
@@ -150,14 +150,14 @@ impl Bands {
         for row in order {
             let (name, time) = (notes.text(row, Key::Name), notes.number(row, Key::TimeUs));
             match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
-                b"START" if open.len() < DEEPEST => open.push((name, time)),
+                b"START" if open.len() < MAX_DEPTH => open.push((name, time)),
                 b"END" => {
-                    // Ranges of several threads need not be inside of one another.
+                    // Ranges of several threads need not be nested.
                     let Some(depth) = open.iter().rposition(|(known, _)| *known == name) else { continue };
                     let (_, begin) = open.remove(depth);
                     let from = times.partition_point(|&at| at < begin);
                     let to = times.partition_point(|&at| at <= time);
-                    // A range without an event has no place among events.
+                    // A range without an event cannot be located among events.
                     if from < to {
                         let name = texts.string(name);
                         let (from, to) = (from as u32, to as u32 - 1);
@@ -169,7 +169,7 @@ impl Bands {
         }
     }
 
-    /// How many there are, as columns.
+    /// Returns their number, as columns.
     pub(crate) fn columns(mut self) -> Columns {
         self.bands.sort_by_key(|band| (band.from, band.depth));
         let bands = &self.bands;
@@ -184,12 +184,12 @@ impl Bands {
     }
 }
 
-/// A scope and those around it, the outermost first.
+/// Returns a scope and those around it, the outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
     let mut at = scope;
-    while !at.is_none() && at.index() < rows.len() && path.len() < DEEPEST {
+    while !at.is_none() && at.index() < rows.len() && path.len() < MAX_DEPTH {
         path.push(at);
         at = rows[at.index()].parent;
     }
@@ -225,8 +225,8 @@ mod tests {
         let markers: Vec<_> = bands.markers.iter().map(|marker| (marker.event, marker.name)).collect();
         let expected = [(0, "fw_start"), (2, "fw_start"), (6, "fw_bw_boundary"), (8, "fw_start")];
         assert_eq!(markers, expected);
-        let names = [texts.own("model"), texts.own("matmul"), texts.own("backward")];
-        let mut told: Vec<_> = bands
+        let names = [texts.intern("model"), texts.intern("matmul"), texts.intern("backward")];
+        let mut actual: Vec<_> = bands
             .bands
             .iter()
             .map(|band| {
@@ -234,7 +234,7 @@ mod tests {
                 (band.thread, band.from, band.to, band.depth, name)
             })
             .collect();
-        told.sort_unstable();
+        actual.sort_unstable();
         let expected = [
             (0, 0, 3, 0, 0),
             (0, 1, 1, 1, 1),
@@ -243,6 +243,6 @@ mod tests {
             (1, 2, 5, 0, 0),
             (1, 2, 5, 1, 1),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 }

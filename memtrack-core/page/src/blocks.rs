@@ -1,8 +1,8 @@
-//! Blocks as lifetimes: from which event to which each was live, and from which on its free was pending.
+//! Blocks as lifetimes: the events between which each was live, and the event from which its free was pending.
 //!
-//! What is live at the end is known, so the events are undone from there, newest first, as PyTorch's viewer does. Then
-//! memory from before the recording, events that a ring dropped and a free that files record differently need no rules
-//! of their own: the state before an event is the state after it with the event undone.
+//! The blocks that are live at the end are known, so the events are undone from there, newest first, as PyTorch's
+//! viewer does. Then memory from before the recording, events that a ring dropped and a free that files record
+//! differently need no special rules: the state before an event is the state after it with the event undone.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -25,11 +25,11 @@ pub(crate) struct Life {
     pub(crate) start: Option<u32>,
     /// The event at which it was free again; none: live at the end.
     pub(crate) end: Option<u32>,
-    /// Whether its free is pending when it ends.
+    /// Whether its free is pending at that event.
     pub(crate) ends_pending: bool,
     /// The event that requested that free.
     pub(crate) request: Option<u32>,
-    /// Bytes; for a sampled block, those it stands for.
+    /// Bytes; for a sampled block, those that it represents.
     pub(crate) bytes: u64,
     /// Its first address.
     pub(crate) address: u64,
@@ -37,14 +37,14 @@ pub(crate) struct Life {
     pub(crate) stack: StackId,
     /// The raw handle of its stream.
     pub(crate) stream: u64,
-    /// Of `ONLY_FREED` …
+    /// A set of `ONLY_FREED` and the other flags.
     pub(crate) flags: u8,
     /// Its row in [`Snapshot::blocks`], if it is live at the end.
     pub(crate) held: Option<u32>,
 }
 
 impl Life {
-    /// The event from which on its free is pending; none: it never is.
+    /// Returns the event from which its free is pending; none: it never is.
     pub(crate) fn pending_from(&self) -> Option<i64> {
         let start = self.start.map_or(-1, i64::from);
         self.ends_pending.then(|| self.request.map_or(start, i64::from))
@@ -58,7 +58,7 @@ pub(crate) struct Lives {
     pub(crate) of_event: Vec<u32>,
 }
 
-/// The blocks of `device`, whose events are `rows` of the snapshot.
+/// Returns the blocks of `device`, whose events are `rows` of the snapshot.
 pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Lives {
     let mut building = Building { snapshot, ended: Vec::new(), live: HashMap::default() };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
@@ -89,7 +89,7 @@ pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Live
 struct Building<'a> {
     snapshot: &'a Snapshot,
     ended: Vec<Life>,
-    /// What is live at the moment that the walk has reached, by address.
+    /// The blocks that are live at the current event, by address.
     live: HashMap<u64, u32, foldhash::fast::RandomState>,
 }
 
@@ -99,7 +99,7 @@ impl Building<'_> {
         self.ended.len() as u32 - 1
     }
 
-    /// A block that the event in `row` ended.
+    /// Adds a block that the event in `row` ended.
     fn freed(&mut self, event: u32, row: usize, ends_pending: bool) -> u32 {
         let (events, weighed) = (&self.snapshot.events, self.snapshot.weighed_event(row));
         self.begin(Life {
@@ -121,7 +121,7 @@ impl Building<'_> {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
             Action::Alloc => {
-                // Without one, the block was gone by the next event of its address, and nobody knows when.
+                // Without one, the block was gone by the next event of its address, at an unknown time.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;
@@ -135,7 +135,7 @@ impl Building<'_> {
                 number
             }
             action @ (Action::FreeCompleted | Action::Free) => {
-                // What is live after it although it was not allocated since began here, as far as anybody knows.
+                // A block that is live after it without an allocation in between began here, as far as is known.
                 let number = self.freed(event, row, action == Action::FreeCompleted);
                 if let Some(after) = self.live.insert(address, number) {
                     self.ended[after as usize].start = Some(event);
@@ -162,8 +162,8 @@ impl Building<'_> {
         }
     }
 
-    /// The lives in the order of the stack: those older than the trace first, among them those that stay longest at the bottom,
-    /// so that little moves when one goes.
+    /// Returns the lives in the order of the stack: those older than the trace first, among them those that stay
+    /// longest at the bottom, so that little moves when one ends.
     fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> Lives {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {
@@ -196,7 +196,7 @@ mod tests {
     fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
         let mut snapshot = Snapshot::default();
         for (place, &(action, address)) in events.iter().enumerate() {
-            // Sizes differ, so that a wrong pairing shows.
+            // Sizes differ, so that a wrong pairing is detected.
             let size_bytes = 100 + place as u64;
             snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
         }
@@ -218,8 +218,8 @@ mod tests {
         (snapshot, rows)
     }
 
-    /// What is live after each event, and whether its free is pending, from before the first on: each event undone from the
-    /// end, as PyTorch's viewer does.
+    /// Returns the live blocks after each event, with their pending frees, from before the first on: each event
+    /// undone from the end, as PyTorch's viewer does.
     fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
         let mut live = held.clone();
         let mut states = vec![live.clone()];
@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_live_is_what_undoing_the_events_leaves(
+        fn live_blocks_are_those_that_undoing_the_events_leaves(
             events in prop::collection::vec(event(), 0..40),
             held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
         ) {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_the_size_and_flags_of_what_tells_of_it() {
+    fn a_block_has_the_size_and_flags_of_its_source() {
         use Action::{Alloc, FreeCompleted, FreeRequested};
         let events = [
             (FreeRequested, 1),
@@ -286,10 +286,10 @@ mod tests {
         ];
         let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
         let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
-        let told: Vec<_> =
+        let actual: Vec<_> =
             lives.iter().map(|life| (life.address, life.bytes, life.flags, life.start, life.end)).collect();
         assert_eq!(
-            told,
+            actual,
             [
                 (9, 9, ONLY_HELD, None, None),
                 (1, 101, ONLY_FREED, None, Some(1)),

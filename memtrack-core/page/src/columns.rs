@@ -1,4 +1,4 @@
-//! Columns of numbers and texts as a browser reads them fast: see `viewer/README.md`, "Sections".
+//! Columns of numbers and texts in a form that a browser reads fast: see `viewer/README.md`, "Sections".
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
@@ -8,7 +8,7 @@ use std::io::Write;
 /// The compression level of a section: a higher one takes twice the time to save a twentieth of the bytes.
 const LEVEL: u32 = 4;
 
-/// How a column is coded.
+/// The coding of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Code {
@@ -34,20 +34,20 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// A column of bytes.
+    /// Appends a column of bytes.
     pub(crate) fn bytes(&mut self, name: &'static str, values: impl IntoIterator<Item = u8>) {
         let from = self.bytes.len();
         self.bytes.extend(values);
         self.columns.push(Column { name, code: Code::U8, count: self.bytes.len() - from });
     }
 
-    /// A column of numbers, small ones in few bytes.
+    /// Appends a column of numbers, small ones in few bytes.
     pub(crate) fn varint<T: Into<u64>>(&mut self, name: &'static str, values: impl IntoIterator<Item = T>) {
         let count = values.into_iter().map(|value| self.push(value.into())).count();
         self.columns.push(Column { name, code: Code::Varint, count });
     }
 
-    /// A column of numbers close to the previous one, modulo 2^64.
+    /// Appends a column of numbers close to the previous one, modulo 2^64.
     pub(crate) fn delta(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
         let mut before = 0u64;
         let mut next = |value: u64| {
@@ -59,7 +59,7 @@ impl Columns {
         self.columns.push(Column { name, code: Code::Delta, count });
     }
 
-    /// A column of texts.
+    /// Appends a column of texts.
     pub(crate) fn text<S: AsRef<str>>(&mut self, name: &'static str, texts: &[S]) {
         for text in texts {
             self.push(text.as_ref().len() as u64);
@@ -78,11 +78,11 @@ impl Columns {
         self.bytes.push(value as u8);
     }
 
-    /// The section of these columns.
+    /// Compresses these columns into a section.
     pub(crate) fn pack(self) -> Section {
         let unpacked = self.bytes.len();
         let mut encoder = DeflateEncoder::new(Vec::with_capacity(unpacked / 3), Compression::new(LEVEL));
-        // A vector takes every byte.
+        // Writing to a vector does not fail.
         let packed = encoder.write_all(&self.bytes).and_then(|()| encoder.finish());
         Section { columns: self.columns, bytes: unpacked, packed: packed.unwrap_or_default() }
     }
@@ -99,7 +99,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// The bytes as they are in the page, before base64.
+    /// Returns the bytes as they are in the page, before base64.
     pub(crate) fn packed(&self) -> &[u8] {
         &self.packed
     }

@@ -21,19 +21,19 @@ use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Categories that are told apart: a page has a byte for each block's.
-const MOST_CATEGORIES: usize = 250;
-/// Streams and pools that are told apart.
-const MOST_PLACES: usize = 60_000;
+/// The most categories that are distinguished: a page has a byte for each block's.
+const MAX_CATEGORIES: usize = 250;
+/// The most streams and pools that are distinguished.
+const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
-/// A page of a whole snapshot.
+/// Creates the page of a whole snapshot.
 pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
     let has_time = !snapshot.events.is_empty() && snapshot.has_times();
     let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
-    // The texts come first, and are known last.
+    // The texts come first, and are complete last.
     let mut unpacked = vec![Columns::default()];
     let mut devices = Vec::new();
     let mut ids = snapshot.device_ids();
@@ -41,9 +41,9 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     for (row, &device) in snapshot.events.device.iter().enumerate() {
         rows.entry(device).or_default().push(row as u32);
     }
-    // Whoever counts devices counts those with events.
+    // Devices with events come first.
     ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
-    // Each question for an ordinal of the host's memory would walk all events.
+    // Each query for an ordinal of the host's memory would visit all events.
     let ordinals = snapshot.ordinals();
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
@@ -100,13 +100,13 @@ fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
 
 /// Names that a device's columns refer to by index.
 #[derive(Default)]
-struct Places<K> {
+struct NameTable<K> {
     names: Vec<String>,
     known: HashMap<K, u32>,
 }
 
-impl<K: std::hash::Hash + Eq> Places<K> {
-    /// The place of a name; once there are `most` of them, what is new is one of "others".
+impl<K: std::hash::Hash + Eq> NameTable<K> {
+    /// Returns the index of a name; once there are `most` of them, a new one is one of "others".
     fn of(&mut self, key: K, most: usize, name: impl FnOnce() -> String) -> u32 {
         let names = &mut self.names;
         if names.len() >= most && !self.known.contains_key(&key) {
@@ -125,9 +125,9 @@ impl<K: std::hash::Hash + Eq> Places<K> {
 /// The names that a device's columns refer to.
 #[derive(Default)]
 struct Named {
-    streams: Places<u64>,
-    pools: Places<(u64, u64)>,
-    categories: Places<StringId>,
+    streams: NameTable<u64>,
+    pools: NameTable<(u64, u64)>,
+    categories: NameTable<StringId>,
 }
 
 struct DeviceTables<'a> {
@@ -151,7 +151,7 @@ impl DeviceTables<'_> {
     ) -> Option<DeviceHead> {
         let is_heap = self.snapshot.is_heap(self.id);
         let Lives { lives, of_event } = lives(self.snapshot, self.id, self.rows);
-        // A heap reserves nothing: what stands for segments in PyTorch's form are its blocks.
+        // A heap reserves nothing: its segments in PyTorch's form are its blocks.
         let pieces = if is_heap { Vec::new() } else { pieces(self.snapshot, self.id, self.rows) };
         if self.rows.is_empty() && lives.is_empty() && pieces.is_empty() {
             return None;
@@ -205,7 +205,7 @@ impl DeviceTables<'_> {
         })
     }
 
-    /// What to say of allocations that nothing else in the file agrees with, if there are any.
+    /// Returns the sentence about allocations that contradict the rest of the file, if there are any.
     fn not_shown(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
         for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
@@ -225,7 +225,7 @@ impl DeviceTables<'_> {
         self.rows[event as usize] as usize
     }
 
-    /// The section of blocks and, where the file has no categories, those that were inferred.
+    /// Returns the section of blocks and, where the file has no categories, those that were inferred.
     fn blocks(
         &self,
         lives: &[Life],
@@ -244,7 +244,9 @@ impl DeviceTables<'_> {
             let event = life.start.or(life.end).map(|event| self.row(event));
             let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
             let pool = named_pool.or_else(|| held.pool(self.pytorch, life.address));
-            pools.push(pool.map_or(0, |pool| 1 + named.pools.of(pool, MOST_PLACES, || pool_name(pool))));
+            pools.push(
+                pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))),
+            );
             let text = |key: Key| match (event, block) {
                 (Some(row), _) if events.has(row, key) => events.text(row, key),
                 (_, Some(&(row, _))) => self.pytorch.blocks.text(row, key),
@@ -253,14 +255,14 @@ impl DeviceTables<'_> {
             let category = text(Key::Category);
             let name = || self.snapshot.strings.get(category).into_owned();
             let empty = category == StringId::EMPTY;
-            categories.push(if empty { 0 } else { 1 + named.categories.of(category, MOST_CATEGORIES, name) });
-            let said = (text(Key::UserMetadata), text(Key::CompileContext));
-            let note = *known_notes.entry(said).or_insert_with(|| self.note(said, texts));
+            categories.push(if empty { 0 } else { 1 + named.categories.of(category, MAX_CATEGORIES, name) });
+            let sources = (text(Key::UserMetadata), text(Key::CompileContext));
+            let note = *known_notes.entry(sources).or_insert_with(|| self.note(sources, texts));
             if note != 0 {
                 notes.push((place as u64, note));
             }
             if let Some(forward) = event.and_then(|row| self.forward(row)) {
-                notes.push((place as u64, texts.own(&forward)));
+                notes.push((place as u64, texts.intern(&forward)));
             }
             if let Some(&(_, bytes)) = block.filter(|(_, bytes)| *bytes != life.bytes) {
                 finals.push((place as u64, bytes));
@@ -288,8 +290,9 @@ impl DeviceTables<'_> {
         let stacks: Vec<u32> = lives.iter().map(|life| texts.stack(life.stack)).collect();
         columns.varint("stack", stacks);
         columns.delta("address", lives.iter().map(|life| life.address));
-        let streams =
-            lives.iter().map(|life| named.streams.of(life.stream, MOST_PLACES, || life.stream.to_string()));
+        let streams = lives
+            .iter()
+            .map(|life| named.streams.of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string()));
         columns.varint("stream", streams);
         columns.varint("pool", pools);
         if !named.categories.names.is_empty() {
@@ -303,21 +306,21 @@ impl DeviceTables<'_> {
         (columns, inferred)
     }
 
-    /// The user's and the compiler's text for a block; 0: none.
+    /// Returns the user's and the compiler's text for a block; 0: none.
     fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
             lines.push(format!("User metadata: {}", self.snapshot.strings.get(metadata)));
         }
-        // What PyTorch writes outside of compiled code.
+        // The text that PyTorch writes outside of compiled code.
         let context = self.snapshot.strings.get(context);
         if !context.is_empty() && context != "N/A" {
             lines.push(format!("Compile context: {context}"));
         }
-        texts.own(&lines.join("\n"))
+        texts.intern(&lines.join("\n"))
     }
 
-    /// The forward stack of a backward allocation.
+    /// Returns the forward stack of a backward allocation.
     fn forward(&self, row: usize) -> Option<String> {
         let events = &self.pytorch.events;
         if !events.has(row, Key::ForwardFrames) {
@@ -343,7 +346,7 @@ impl DeviceTables<'_> {
         columns.delta("address", pieces.iter().map(|piece| piece.address));
         let streams = pieces
             .iter()
-            .map(|piece| named.streams.of(piece.stream, MOST_PLACES, || piece.stream.to_string()));
+            .map(|piece| named.streams.of(piece.stream, MAX_STREAMS_AND_POOLS, || piece.stream.to_string()));
         columns.varint("stream", streams);
         let pools: Vec<u32> = pieces
             .iter()
@@ -351,7 +354,7 @@ impl DeviceTables<'_> {
                 let event = piece.start.or(piece.end).map(|event| self.row(event));
                 let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
                 let pool = named_pool.or_else(|| held.pool(self.pytorch, piece.address));
-                pool.map_or(0, |pool| 1 + named.pools.of(pool, MOST_PLACES, || pool_name(pool)))
+                pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool)))
             })
             .collect();
         columns.varint("pool", pools);
@@ -361,16 +364,16 @@ impl DeviceTables<'_> {
 
     fn events(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece], texts: &mut Texts<'_>) -> Columns {
         let events = &self.snapshot.events;
-        let told = self.told(lives, pieces);
+        let sizes_by_event = self.sizes_by_event(lives, pieces);
         let mut odd = Vec::new();
         let mut stacks = Vec::with_capacity(self.rows.len());
         for (event, &row) in self.rows.iter().enumerate() {
             let row = row as usize;
             let action = events.action[row];
-            let told_stack = action == Action::Alloc && of_event[event] != NONE;
-            stacks.push(if told_stack { 0 } else { texts.stack(events.stack[row]) });
+            let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
+            stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
-                // What is not known is the largest number.
+                // An unknown number is the largest one.
                 Action::Oom => {
                     (self.snapshot.oom_free_bytes(row).unwrap_or(u64::MAX), events.size_bytes[row])
                 }
@@ -381,7 +384,7 @@ impl DeviceTables<'_> {
                 Action::Other => self.other(row, texts),
                 _ => 0,
             };
-            if told[event] != Some((address, bytes)) || text != 0 {
+            if sizes_by_event[event] != Some((address, bytes)) || text != 0 {
                 odd.push((event as u64, address, bytes, text));
             }
         }
@@ -403,47 +406,47 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// The action of an event that memtrack has no name for.
+    /// Returns the action of an event that memtrack has no name for.
     fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
-            Some(value) => texts.own(value.type_name()),
+            Some(value) => texts.intern(value.type_name()),
             None => 0,
         }
     }
 
-    /// By event: the address and size of its block or piece, for a lookup by the events at which they
-    /// start, become pending and end. `None` where several do, or none does.
-    fn told(&self, lives: &[Life], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
-        let mut told: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
-        let mut tell = |event: Option<u32>, what: (u64, u64)| {
+    /// Returns by event the address and size of its block or piece, for a lookup by the events at which they start,
+    /// become pending and end. `None` where several do, or none does.
+    fn sizes_by_event(&self, lives: &[Life], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
+        let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
+        let mut add = |event: Option<u32>, what: (u64, u64)| {
             if let Some(event) = event {
-                let (count, said) = &mut told[event as usize];
+                let (count, size) = &mut sizes_by_event[event as usize];
                 *count = count.saturating_add(1);
-                *said = what;
+                *size = what;
             }
         };
         for life in lives {
             let what = (life.address, life.bytes);
-            tell(life.start, what);
-            tell(life.end, what);
-            tell(life.request.filter(|_| life.ends_pending), what);
+            add(life.start, what);
+            add(life.end, what);
+            add(life.request.filter(|_| life.ends_pending), what);
         }
         for piece in pieces {
             let what = (piece.address, piece.bytes);
-            tell(piece.start, what);
-            tell(piece.end, what);
+            add(piece.start, what);
+            add(piece.end, what);
         }
-        told.into_iter().map(|(count, what)| (count == 1).then_some(what)).collect()
+        sizes_by_event.into_iter().map(|(count, what)| (count == 1).then_some(what)).collect()
     }
 }
 
-/// -1 for what is older than the trace.
+/// Returns -1 for a block that is older than the trace.
 fn start(event: Option<u32>) -> u64 {
     event.map_or(u64::MAX, u64::from)
 }
 
-/// 0 for what is there at the end.
+/// Returns 0 for a block that is live at the end.
 fn since(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }
@@ -454,8 +457,8 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_new_names_are_others() {
-        let mut places = Places::default();
-        let of = |places: &mut Places<u64>, key: u64| places.of(key, 2, || format!("name {key}"));
+        let mut places = NameTable::default();
+        let of = |places: &mut NameTable<u64>, key: u64| places.of(key, 2, || format!("name {key}"));
         let found: Vec<u32> = [7, 8, 7, 9, 8, 10].map(|key| of(&mut places, key)).to_vec();
         assert_eq!(found, [0, 1, 0, 2, 1, 2]);
         assert_eq!(places.names, ["name 7", "name 8", "others"]);

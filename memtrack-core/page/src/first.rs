@@ -1,4 +1,5 @@
-//! What a page shows before any click: the summary's sentences, each with the place in the page that shows its subject.
+//! The part of a page that is visible before any click: the summary's sentences, each with the view of the page that
+//! shows its subject.
 
 use crate::head::{Sentence, Show};
 use memtrack_model::event::DeviceId;
@@ -8,16 +9,16 @@ use memtrack_report::analysis::reserved::ReservedPeak;
 use memtrack_report::analysis::summary::{DeviceSummary, LookAt, origin_of};
 use memtrack_report::analysis::top::TopRow;
 
-/// The title of the lines that tell what to look at.
+/// The title of the lines that suggest what to inspect first.
 const LOOK: &str = "Look first at";
 
 /// The title of the line about the highest point of reserved memory.
 const MOST_RESERVED: &str = "Reserved peak";
 
-/// The title of the line that tells what the peak was for.
+/// The title of the line about the categories at the peak.
 pub(crate) const BY_CATEGORY: &str = "Peak by category";
 
-/// The sentences about a device, whose events are `rows` of the snapshot.
+/// Returns the sentences about a device, whose events are `rows` of the snapshot.
 pub(crate) fn sentences(
     summary: &DeviceSummary,
     snapshot: &Snapshot,
@@ -32,7 +33,7 @@ pub(crate) fn sentences(
     let made_of_categories = summary.peak.made_of_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
-    // Lines without a title go on with what the one before was about.
+    // Lines without a title continue the subject of the line before.
     let mut about = String::new();
     for (title, text) in summary.lines() {
         if !title.is_empty() {
@@ -80,7 +81,7 @@ pub(crate) fn sentences(
     most_wanted_first(sentences)
 }
 
-/// The most important lines come first, whereas the summary reports what is held before what was.
+/// Sorts the most important lines to the front, whereas the summary reports the present state before the past.
 pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
@@ -94,7 +95,7 @@ pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     };
     let mut ranked: Vec<(u8, Sentence)> = Vec::with_capacity(sentences.len());
     for sentence in sentences {
-        // What has no title goes on with the sentence before.
+        // A sentence without a title continues the one before.
         let of = match (&*sentence.title, ranked.last()) {
             ("", Some((before, _))) => *before,
             (title, _) => rank(title),
@@ -105,7 +106,7 @@ pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     ranked.into_iter().map(|(_, sentence)| sentence).collect()
 }
 
-/// One of the largest groups at the peak.
+/// Returns the sentence about one of the largest groups at the peak.
 fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let error = &row.errors.allocated_bytes;
     let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
@@ -115,7 +116,7 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let query = frame.and_then(|frame| {
         let name = frame.file.as_deref().map(file_name);
         match (name, frame.line) {
-            // PyTorch's form of a frame without a line has 0, and `??` for a file that is not known.
+            // PyTorch's form has 0 for an unknown line, and `??` for an unknown file.
             (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
             _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
         }
@@ -127,7 +128,7 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     }
 }
 
-/// The same of several blocks.
+/// Returns the same for several blocks.
 fn plural(origin: String, blocks: u64) -> String {
     if blocks == 1 {
         return origin;
@@ -140,7 +141,7 @@ fn plural(origin: String, blocks: u64) -> String {
     origin
 }
 
-/// Text as a regular expression that finds it.
+/// Returns a regular expression that matches the text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

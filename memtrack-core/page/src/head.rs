@@ -31,14 +31,14 @@ pub(crate) struct DeviceHead {
     pub(crate) events: usize,
     pub(crate) blocks: usize,
     pub(crate) segments: usize,
-    /// Whether its segments are what an allocator reserved.
+    /// Whether its segments were reserved by an allocator.
     pub(crate) reserved: bool,
     pub(crate) streams: Vec<String>,
     pub(crate) pools: Vec<String>,
     pub(crate) categories: Vec<String>,
     /// Whether [`Self::categories`] are not in the file.
     pub(crate) inferred: bool,
-    /// What colours stand for at first: `category` or `stack`.
+    /// The initial meaning of colours: `category` or `stack`.
     pub(crate) color: &'static str,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) first: Vec<Sentence>,
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     Pinned,
 }
 
-/// A sentence of the summary, and where in the page it leads.
+/// A sentence of the summary, and the view of the page that it links to.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Sentence {
     pub(crate) title: String,
@@ -80,7 +80,7 @@ pub(crate) struct Marker {
     pub(crate) name: &'static str,
 }
 
-/// Where a device's tables are.
+/// The numbers of a device's tables.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sections {
     pub(crate) blocks: usize,

@@ -1,4 +1,4 @@
-//! What a file says of a device's segments and blocks at its end.
+//! A device's segments and blocks at its end, as the file contains them.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -33,7 +33,7 @@ impl HeldRows {
         held
     }
 
-    /// The pool of the segment that contains an address; `None` if the file does not have it.
+    /// Returns the pool of the segment that contains an address; `None` if the file does not have it.
     pub(crate) fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
         let after = self.segments.partition_point(|segment| segment.0 <= address);
         let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;

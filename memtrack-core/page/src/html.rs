@@ -15,12 +15,12 @@ const STYLE: &str = include_str!("../viewer/dist/viewer.css");
 /// The script's hash in base64: the only script that the policy allows.
 const SCRIPT_SHA256: &str = include_str!("../viewer/dist/viewer.sha256");
 
-/// A page with everything in it.
+/// Writes a page with all its tables.
 pub(crate) fn whole(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, false, &mut out)?;
     for (number, section) in page.sections.iter().enumerate() {
         write!(out, "<script type=\"text/plain\" id=\"memtrack-section-{number}\">")?;
-        // In pieces: the text is a third longer than what it says.
+        // In pieces: the text is a third longer than the data.
         for piece in section.packed().chunks(3 << 14) {
             write!(out, "{}", Base64Display::new(piece, &STANDARD))?;
         }
@@ -29,7 +29,7 @@ pub(crate) fn whole(page: &Page, mut out: impl Write) -> io::Result<()> {
     end(out)
 }
 
-/// A page that requests its tables.
+/// Writes a page that requests its tables.
 pub(crate) fn served(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, true, &mut out)?;
     end(out)
@@ -56,7 +56,7 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
     )?;
     let whole = Whole { head: &page.head, served, sections: &page.sections };
     let json = serde_json::to_string(&whole).map_err(io::Error::from)?;
-    // `</script` would end the element, whatever quotes are around it; in JSON this says the same.
+    // `</script` would end the element, whatever quotes are around it; in JSON this is equivalent.
     out.write_all(json.replace('<', "\\u003c").as_bytes())?;
     out.write_all(b"</script>\n")
 }
@@ -66,7 +66,7 @@ fn end(mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Text between tags.
+/// Writes text between tags.
 fn escaped(text: &str, out: &mut impl Write) -> io::Result<()> {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     out.write_all(text.as_bytes())
@@ -78,7 +78,7 @@ mod tests {
     use base64::Engine as _;
 
     #[test]
-    fn the_script_ends_no_element_and_has_a_checksum() {
+    fn the_script_cannot_end_its_element_and_has_a_checksum() {
         assert!(!SCRIPT.to_ascii_lowercase().contains("</script") && !STYLE.contains("</style"));
         assert_eq!(STANDARD.decode(SCRIPT_SHA256.trim()).unwrap().len(), 32);
     }

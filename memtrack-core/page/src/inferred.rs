@@ -1,4 +1,4 @@
-//! Categories that are not in the file: which of a device's blocks have one, and what they come to at its peak.
+//! Categories that are not in the file: the categories of a device's blocks, and their sums at its peak.
 
 use crate::blocks::{ESTIMATE, Life};
 use crate::first::BY_CATEGORY;
@@ -7,17 +7,17 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// A device's categories as its columns have them.
+/// The categories of a device, as its columns contain them.
 #[derive(Default)]
 pub(crate) struct OfDevice {
-    /// Names of those that occur.
+    /// The names of those that occur.
     pub(crate) names: Vec<String>,
-    /// By block: 0 or 1 + the place in [`Self::names`].
+    /// By block: 0 or 1 + the index in [`Self::names`].
     pub(crate) of_life: Vec<u32>,
 }
 
 impl OfDevice {
-    /// The categories of `lives`, whose events are `rows` of the snapshot.
+    /// Returns the categories of `lives`, whose events are `rows` of the snapshot.
     pub(crate) fn of(found: &InferredCategories, snapshot: &Snapshot, lives: &[Life], rows: &[u32]) -> Self {
         let mut places: Vec<u32> = vec![0; found.names.len() + 1];
         let mut device = Self::default();
@@ -45,8 +45,8 @@ impl OfDevice {
         device
     }
 
-    /// Whether they cover more than half of what is live at the peak and, if so, what it is made of. `events` is how many the
-    /// device has.
+    /// Returns the sentence about the categories of the peak, if they cover more than half of the memory that is live
+    /// then. `events` is the number of the device's events.
     pub(crate) fn at_peak(&self, lives: &[Life], events: usize) -> Option<Sentence> {
         let mut changes = vec![0i128; events + 1];
         for life in lives {
@@ -101,7 +101,8 @@ mod tests {
 
     const DEVICE: DeviceId = DeviceId(0);
 
-    /// One block from before the trace that is freed in it, one that is allocated in it, one that is in no event.
+    /// Returns a snapshot with one block from before the trace that is freed in it, one that is allocated in it, and
+    /// one without events.
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot::default();
         let event = |address, size_bytes, action| Event {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_the_categories_of_their_events_or_of_their_rows_at_the_end() {
+    fn blocks_have_the_categories_of_their_events_or_of_their_final_rows() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
         let lives = lives(&snapshot, DEVICE, &rows).lives;
         let device = OfDevice::of(&found(), &snapshot, &lives, &rows);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn categories_of_less_than_half_of_the_peak_are_not_what_colours_stand_for() {
+    fn categories_of_less_than_half_of_the_peak_do_not_set_the_colours() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
         let lives = lives(&snapshot, DEVICE, &rows).lives;
         let few = InferredCategories { of_event: vec![1, 0, 0], ..found() };

@@ -38,10 +38,10 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum View {
-    /// What was allocated over time, stacked.
+    /// The memory in use over time, stacked.
     #[default]
     Timeline,
-    /// The same by category: what memory is for, for snapshots that say so ([`Page::has_categories`]).
+    /// The same by category: the purpose of memory, for snapshots that contain it ([`Page::has_categories`]).
     Categories,
     /// The same with an envelope for each private pool.
     Pools,
@@ -49,7 +49,7 @@ pub enum View {
     State,
     /// Segments over time, stacked.
     Segments,
-    /// What is live, by stack.
+    /// The live blocks, by stack.
     Flame,
     /// The allocator's settings.
     Settings,
@@ -67,7 +67,7 @@ impl View {
         Self::Settings,
     ];
 
-    /// Its name in lower case, as in a page's address.
+    /// Returns its name in lower case, as in a page's address.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeline => "timeline",
@@ -89,7 +89,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page of a snapshot, titled `name`. A recording must first be converted to PyTorch's form
+    /// Creates the page of a snapshot, titled `name`. A recording must first be converted to PyTorch's form
     /// (`Snapshot::into_pytorch`), which names its stacks.
     ///
     /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
@@ -97,24 +97,26 @@ impl Page {
         device::page_of(snapshot, name, None)
     }
 
-    /// The same, with what blocks are for on devices of which the snapshot does not say it. The page says that it was inferred.
+    /// Creates the page with inferred categories on devices of which the snapshot does not contain them. The page
+    /// states that they were inferred.
     pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
         device::page_of(snapshot, name, Some(categories))
     }
 
-    /// Whether the snapshot says what at least one block is for, as PyTorch's memory profiles do.
+    /// Returns whether the snapshot contains the category of at least one block, as PyTorch's memory profiles do.
     pub fn has_categories(&self) -> bool {
         self.head.devices.iter().any(|device| !device.categories.is_empty() && !device.inferred)
     }
 
-    /// The same, showing `view` first.
+    /// Returns the same page, showing `view` first.
     #[must_use]
     pub fn showing(mut self, view: View) -> Self {
         self.head.view = view.name();
         self
     }
 
-    /// The same, initially without blocks that are freed again in the trace, as in PyTorch's `trace_plot --filter_freed`.
+    /// Returns the same page, initially without blocks that are freed again in the trace, as in PyTorch's `trace_plot
+    /// --filter_freed`.
     #[must_use]
     pub fn without_freed(mut self) -> Self {
         self.head.kept = true;
@@ -129,8 +131,8 @@ impl Page {
         html::whole(self, out)
     }
 
-    /// The page without its tables, for a server: it requests them at `section/0`, `section/1` …, relative to its own
-    /// address, and gets [`Self::section`].
+    /// Writes the page without its tables, for a server: it requests them at `section/0`, `section/1` …, relative to
+    /// its own address, and the server answers with [`Self::section`].
     ///
     /// # Errors
     /// When `out` cannot be written to.
@@ -138,7 +140,7 @@ impl Page {
         html::served(self, out)
     }
 
-    /// A table of the page as raw deflate data, by its number; `None` when there is none.
+    /// Returns a table of the page as raw deflate data, by its number; `None` when there is none.
     pub fn section(&self, number: usize) -> Option<&[u8]> {
         self.sections.get(number).map(Section::packed)
     }

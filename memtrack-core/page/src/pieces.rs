@@ -1,26 +1,26 @@
-//! Reserved memory as pieces: what one event took from the driver, as long as it was held. A segment is one piece;
-//! an expandable one has a piece for each part that was mapped at a time. Like blocks, they are found by undoing the events
-//! from what is held at the end.
+//! Reserved memory as pieces: the memory that one event allocated from the driver, as long as it was held. A segment
+//! is one piece; an expandable one has a piece for each part that was mapped at a time. Like blocks, they are found
+//! by undoing the events from the pieces that are held at the end.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
-/// Part of an expandable segment.
+/// The flag of a part of an expandable segment.
 pub(crate) const EXPANDABLE: u8 = 8;
 
 /// Memory that was held from one event to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Piece {
-    /// The event that took it; none: before the first.
+    /// The event that allocated it; none: before the first.
     pub(crate) start: Option<u32>,
-    /// The event that gave it back; none: held at the end.
+    /// The event that returned it; none: held at the end.
     pub(crate) end: Option<u32>,
     /// Its first address.
     pub(crate) address: u64,
     /// Its bytes.
     pub(crate) bytes: u64,
-    /// The stack that took it.
+    /// The stack that allocated it.
     pub(crate) stack: StackId,
     /// The raw handle of its stream.
     pub(crate) stream: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Piece {
     pub(crate) held: Option<u32>,
 }
 
-/// The pieces of `device`, in the order in which they were taken. Its events are `rows` of the snapshot.
+/// Returns the pieces of `device`, in the order in which they were allocated. Its events are `rows` of the snapshot.
 pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
     let mut held = Held::default();
     for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
@@ -55,7 +55,8 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
                 held.began(range, event, Some(events.stack[row]), expandable);
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                // What lies there although it was given back was taken again unseen.
+                // A piece that lies there although it was returned was allocated again by an event that is not in the
+                // trace.
                 held.began(range, event, None, expandable);
                 held.insert(Piece {
                     start: None,
@@ -74,7 +75,7 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
     held.in_order()
 }
 
-/// What is held at the moment that the walk has reached, and what was taken after it.
+/// The pieces that are held at the current event, and those allocated after it.
 #[derive(Default)]
 struct Held {
     /// By first address; they do not overlap.
@@ -86,13 +87,13 @@ struct Held {
 impl Held {
     fn insert(&mut self, piece: Piece) {
         if piece.bytes > 0 {
-            // Segments of a file may overlap, which the address space cannot: the last one counts.
+            // Segments of a file may overlap, which real ones cannot: the last one counts.
             self.cut(piece.address, piece.bytes);
             self.now.insert(piece.address, piece);
         }
     }
 
-    /// The pieces in a range were taken by `event`.
+    /// Records that the pieces in a range were allocated by `event`.
     fn began(&mut self, (address, bytes): (u64, u64), event: u32, stack: Option<StackId>, expandable: bool) {
         for mut piece in self.cut(address, bytes) {
             piece.start = Some(event);
@@ -102,7 +103,7 @@ impl Held {
         }
     }
 
-    /// Removes a range, and leaves the parts of pieces outside it.
+    /// Removes a range, and keeps the parts of pieces outside it.
     fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
         let end = address.saturating_add(bytes);
         let mut found = Vec::new();
@@ -128,7 +129,8 @@ impl Held {
         found
     }
 
-    /// The pieces in the order of the stack: those older than the trace first, among them those held longest at the bottom.
+    /// Returns the pieces in the order of the stack: those older than the trace first, among them those held longest
+    /// at the bottom.
     fn in_order(self) -> Vec<Piece> {
         let mut older: Vec<Piece> = self.now.into_values().collect();
         older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));
@@ -181,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_held_is_what_undoing_the_events_leaves(
+        fn held_pieces_are_those_that_undoing_the_events_leaves(
             events in prop::collection::vec(step(), 0..30),
             held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
         ) {
@@ -214,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_mapped_at_a_time_is_a_piece() {
+    fn memory_mapped_at_one_time_is_a_piece() {
         use Action::{SegmentMap, SegmentUnmap};
         let events = [(SegmentMap, 0, 4), (SegmentMap, 4, 4), (SegmentUnmap, 2, 2)];
         let (snapshot, rows) = snapshot(&events, &[(0, 2), (4, 4)]);
-        let told: Vec<_> = pieces(&snapshot, DEVICE, &rows)
+        let actual: Vec<_> = pieces(&snapshot, DEVICE, &rows)
             .iter()
             .map(|piece| (piece.address, piece.bytes, piece.start, piece.end))
             .collect();
-        assert_eq!(told, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
+        assert_eq!(actual, [(2, 2, Some(0), Some(2)), (0, 2, Some(0), None), (4, 4, Some(1), None)]);
     }
 }

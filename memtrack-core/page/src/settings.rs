@@ -5,18 +5,18 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use serde_json::json;
 
 /// The depth to which the settings show nested values.
-const DEEPEST_SETTING: usize = 32;
+const MAX_DEPTH: usize = 32;
 
-/// The settings that the file has; null when it has none.
+/// Returns the settings in the file; null when it has none.
 pub(crate) fn settings(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
     let value = pytorch.root_value(Key::AllocatorSettings);
     value.map_or(serde_json::Value::Null, |value| of_allocator(setting(snapshot, value, 0)))
 }
 
-/// A setting as JSON; values that JSON cannot represent as text.
+/// Converts a setting to JSON; values that JSON cannot represent become text.
 fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
     let inner = |value: &Value| setting(snapshot, value, depth + 1);
-    if depth > DEEPEST_SETTING {
+    if depth > MAX_DEPTH {
         return json!("…");
     }
     let text = |value: &Value| match inner(value) {
@@ -44,7 +44,7 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
     }
 }
 
-/// The settings without those that memtrack adds to files that it writes; none if there are no others.
+/// Returns the settings without those that memtrack adds to files that it writes; none if there are no others.
 fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
     match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
         Some((true, true)) => serde_json::Value::Null,

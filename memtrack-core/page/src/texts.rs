@@ -13,7 +13,8 @@ pub(crate) struct Texts<'a> {
     snapshot: &'a Snapshot,
     strings: Vec<String>,
     by_text: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not requested yet, unless 0 is its own number.
+    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not requested yet, unless 0 is its own
+    /// number.
     of_string: Vec<u32>,
     of_frame: Vec<u32>,
     of_stack: Vec<u32>,
@@ -22,7 +23,7 @@ pub(crate) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// None yet.
+    /// Creates an empty list.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -36,21 +37,21 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The number of a string of the snapshot.
+    /// Returns the number of a string of the snapshot.
     pub(crate) fn string(&mut self, id: StringId) -> u32 {
         match self.of_string.get(id.index()) {
             None => 0,
             Some(&known) if known != 0 => known,
             Some(_) => {
-                let number = self.own(&self.snapshot.strings.get(id));
+                let number = self.intern(&self.snapshot.strings.get(id));
                 self.of_string[id.index()] = number;
                 number
             }
         }
     }
 
-    /// The number of any text.
-    pub(crate) fn own(&mut self, text: &str) -> u32 {
+    /// Returns the number of any text.
+    pub(crate) fn intern(&mut self, text: &str) -> u32 {
         if let Some(&known) = self.by_text.get(text) {
             return known;
         }
@@ -60,7 +61,7 @@ impl<'a> Texts<'a> {
         number
     }
 
-    /// The number of a stack of the snapshot; 0 for one without frames.
+    /// Returns the number of a stack of the snapshot; 0 for one without frames.
     pub(crate) fn stack(&mut self, id: StackId) -> u32 {
         let frames = self.snapshot.named.get(id);
         match self.of_stack.get(id.index()) {
@@ -75,7 +76,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The section of all requested texts, and of all scopes.
+    /// Returns the section of all requested texts, and of all scopes.
     pub(crate) fn columns(mut self) -> Columns {
         let mut stack_frames: Vec<u32> = Vec::new();
         for stack in std::mem::take(&mut self.stacks) {
@@ -94,7 +95,7 @@ impl<'a> Texts<'a> {
         let names: Vec<u32> = frames.iter().map(|&frame| self.string(table.name(frame))).collect();
         let files: Vec<u32> = frames.iter().map(|&frame| self.string(table.filename(frame))).collect();
         let scopes = &self.snapshot.scopes.rows;
-        let scope_names: Vec<u32> = scopes.iter().map(|scope| self.own(&scope.name)).collect();
+        let scope_names: Vec<u32> = scopes.iter().map(|scope| self.intern(&scope.name)).collect();
         let stack_lines = self.stack_lines(&frames);
         let lengths = self.stacks.iter().map(|&stack| self.snapshot.named.get(stack).len() as u64);
         let mut columns = Columns::default();
@@ -113,7 +114,8 @@ impl<'a> Texts<'a> {
         columns
     }
 
-    /// By stack: the line of the user's own code, or what stands in its place, as reports name it; 0 for one without frames.
+    /// Returns by stack the line of the user's own code, or the text in its place, as reports name it; 0 for one
+    /// without frames.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {
             let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);
@@ -128,7 +130,7 @@ impl<'a> Texts<'a> {
             (!stack.is_empty()).then(|| owners.owner_of(of).line())
         };
         let lines: Vec<Option<String>> = self.stacks.iter().map(line_of).collect();
-        lines.into_iter().map(|line| line.map_or(0, |line| self.own(&line))).collect()
+        lines.into_iter().map(|line| line.map_or(0, |line| self.intern(&line))).collect()
     }
 
     fn frame(&self, frame: FrameId) -> Frame {
@@ -137,7 +139,7 @@ impl<'a> Texts<'a> {
         Frame { function: strings.get(table.name(frame)).into_owned(), file: Some(file), ..Frame::default() }
     }
 
-    /// By stack: how many frames, from the innermost on, only carry the allocation out. Reports leave out the same.
+    /// Returns by stack how many frames, from the innermost on, only pass the allocation on. Reports omit the same.
     fn skipped(&self, frames: &[FrameId]) -> Vec<u32> {
         let carries = |frame: &FrameId| {
             let function = self.frame(*frame).function;

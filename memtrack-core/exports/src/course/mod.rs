@@ -1,5 +1,5 @@
-//! What happened when, for formats with an axis of time: the moments of events ([`Times`]), what a device held after each
-//! ([`Course`]), and what was running ([`running`], [`ranges`]).
+//! The course of memory over time, for formats with an axis of time: the times of events ([`Times`]), the bytes of a
+//! device after each ([`Course`]), and the running scopes and ranges ([`running`], [`ranges`]).
 
 pub(crate) mod ranges;
 pub(crate) mod running;
@@ -14,7 +14,7 @@ use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_course};
 use std::collections::{BTreeMap, HashMap};
 
-/// When events were, in nanoseconds from the oldest moment of the snapshot on.
+/// The times of events, in nanoseconds from the oldest moment of the snapshot on.
 pub(crate) struct Times<'a> {
     snapshot: &'a Snapshot,
     /// The oldest moment, in nanoseconds since the Unix epoch.
@@ -24,7 +24,7 @@ pub(crate) struct Times<'a> {
 }
 
 impl<'a> Times<'a> {
-    /// Those of a snapshot.
+    /// Returns the times of a snapshot.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         let oldest_event = snapshot.events.ticks.iter().copied().min();
         let oldest_mark = snapshot.marks.rows.iter().map(|mark| mark.ticks).min();
@@ -33,7 +33,7 @@ impl<'a> Times<'a> {
         let oldest_range =
             ranges.and_then(|notes| (0..notes.len()).map(|row| notes.number(row, Key::TimeUs)).min());
         let known = snapshot.has_times();
-        // Without times, ranges of a profiler have no place among the events.
+        // Without times, ranges of a profiler cannot be located among the events.
         let oldest_range = oldest_range.filter(|_| known);
         let oldest = [oldest_event, oldest_mark, readings, oldest_range].into_iter().flatten().min();
         let oldest = oldest.map(|ticks| snapshot.clock.time_ns(ticks));
@@ -42,44 +42,44 @@ impl<'a> Times<'a> {
         Self { snapshot, start_ns: oldest.into_iter().chain(begins).min().unwrap_or(0), known }
     }
 
-    /// The moment of `ticks`.
+    /// Returns the time of `ticks`.
     pub(crate) fn ns(&self, ticks: u64) -> u64 {
-        // No format takes more than 63 bits.
+        // No format allows more than 63 bits.
         self.snapshot.clock.time_ns(ticks).saturating_sub(self.start_ns).min(i64::MAX as u64)
     }
 
-    /// The moment of the newest event.
+    /// Returns the time of the newest event.
     pub(crate) fn end_ns(&self) -> u64 {
         self.snapshot.events.ticks.iter().max().map_or(0, |&ticks| self.ns(ticks))
     }
 }
 
-/// A clock of one list of events, which never goes back: in a trace of PyTorch's, times may a little.
+/// A clock of one list of events, which never goes back: in a trace of PyTorch's, times may go back a little.
 #[derive(Default)]
 pub(crate) struct Rising(u64);
 
 impl Rising {
-    /// `ns`, or the newest moment so far if that is later.
+    /// Returns `ns`, or the newest time so far if that is later.
     pub(crate) fn at(&mut self, ns: u64) -> u64 {
         self.0 = self.0.max(ns);
         self.0
     }
 }
 
-/// What a device held over time.
+/// The bytes of a device over time.
 pub(crate) struct Course<'a> {
     snapshot: &'a Snapshot,
     /// The device.
     pub(crate) device: DeviceId,
-    /// What reports call it.
+    /// Its name in reports.
     pub(crate) name: String,
     /// Its blocks.
     pub(crate) lifetimes: Vec<Lifetime>,
-    /// Where blocks are from, each once.
+    /// The origins of blocks, each once.
     pub(crate) origins: Vec<Origin>,
-    /// By block: the place of its origin in [`Self::origins`].
+    /// By block: the index of its origin in [`Self::origins`].
     pub(crate) origin_of: Vec<u32>,
-    /// How high it rose.
+    /// Its peak.
     pub(crate) peak: Peak,
     /// Whether its numbers are estimates, because blocks were sampled.
     pub(crate) estimated: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    /// That of `device`; `None` if nothing is known of it.
+    /// Returns the course of `device`; `None` if there is no data about it.
     pub(crate) fn of(snapshot: &'a Snapshot, device: DeviceId) -> Option<Self> {
         let rows: Vec<u32> = snapshot.events.rows_of(device).map(|row| row as u32).collect();
         let lifetimes = lifetimes(snapshot, device);
@@ -96,7 +96,7 @@ impl<'a> Course<'a> {
         if rows.is_empty() && lifetimes.is_empty() && !has_segments {
             return None;
         }
-        let told = Origins::of(snapshot, &lifetimes);
+        let by_lifetime = Origins::of(snapshot, &lifetimes);
         let mut known: HashMap<Origin, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut origins = Vec::new();
         let mut place = |origin| {
@@ -105,7 +105,7 @@ impl<'a> Course<'a> {
                 origins.len() as u32 - 1
             })
         };
-        let origin_of = lifetimes.iter().map(|one| place(told.origin(one))).collect();
+        let origin_of = lifetimes.iter().map(|one| place(by_lifetime.origin(one))).collect();
         Some(Self {
             snapshot,
             origins,
@@ -119,13 +119,13 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Its events, in order.
+    /// Returns the rows of its events, in order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
         self.rows.iter().map(|&row| row as usize)
     }
 
-    /// Requested bytes that were live: before the first event, and after each row that changed them. The highest is
-    /// [`Self::peak`].
+    /// Returns the requested bytes that were live: before the first event, and after each row that changed them. The
+    /// highest is [`Self::peak`].
     pub(crate) fn live(&self) -> (u64, Vec<(usize, u64)>) {
         let place = |row: usize| self.rows.binary_search(&(row as u32)).ok();
         let mut changes = vec![0i128; self.rows.len()];
@@ -147,7 +147,8 @@ impl<'a> Course<'a> {
         (before, after.collect())
     }
 
-    /// Bytes in segments, in the same way; `None` where nobody reserved any, or the file does not tell.
+    /// Returns the bytes in segments, in the same way; `None` where none were reserved, or the file does not contain
+    /// them.
     pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
         if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
@@ -156,27 +157,27 @@ impl<'a> Course<'a> {
         Some((before, after.collect()))
     }
 
-    /// Free bytes of the device, by ticks, where somebody asked for them: the driver's readings, and what was free when memory
-    /// ran out.
+    /// Returns the free bytes of the device, by ticks, at the moments at which they were queried: in the driver's
+    /// readings, and when memory ran out.
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
         if self.device.is_accelerator() {
-            let told =
+            let at_row =
                 |row: usize| Some((self.snapshot.events.ticks[row], self.snapshot.oom_free_bytes(row)?));
-            free.extend(self.ran_out().filter_map(told));
+            free.extend(self.ran_out().filter_map(at_row));
         }
         free.sort_unstable();
         free.dedup();
         free
     }
 
-    /// The rows at which memory ran out.
+    /// Returns the rows at which memory ran out.
     pub(crate) fn ran_out(&self) -> impl Iterator<Item = usize> + '_ {
         self.rows().filter(|&row| self.snapshot.events.action[row] == Action::Oom)
     }
 
-    /// What its bytes are, in a sentence.
+    /// Returns the meaning of its bytes, in a sentence.
     pub(crate) fn about_live(&self) -> &'static str {
         match self.estimated {
             true => {
@@ -186,23 +187,23 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The name, and whether its numbers are estimates.
+    /// Returns the name, with a note if its numbers are estimates.
     pub(crate) fn heading(&self) -> String {
         if self.estimated { format!("{} (estimates)", self.name) } else { self.name.clone() }
     }
 }
 
-/// Moments of one name that one thread marked.
+/// The moments with one name that one thread marked.
 pub(crate) struct Marked<'a> {
-    /// What they are called.
+    /// Their name.
     pub(crate) name: &'a str,
     /// The thread.
     pub(crate) thread: ThreadId,
-    /// When they were, in order. From each to the next is an interval of the program's own, such as a step.
+    /// Their times, in order. Each two of them enclose an interval of the program's, such as a step.
     pub(crate) ns: Vec<u64>,
 }
 
-/// All moments that the program marked.
+/// Returns all moments that the program marked.
 pub(crate) fn marked<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<Marked<'a>> {
     let mut all: BTreeMap<(u32, ThreadId), Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -216,7 +217,7 @@ pub(crate) fn marked<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<Marke
     marked.collect()
 }
 
-/// The name of the program, without its folder; what stands for it where it is not known.
+/// Returns the name of the program, without its folder, or a replacement where it is unknown.
 pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
     let name = memtrack_model::paths::file_name(&snapshot.meta.program);
     match (name.is_empty(), snapshot.pytorch.is_some()) {
@@ -226,7 +227,7 @@ pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
     }
 }
 
-/// What must be known of all of a snapshot's numbers, in short sentences.
+/// Returns the remarks that apply to all of a snapshot's numbers, in short sentences.
 pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
     let mut remarks = vec![format!("memtrack {}", env!("CARGO_PKG_VERSION"))];
     if !times.known {

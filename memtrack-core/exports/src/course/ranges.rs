@@ -1,5 +1,5 @@
-//! The ranges of PyTorch's profiler. Those of several threads need not be inside of one another, so they are spread over as
-//! few tracks as it takes for each track's to be.
+//! The ranges of PyTorch's profiler. Those of several threads need not be nested, so they are spread over the
+//! smallest number of tracks on which they are.
 
 use super::Times;
 use memtrack_model::Snapshot;
@@ -8,29 +8,29 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// Ranges that may be open at once; what begins beyond them is left out, as on memtrack's page.
-const MOST_OPEN: usize = 256;
+/// The most ranges that may be open at once; further ones are omitted, as on memtrack's page.
+const MAX_OPEN: usize = 256;
 
 /// A range of the profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     /// Its name.
     pub(crate) name: StringId,
-    /// When it begins.
+    /// Its start.
     pub(crate) from_ns: u64,
-    /// When it ends.
+    /// Its end.
     pub(crate) to_ns: u64,
 }
 
-/// Ranges of which each two are apart, or one is inside the other; in the order in which they begin, the outer first.
+/// Ranges of which any two are disjoint, or one is inside the other; in the order of their starts, the outer first.
 pub(crate) struct Track {
-    /// Whose they are; `None`: of no device.
+    /// Their device; `None`: no device.
     pub(crate) device: Option<DeviceId>,
     /// The ranges.
     pub(crate) ranges: Vec<Range>,
 }
 
-/// The ranges of these devices and of none.
+/// Returns the tracks of the ranges of these devices and of those without a device.
 pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId]) -> Vec<Track> {
     let mut all: Vec<Track> = Vec::new();
     for (device, mut ranges) in by_device(snapshot, times) {
@@ -38,7 +38,7 @@ pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId
             continue;
         }
         ranges.sort_by_key(|range| (range.from_ns, std::cmp::Reverse(range.to_ns)));
-        // The ends of what is open on each track.
+        // The ends of the open ranges on each track.
         let mut open: Vec<Vec<u64>> = Vec::new();
         let first = all.len();
         for range in ranges {
@@ -60,7 +60,7 @@ pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId
     all
 }
 
-/// The ranges that begin and end.
+/// Returns the ranges that have a start and an end, by device.
 fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId>, Vec<Range>> {
     let mut by_device: BTreeMap<Option<DeviceId>, Vec<Range>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref().filter(|_| times.known) else { return by_device };
@@ -74,7 +74,7 @@ fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId
         let (name, ns) = (notes.text(row, Key::Name), times.ns(notes.number(row, Key::TimeUs)));
         let open = open.entry(device).or_default();
         match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
-            b"START" if open.len() < MOST_OPEN => open.push((name, ns)),
+            b"START" if open.len() < MAX_OPEN => open.push((name, ns)),
             b"END" => {
                 let Some(place) = open.iter().rposition(|(known, _)| *known == name) else { continue };
                 let (_, from_ns) = open.remove(place);

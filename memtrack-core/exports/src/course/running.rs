@@ -1,4 +1,4 @@
-//! What was running: the scopes of each thread, as intervals inside of one another. A scope is seen only at events, so it lasts
+//! The running scopes of each thread, as nested intervals. A scope is visible only at events, so its interval lasts
 //! from the first to the last event of its thread that was made in it.
 
 use super::{Rising, Times};
@@ -7,10 +7,10 @@ use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
 use memtrack_model::snapshot::ScopeKind;
 use std::collections::HashMap;
 
-/// Scopes inside of one another that are told apart; deeper ones belong to their outermost.
-const DEEPEST: usize = 256;
+/// The most nested scopes that are distinguished; deeper ones belong to their outermost.
+const MAX_DEPTH: usize = 256;
 
-/// Where intervals are inside of one another: a thread. In PyTorch's form, which has no threads, a device's trace.
+/// The lane of nested intervals: a thread, or in PyTorch's form, which has no threads, a device's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lane {
     /// A thread of a recording.
@@ -19,7 +19,7 @@ pub(crate) enum Lane {
     Trace(DeviceId),
 }
 
-/// A scope begins or ends. Those of one lane come in the order of time, and the inner one ends first.
+/// The start or end of a scope. Those of one lane come in the order of time, and the inner one ends first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// A scope is entered.
@@ -28,7 +28,7 @@ pub(crate) enum Step {
     End { lane: Lane, scope: ScopeId, from_ns: u64, ns: u64 },
 }
 
-/// A lane while the events are walked.
+/// The state of a lane while the events are visited.
 #[derive(Default)]
 struct Running {
     open: Vec<(ScopeId, u64)>,
@@ -36,7 +36,7 @@ struct Running {
     last_ns: u64,
 }
 
-/// Tells `step` of all scopes, in recordings of all threads, in PyTorch's form of these `devices`.
+/// Calls `step` for all scopes: in recordings those of all threads, in PyTorch's form those of these `devices`.
 pub(crate) fn scopes<E>(
     snapshot: &Snapshot,
     times: &Times<'_>,
@@ -73,7 +73,7 @@ pub(crate) fn scopes<E>(
     rest.iter_mut().try_for_each(|(lane, running)| close(running, *lane, 0, &mut step))
 }
 
-/// Ends what is open below `depth`.
+/// Ends the open scopes below `depth`.
 fn close<E>(
     running: &mut Running,
     lane: Lane,
@@ -88,12 +88,12 @@ fn close<E>(
     Ok(())
 }
 
-/// A scope and those around it, the outermost first.
+/// Returns a scope and those around it, the outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
     let mut at = scope;
-    while !at.is_none() && at.index() < rows.len() && path.len() < DEEPEST {
+    while !at.is_none() && at.index() < rows.len() && path.len() < MAX_DEPTH {
         path.push(at);
         at = rows[at.index()].parent;
     }
@@ -101,7 +101,7 @@ fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     path
 }
 
-/// What a scope stands for, in a word.
+/// Returns the kind of a scope, in a word.
 pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     match kind {
         ScopeKind::Operator => "operator",
@@ -111,7 +111,7 @@ pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     }
 }
 
-/// What a lane is called.
+/// Returns the name of a lane.
 pub(crate) fn lane_name(snapshot: &Snapshot, lane: Lane) -> String {
     match lane {
         Lane::Trace(device) => format!("{}: what was running", snapshot.device_name(device)),
@@ -138,7 +138,7 @@ mod tests {
             let scope = Scope { parent: ScopeId(parent), name: name.into(), ..Scope::default() };
             snapshot.scopes.rows.push(scope);
         }
-        // By moment: the event's thread and scope.
+        // By time: the event's thread and scope.
         let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
         for (ticks, (thread, scope)) in events.into_iter().enumerate() {
             let (ticks, thread, scope) = (ticks as u64, ThreadId(thread), ScopeId(scope));

@@ -1,21 +1,21 @@
-//! The sorts of markers of a profile.
+//! The types of markers of a profile.
 
 use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, Profile, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle,
 };
 
-/// Where all markers are shown.
-const EVERYWHERE: MarkerLocations = MarkerLocations::MARKER_CHART
+/// All views of the profiler that show markers.
+const ALL_LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
     .union(MarkerLocations::MARKER_TABLE)
     .union(MarkerLocations::TIMELINE_OVERVIEW);
 
-/// Something that was running: a scope, or a range of PyTorch's profiler.
+/// An interval: a scope, or a range of PyTorch's profiler.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    /// What it was called.
+    /// Its name.
     pub(super) name: StringHandle,
-    /// What it is: a module, an operator.
+    /// Its kind: a module, an operator.
     pub(super) kind: StringHandle,
     /// Its color.
     pub(super) category: CategoryHandle,
@@ -25,7 +25,7 @@ impl StaticSchemaMarker for Running {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "memtrack-running";
     const DESCRIPTION: Option<&'static str> =
         Some("What was running, from the first to the last event that was made in it");
-    const LOCATIONS: MarkerLocations = EVERYWHERE;
+    const LOCATIONS: MarkerLocations = ALL_LOCATIONS;
     const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
     const TABLE_LABEL: Option<&'static str> = Some("{marker.name} ({marker.data.kind})");
     const FIELDS: &'static [StaticSchemaMarkerField] = &[StaticSchemaMarkerField {
@@ -56,9 +56,9 @@ impl StaticSchemaMarker for Running {
 /// A moment: memory ran out, or the program marked it.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
-    /// What it was called.
+    /// Its name.
     pub(super) name: StringHandle,
-    /// What there is to know of it.
+    /// Further details.
     pub(super) detail: StringHandle,
     /// Its color.
     pub(super) category: CategoryHandle,
@@ -67,7 +67,7 @@ pub(super) struct Moment {
 impl StaticSchemaMarker for Moment {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "memtrack-moment";
     const DESCRIPTION: Option<&'static str> = Some("Memory ran out, or the program marked the moment");
-    const LOCATIONS: MarkerLocations = EVERYWHERE;
+    const LOCATIONS: MarkerLocations = ALL_LOCATIONS;
     const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
     const TABLE_LABEL: Option<&'static str> = Some("{marker.name}: {marker.data.detail}");
     const FIELDS: &'static [StaticSchemaMarkerField] = &[StaticSchemaMarkerField {

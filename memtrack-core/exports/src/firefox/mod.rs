@@ -1,7 +1,7 @@
-//! A profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process: its main thread has all allocations
-//! and frees with their bytes and stacks, and its memory is counted beside it. That profiler keeps the allocations of a process
-//! in one thread, and the memory of a process in its tracks, so devices in one process could not be told apart. The program is
-//! a process of its own, whose threads show what was running.
+//! A profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process: its main thread has all
+//! allocations and frees with their bytes and stacks, and its memory is counted beside it. That profiler keeps the
+//! allocations of a process in one thread, and the memory of a process in its tracks, so devices in one process could
+//! not be distinguished. The program is a process of its own, whose threads show the running scopes.
 //!
 //! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows it
 //! (0.8, MIT or Apache-2.0; `debugid`, `uuid`, `bitflags`, `rustc-hash`).
@@ -30,19 +30,19 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// Bytes that are written at once.
+/// The bytes that are written at once.
 const BUFFERED: usize = 64 << 10;
 
-/// The profiler joins numbers of a counter by a straight line. After a pause of so many nanoseconds the number before is
-/// repeated, so that the line is level until it changes.
+/// The pause, in nanoseconds, after which the number before is repeated: the profiler joins numbers of a counter by a
+/// straight line, which has to be level until the number changes.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// The profiler finds the allocation of what is freed by its address. What else was at the address of a block that is older than
-/// the trace is not known, so these blocks get addresses of their own, from this one on: above all memory, and exact in
-/// JavaScript's numbers.
-const OLDER: u64 = 1 << 52;
+/// The profiler finds the allocation for a free by its address. Other blocks at the address of a block that is older
+/// than the trace are unknown, so these older blocks get addresses of their own, from this one on: above all memory,
+/// and exact in JavaScript's numbers.
+const FIRST_OLDER_ADDRESS: u64 = 1 << 52;
 
-/// Writes the snapshot's devices that were asked for.
+/// Writes the requested devices of the snapshot.
 pub(crate) fn write(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -70,7 +70,7 @@ struct Writer<'a> {
     snapshot: &'a Snapshot,
     times: &'a Times<'a>,
     profile: Profile,
-    /// The program, and its threads by name; made when first something is known of it.
+    /// The program, and its threads by name; created with its first data.
     program: Option<ProcessHandle>,
     threads: HashMap<String, ThreadHandle>,
     /// The category of all frames.
@@ -81,12 +81,12 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(snapshot: &'a Snapshot, times: &'a Times<'a>) -> Self {
-        // What is said of a profile as a whole has no other place.
+        // Remarks about a profile as a whole have no other place.
         let product = format!("{} — {}", program_name(snapshot), remarks(snapshot, times).join("; "));
         let start_ns = if times.known { times.start_ns } else { 0 };
         let start = ReferenceTimestamp::from_millis_since_unix_epoch(start_ns as f64 / 1e6);
         let mut profile = Profile::new(&product, start, SamplingInterval::from_millis(1));
-        // All names are known: nothing is to be looked up.
+        // All names are known: the profiler has nothing to symbolicate.
         profile.set_symbolicated(true);
         let allocations = profile.add_category("Allocation", CategoryColor::Blue);
         let scopes = profile.add_category("Running", CategoryColor::Green);
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         Self { snapshot, times, profile, program: None, threads, allocations, scopes, memory }
     }
 
-    /// A device: its allocations, its counters, and when its memory ran out.
+    /// Writes a device: its allocations, its counters, and the moments at which its memory ran out.
     fn device(&mut self, course: &Course<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
         let process = self.profile.add_process(&course.heading(), self.snapshot.meta.pid, at(0));
         let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
@@ -127,8 +127,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Every block, when it was allocated and when it was freed; what was live before the first event, at the beginning. A sample
-    /// has the bytes that it stands for. Blocks without bytes are left out.
+    /// Writes every block, with its allocation and its free; those live before the first event, at the beginning. A
+    /// sample has the bytes that it represents. Blocks without bytes are omitted.
     fn allocations(&mut self, course: &Course<'_>, stacks: &[Option<StackHandle>], thread: ThreadHandle) {
         let snapshot = self.snapshot;
         let add = |profile: &mut Profile, ns, place: usize, sign: i64| {
@@ -136,10 +136,10 @@ impl<'a> Writer<'a> {
             let stack = stacks[course.origin_of[place] as usize];
             let address = match one.from {
                 Some(row) => snapshot.events.address[row],
-                None => OLDER + place as u64,
+                None => FIRST_OLDER_ADDRESS + place as u64,
             };
             let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
-            // Nothing would tell its allocation from its free.
+            // Without bytes, an allocation and a free are indistinguishable.
             if bytes == 0 {
                 return;
             }
@@ -168,7 +168,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A stack of a thread. Its frames are labels with their lines, for which the format has no other place.
+    /// Returns a stack of a thread. Its frames are labels with their lines, which have no other place in the format.
     fn stack(&mut self, thread: ThreadHandle, shown: &Shown) -> Option<StackHandle> {
         let names: Vec<String> = match shown {
             Shown::Stack(places) => places.iter().flat_map(|place| place.frames.iter().map(short)).collect(),
@@ -190,13 +190,13 @@ impl<'a> Writer<'a> {
         about: &str,
         color: GraphColor,
     ) -> CounterHandle {
-        // That category is what makes the profiler draw it as memory.
+        // The profiler draws counters of this category as memory.
         let counter = self.profile.add_counter(process, name, "Memory", about);
         self.profile.set_counter_color(counter, color);
         counter
     }
 
-    /// A counter's numbers: before the first event, and after rows.
+    /// Writes a counter's numbers: before the first event, and after rows.
     fn count(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
         let mut clock = Rising::default();
         let mut last = (0, before);
@@ -215,7 +215,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Free bytes of the device, at the moments at which somebody asked.
+    /// Writes the free bytes of the device, at the moments at which they were queried.
     fn free(&mut self, course: &Course<'_>, process: ProcessHandle) {
         let free = course.free();
         if free.is_empty() {
@@ -232,7 +232,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A thread of the program.
+    /// Returns a thread of the program.
     fn thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
         if let Some(&known) = self.threads.get(name) {
             return known;
@@ -255,7 +255,7 @@ impl<'a> Writer<'a> {
         thread
     }
 
-    /// What was running.
+    /// Writes the running scopes.
     fn scopes(&mut self, devices: &[DeviceId]) {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut threads: HashMap<Lane, ThreadHandle> = HashMap::new();
@@ -277,7 +277,7 @@ impl<'a> Writer<'a> {
         let Ok(()) = done;
     }
 
-    /// The ranges of PyTorch's profiler.
+    /// Writes the ranges of PyTorch's profiler.
     fn ranges(&mut self, devices: &[DeviceId]) {
         for found in tracks(self.snapshot, self.times, devices) {
             let name = match found.device {
@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
         self.profile.add_marker(thread, timing, Running { name, kind, category: self.scopes });
     }
 
-    /// The moments that the program marked, and the time from each to the next of its name: a step, a request.
+    /// Writes the moments that the program marked, and the time from each to the next of its name: a step, a request.
     fn marks(&mut self) {
         for marked in marked(self.snapshot, self.times) {
             let lane = lane_name(self.snapshot, Lane::Thread(marked.thread));
@@ -317,12 +317,12 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A moment of the profile.
+/// Converts to a time of the profile.
 fn at(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 
-/// How much a number has grown. Exact below 2^53, as all of JavaScript's numbers are.
+/// Returns the growth of a number. Exact below 2^53, as all of JavaScript's numbers are.
 fn difference(from: u64, to: u64) -> f64 {
     (i128::from(to) - i128::from(from)) as f64
 }

@@ -1,5 +1,5 @@
-//! The Firefox Profiler's processed profile format, version 55, as its types document it: every field of what memtrack writes, and
-//! no other. For tests.
+//! The Firefox Profiler's processed profile format, version 55, as its types document it: exactly the fields that
+//! memtrack writes. For tests.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) struct Profile {
     pub(super) counters: Vec<Counter>,
 }
 
-/// What is said of a profile as a whole.
+/// The data about a profile as a whole.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -50,7 +50,7 @@ pub(super) struct Category {
     pub(super) subcategories: Vec<String>,
 }
 
-/// How markers of a type are shown.
+/// The display of markers of a type.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -140,25 +140,25 @@ pub(super) struct Markers {
     pub(super) start_time: Vec<Option<f64>>,
 }
 
-/// What a marker says besides its name; texts are numbers of strings.
+/// The content of a marker besides its name; texts are numbers of strings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, tag = "type")]
 pub(super) enum Payload {
-    /// Something that was running.
+    /// An interval.
     #[serde(rename = "memtrack-running")]
     Running {
-        /// What it is.
+        /// Its kind.
         kind: usize,
     },
     /// A moment.
     #[serde(rename = "memtrack-moment")]
     Moment {
-        /// What there is to know of it.
+        /// Further details.
         detail: usize,
     },
 }
 
-/// Samples of time, of which there are none.
+/// Samples of time, which are empty.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -207,7 +207,7 @@ pub(super) struct Counter {
     pub(super) color: String,
 }
 
-/// How much a counter grew, by how many operations, since the number before.
+/// The growth of a counter, and the number of operations, since the number before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Counts {

@@ -1,8 +1,8 @@
-//! What is written is read again, field by field, and compared with memtrack's reports.
+//! The written profile is read again, field by field, and compared with memtrack's reports.
 
 use super::reader::{Counter, Payload, Profile, Thread};
 use super::*;
-use crate::fixtures::{Told, everything, snapshots};
+use crate::fixtures::{Expected, everything, snapshots};
 use std::collections::HashMap;
 
 fn read(snapshot: &Snapshot) -> Profile {
@@ -17,7 +17,7 @@ fn read(snapshot: &Snapshot) -> Profile {
     profile
 }
 
-/// All columns of a table have one length, and what they refer to is there.
+/// Checks that all columns of a table have one length, and that all references are valid.
 fn check_tables(profile: &Profile, thread: &Thread) {
     let categories = &profile.meta.categories;
     let (frames, functions, stacks) = (&thread.frame_table, &thread.func_table, &thread.stack_table);
@@ -66,7 +66,7 @@ fn check_tables(profile: &Profile, thread: &Thread) {
     }
 }
 
-/// A counter's numbers, with their times in milliseconds.
+/// Returns a counter's numbers, with their times in milliseconds.
 fn numbers(counter: &Counter) -> Vec<(f64, f64)> {
     let samples = &counter.samples;
     assert_eq!([samples.count.len(), samples.number.len(), samples.time_deltas.len()], [samples.length; 3]);
@@ -87,7 +87,7 @@ fn counter<'a>(profile: &'a Profile, thread: &Thread, name: &str) -> Option<&'a 
     Some(found)
 }
 
-/// The functions of a stack, outermost first.
+/// Returns the functions of a stack, outermost first.
 fn functions(thread: &Thread, stack: usize) -> Vec<&str> {
     let mut names = Vec::new();
     let mut at = Some(stack);
@@ -101,12 +101,12 @@ fn functions(thread: &Thread, stack: usize) -> Vec<&str> {
 }
 
 #[test]
-fn counters_and_allocations_say_what_reports_say() {
+fn counters_and_allocations_agree_with_reports() {
     for (file, snapshot) in snapshots() {
         let profile = read(&snapshot);
         for device in snapshot.device_ids() {
             let Some(course) = Course::of(&snapshot, device) else { continue };
-            let told = Told::of(&snapshot, device);
+            let expected = Expected::of(&snapshot, device);
             let what = format!("{file}, {}", course.name);
             let thread =
                 profile.threads.iter().find(|thread| thread.process_name == course.heading()).unwrap();
@@ -114,20 +114,20 @@ fn counters_and_allocations_say_what_reports_say() {
             let requested = numbers(counter(&profile, thread, "requested").unwrap());
             let highest = |numbers: &[(f64, f64)]| numbers.iter().map(|number| number.1 as u64).max();
             if course.estimated {
-                // Where small blocks were sampled the series is an estimate, and reports say what the recorder counted.
+                // Where small blocks were sampled the series is an estimate, and reports show the recorder's count.
                 assert!(highest(&requested).is_some(), "{what}");
                 continue;
             }
-            assert_eq!(highest(&requested), Some(told.peak), "{what}");
-            assert_eq!(requested.last().map(|last| last.1 as u64), Some(told.at_end.0), "{what}");
+            assert_eq!(highest(&requested), Some(expected.peak), "{what}");
+            assert_eq!(requested.last().map(|last| last.1 as u64), Some(expected.at_end.0), "{what}");
             if let Some(reserved) = counter(&profile, thread, "reserved") {
-                assert_eq!(highest(&numbers(reserved)), Some(told.reserved), "{what}");
+                assert_eq!(highest(&numbers(reserved)), Some(expected.reserved), "{what}");
             }
             let Some(allocations) = &thread.native_allocations else {
                 assert!(course.lifetimes.is_empty(), "{what}");
                 continue;
             };
-            // As the profiler finds what is retained: each free goes with the allocation at its address.
+            // As the profiler finds retained memory: each free goes with the allocation at its address.
             let mut live: HashMap<u64, i64> = HashMap::new();
             let (mut allocated, mut sum, mut highest) = (0, 0, 0);
             for (&weight, &address) in allocations.weight.iter().zip(&allocations.memory_address) {
@@ -141,19 +141,19 @@ fn counters_and_allocations_say_what_reports_say() {
                 highest = highest.max(sum);
             }
             let older = requested[0].1 as i64;
-            assert_eq!((allocated - older) as u64, told.in_all.0, "{what}");
-            assert_eq!((highest as u64, sum as u64), (told.peak, told.at_end.0), "{what}");
-            assert_eq!(live.values().sum::<i64>() as u64, told.at_end.0, "{what}");
+            assert_eq!((allocated - older) as u64, expected.in_all.0, "{what}");
+            assert_eq!((highest as u64, sum as u64), (expected.peak, expected.at_end.0), "{what}");
+            assert_eq!(live.values().sum::<i64>() as u64, expected.at_end.0, "{what}");
             if !course.estimated {
                 let empty = course.lifetimes.iter().filter(|one| one.bytes == 0 && one.to.is_none()).count();
-                assert_eq!((live.len() + empty) as u64, told.at_end.1, "{what}");
+                assert_eq!((live.len() + empty) as u64, expected.at_end.1, "{what}");
             }
         }
     }
 }
 
 #[test]
-fn everything_is_where_it_belongs() {
+fn all_data_is_in_its_table() {
     let profile = read(&everything());
     assert!(profile.meta.product.starts_with("train — memtrack "), "{}", profile.meta.product);
     assert_eq!(profile.meta.start_time, 1000.0);

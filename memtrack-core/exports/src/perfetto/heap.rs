@@ -1,5 +1,5 @@
-//! A device's allocations as a heap profile: what each stack had allocated and freed by the first event, by the peak and by
-//! the end. A heap has a sequence of its own, because Perfetto takes numbers of one sequence for one heap's.
+//! A device's allocations as a heap profile: the allocations and frees of each stack up to the first event, the peak
+//! and the end. A heap has a sequence of its own, because Perfetto assigns all numbers of one sequence to one heap.
 
 use super::messages::*;
 use super::trace::Trace;
@@ -13,7 +13,7 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io;
 
-/// Stacks in one packet: packets are to stay small, so that readers need not hold a large one.
+/// The stacks in one packet: packets should stay small, so that readers need not buffer a large one.
 const STACKS_PER_PACKET: usize = 512;
 
 /// Writes the dumps of a device.
@@ -72,7 +72,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The rows after which there are dumps: before the first event if anything was live then, at the peak, and at the end.
+/// Returns the rows after which there are dumps: before the first event if anything was live then, at the peak, and
+/// at the end.
 fn moments(course: &Course<'_>) -> Vec<Option<usize>> {
     let older = course.lifetimes.iter().any(|one| one.from.is_none());
     let mut moments = Vec::new();
@@ -84,7 +85,7 @@ fn moments(course: &Course<'_>) -> Vec<Option<usize>> {
     moments
 }
 
-/// The mean gap between samples: 1 where every byte counts.
+/// Returns the mean interval between samples: 1 where every byte counts.
 fn interval(snapshot: &Snapshot, course: &Course<'_>) -> u64 {
     if !course.estimated {
         return 1;
@@ -93,7 +94,7 @@ fn interval(snapshot: &Snapshot, course: &Course<'_>) -> u64 {
     widest.max(snapshot.meta.sample_mean_bytes).max(1)
 }
 
-/// What a stack has allocated and freed.
+/// The allocations and frees of a stack.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     allocated_bytes: u64,
@@ -114,12 +115,12 @@ impl Sums {
     }
 }
 
-/// The sums by origin after a row, or before the first: of all origins, so that dumps can be compared.
+/// Returns the sums by origin after a row, or before the first: of all origins, so that dumps can be compared.
 fn sums_after(course: &Course<'_>, row: Option<usize>) -> Vec<Sums> {
     let mut sums = vec![Sums::default(); course.origins.len()];
     for (one, &origin) in course.lifetimes.iter().zip(&course.origin_of) {
         let sums = &mut sums[origin as usize];
-        // `None < Some(0)`: what was live from the start comes before every row.
+        // `None < Some(0)`: blocks live from the start come before every row.
         if one.from <= row {
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(one.bytes);
             sums.allocated += one.blocks;
@@ -132,12 +133,12 @@ fn sums_after(course: &Course<'_>, row: Option<usize>) -> Vec<Sums> {
     sums
 }
 
-/// What the stack of an origin is called by; 0 would be none.
+/// Returns the number of an origin's stack; 0 would be none.
 fn callstack(origin: usize) -> u64 {
     origin as u64 + 1
 }
 
-/// A frame as Perfetto tells them apart.
+/// The identity of a frame in Perfetto.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FrameKey {
     name: u64,
@@ -151,7 +152,7 @@ struct FrameKey {
 struct Described<'a> {
     snapshot: &'a Snapshot,
     sequence: u32,
-    /// By start.
+    /// By their starts.
     modules: Vec<&'a Module>,
     names: HashMap<String, u64>,
     sources: HashMap<String, u64>,
@@ -212,7 +213,7 @@ impl<'a> Described<'a> {
         })
     }
 
-    /// The number of a frame, whose key is an address in a recording; none of what stands for a stack.
+    /// Returns the number of a frame, whose key is an address in a recording; none for a text in place of a stack.
     fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
         let address = key.filter(|_| self.snapshot.pytorch.is_none());
         let module = address.and_then(|address| Some((address, self.module(address)?)));
@@ -222,13 +223,14 @@ impl<'a> Described<'a> {
                 let mapping = self.mapping((path, module.start), Some(module), fresh);
                 (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
             }
-            // A script's file stands for the binary.
+            // The file of a script takes the place of the binary.
             None => {
                 let path = file_of(frame).unwrap_or_default().to_owned();
                 (self.mapping((path, 0), None, fresh), 0)
             }
         };
-        // The line belongs to the name: Perfetto takes frames of one name at one address for one, and scripts have no addresses.
+        // The line belongs to the name: Perfetto identifies frames by address and name, and scripts have no
+        // addresses.
         let name = if key.is_some() { short(frame) } else { frame.function.clone() };
         let frame_key = FrameKey {
             name: intern(&mut self.names, &name, &mut fresh.function_names),
@@ -251,7 +253,7 @@ impl<'a> Described<'a> {
         })
     }
 
-    /// The binary that an address is in.
+    /// Returns the binary that contains an address.
     fn module(&self, address: u64) -> Option<&'a Module> {
         let call = address.saturating_sub(1);
         let after = self.modules.partition_point(|module| module.start <= call);
@@ -266,7 +268,7 @@ impl<'a> Described<'a> {
         let iid = self.mappings.len() as u64 + 1;
         let build_id = module.and_then(|module| bytes_of_hex(&module.build_id));
         if let Some(bytes) = &build_id {
-            // Each mapping's own: its number is the mapping's.
+            // Each mapping has its own: its number is the mapping's.
             fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
         }
         fresh.mappings.push(Mapping {
@@ -281,7 +283,7 @@ impl<'a> Described<'a> {
     }
 }
 
-/// The number of a string.
+/// Returns the number of a string.
 fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<InternedString>) -> u64 {
     if let Some(&iid) = known.get(text) {
         return iid;
@@ -292,7 +294,7 @@ fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<Interned
     iid
 }
 
-/// The bytes of hexadecimal digits; `None` where there are none, or something else.
+/// Decodes hexadecimal digits; `None` where there are none, or other characters.
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;

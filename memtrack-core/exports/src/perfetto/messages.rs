@@ -1,6 +1,6 @@
-//! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public definitions
-//! (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads what is written with Perfetto's own definitions, and fails on a
-//! field that they do not have.
+//! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public
+//! definitions (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads the result with Perfetto's own
+//! definitions, and fails on a field that they do not have.
 
 use prost::Message;
 
@@ -19,7 +19,7 @@ pub(crate) struct TracePacket {
     pub(crate) data: Option<Data>,
 }
 
-/// What a packet holds.
+/// The content of a packet.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Data {
     #[prost(message, tag = "6")]
@@ -32,19 +32,19 @@ pub(crate) enum Data {
     TrackDescriptor(TrackDescriptor),
 }
 
-/// `TracePacket.SequenceFlags`: what was interned before no longer counts.
+/// `TracePacket.SequenceFlags`: entries interned before are no longer valid.
 pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
-/// `TracePacket.SequenceFlags`: refers to what was interned before.
+/// `TracePacket.SequenceFlags`: refers to entries interned before.
 pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
-/// What clocks showed at one moment.
+/// The readings of several clocks at one moment.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub(crate) clocks: Vec<Clock>,
 }
 
-/// What one clock showed.
+/// The reading of one clock.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Clock {
     #[prost(uint32, optional, tag = "1")]
@@ -95,7 +95,7 @@ pub(crate) struct ProcessDescriptor {
     pub(crate) process_labels: Vec<String>,
 }
 
-/// What a track counts.
+/// The unit of a counter track.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
@@ -105,7 +105,7 @@ pub(crate) struct CounterDescriptor {
 /// `CounterDescriptor.Unit`: bytes.
 pub(crate) const UNIT_SIZE_BYTES: i32 = 3;
 
-/// Something that happens on a track.
+/// An event on a track.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, packed = "false", tag = "3")]
@@ -140,7 +140,7 @@ pub(crate) struct DebugAnnotation {
     pub(crate) uint_value: Option<u64>,
 }
 
-/// What later packets of the sequence refer to by number.
+/// Entries that later packets of the sequence refer to by number.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -233,7 +233,7 @@ pub(crate) struct ProfilePacket {
     pub(crate) index: Option<u64>,
 }
 
-/// What stacks had allocated and freed on one heap up to a moment.
+/// The allocations and frees of stacks on one heap up to a moment.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProcessHeapSamples {
     #[prost(uint64, optional, tag = "1")]

@@ -1,5 +1,5 @@
-//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, what was running as slices, moments at which memory ran out
-//! or that the program marked, and each device's allocations as a heap profile. Everything is written as it is found; nothing
+//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, running scopes as slices, moments at which memory
+//! ran out or that the program marked, and each device's allocations as a heap profile. All data is written; nothing
 //! is thinned out.
 
 mod heap;
@@ -21,10 +21,10 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 use trace::{Events, Trace};
 
-/// Bytes that are written at once.
+/// The bytes that are written at once.
 const BUFFERED: usize = 64 << 10;
 
-/// Writes the snapshot's devices that were asked for.
+/// Writes the requested devices of the snapshot.
 pub(crate) fn write(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -57,12 +57,12 @@ struct Writer<'a> {
     descriptions: u32,
     process: u64,
     pid: u32,
-    /// Tracks below the process so far.
+    /// The number of tracks below the process so far.
     rank: i32,
 }
 
 impl<'a> Writer<'a> {
-    /// A trace with its clocks and its process.
+    /// Begins a trace with its clocks and its process.
     fn begin(snapshot: &'a Snapshot, times: &'a Times<'a>, mut trace: Trace<'a>) -> io::Result<Self> {
         let descriptions = trace.sequence();
         let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
@@ -92,7 +92,7 @@ impl<'a> Writer<'a> {
         Ok(Self { snapshot, times, trace, descriptions, process, pid, rank: 0 })
     }
 
-    /// A track below the process, after those that are there.
+    /// Writes a track below the process, after the existing ones.
     fn track(&mut self, name: String, counter: bool, about: Option<&str>) -> io::Result<u64> {
         self.rank += 1;
         let track = TrackDescriptor {
@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
         self.trace.track(self.descriptions, track)
     }
 
-    /// The counters of a device, and when its memory ran out.
+    /// Writes the counters of a device, and the moments at which its memory ran out.
     fn device(&mut self, course: &Course<'_>) -> io::Result<()> {
         let heading = course.heading();
         let (before, live) = course.live();
@@ -129,7 +129,7 @@ impl<'a> Writer<'a> {
         self.ran_out(course)
     }
 
-    /// A counter with all its numbers: before the first event, and after rows.
+    /// Writes a counter with all its numbers: before the first event, and after rows.
     fn counter(
         &mut self,
         name: String,
@@ -174,7 +174,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// What was running, a track for each thread.
+    /// Writes the running scopes, a track for each thread.
     fn scopes(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut events = Events::new(&mut self.trace);
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// The ranges of PyTorch's profiler.
+    /// Writes the ranges of PyTorch's profiler.
     fn ranges(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let mut events = Events::new(&mut self.trace);
         for found in tracks(self.snapshot, self.times, devices) {
@@ -228,7 +228,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The moments that the program marked, and from each to the next of its name a slice: a step, a request.
+    /// Writes the moments that the program marked, and from each to the next of its name a slice: a step, a request.
     fn marks(&mut self) -> io::Result<()> {
         for marked in marked(self.snapshot, self.times) {
             let name = match marked.thread.is_none() {

@@ -1,13 +1,13 @@
-//! What is written is read again and compared with memtrack's reports. `tests/tools/perfetto_trace.py` does the same with
-//! Perfetto's own definitions.
+//! The written trace is read again and compared with memtrack's reports. `tests/tools/perfetto_trace.py` does the
+//! same with Perfetto's own definitions.
 
 use super::*;
-use crate::fixtures::{Told, everything, snapshots};
+use crate::fixtures::{Expected, everything, snapshots};
 use prost::Message;
 use prost::bytes::Buf;
 use std::collections::BTreeMap;
 
-/// A trace, with the names of what it refers to by number.
+/// A trace, with the names in place of their numbers.
 #[derive(Default)]
 struct Read {
     tracks: BTreeMap<u64, TrackDescriptor>,
@@ -89,7 +89,7 @@ fn read(snapshot: &Snapshot) -> Read {
     read
 }
 
-/// Bytes and blocks that are live in a dump.
+/// Returns the bytes and blocks that are live in a dump.
 fn live(samples: &[HeapSample]) -> (u64, u64) {
     let bytes = samples.iter().map(|one| one.self_allocated.unwrap() - one.self_freed.unwrap()).sum();
     let blocks = samples.iter().map(|one| one.alloc_count.unwrap() - one.free_count.unwrap()).sum();
@@ -97,46 +97,46 @@ fn live(samples: &[HeapSample]) -> (u64, u64) {
 }
 
 #[test]
-fn counters_and_heaps_say_what_reports_say() {
+fn counters_and_heaps_agree_with_reports() {
     for (file, snapshot) in snapshots() {
         let read = read(&snapshot);
         for device in snapshot.device_ids() {
             let Some(course) = Course::of(&snapshot, device) else { continue };
-            let (heading, told) = (course.heading(), Told::of(&snapshot, device));
+            let (heading, expected) = (course.heading(), Expected::of(&snapshot, device));
             let requested = &read.counters[&format!("{heading}: requested")];
             let highest = requested.iter().map(|(_, bytes)| *bytes as u64).max();
             if course.estimated {
-                // Where small blocks were sampled the series is an estimate, and reports say what the recorder counted.
+                // Where small blocks were sampled the series is an estimate, and reports show the recorder's count.
                 assert!(highest.is_some(), "{file}, {heading}");
                 continue;
             }
-            assert_eq!(highest, Some(told.peak), "{file}, {heading}");
+            assert_eq!(highest, Some(expected.peak), "{file}, {heading}");
             assert_eq!(
                 requested.last().map(|(_, bytes)| *bytes as u64),
-                Some(told.at_end.0),
+                Some(expected.at_end.0),
                 "{file}, {heading}"
             );
             if let Some(reserved) = read.counters.get(&format!("{}: reserved", course.name)) {
                 let highest = reserved.iter().map(|(_, bytes)| *bytes as u64).max();
-                assert_eq!(highest, Some(told.reserved), "{file}, {heading}");
+                assert_eq!(highest, Some(expected.reserved), "{file}, {heading}");
             }
             let Some(dumps) = read.dumps.get(&heading) else {
-                assert_eq!(told.peak, 0, "{file}, {heading}");
+                assert_eq!(expected.peak, 0, "{file}, {heading}");
                 continue;
             };
-            // Each stack's blocks are rounded by themselves where they are estimates.
+            // Where the blocks are estimates, those of each stack are rounded separately.
             let room = if course.estimated { course.origins.len() as u64 } else { 0 };
-            let alike = |(bytes, blocks): (u64, u64), told: (u64, u64)| {
-                bytes == told.0 && blocks.abs_diff(told.1) <= room
+            let alike = |(bytes, blocks): (u64, u64), expected: (u64, u64)| {
+                bytes == expected.0 && blocks.abs_diff(expected.1) <= room
             };
             let (_, end) = dumps.last().unwrap();
-            assert!(alike(live(end), told.at_end), "{file}, {heading}: {:?}", live(end));
+            assert!(alike(live(end), expected.at_end), "{file}, {heading}: {:?}", live(end));
             let peak = dumps.iter().map(|(_, samples)| live(samples)).max().unwrap();
-            assert!(alike(peak, told.at_peak), "{file}, {heading}: {peak:?}");
+            assert!(alike(peak, expected.at_peak), "{file}, {heading}: {peak:?}");
             let older = if requested[0].1 > 0 { live(&dumps[0].1).0 } else { 0 };
             assert_eq!(older, requested[0].1 as u64, "{file}, {heading}");
             let allocated: u64 = end.iter().map(|one| one.self_allocated.unwrap()).sum();
-            assert_eq!(allocated - older, told.in_all.0, "{file}, {heading}");
+            assert_eq!(allocated - older, expected.in_all.0, "{file}, {heading}");
             assert!(dumps.is_sorted_by_key(|dump| dump.0));
         }
     }
@@ -159,7 +159,7 @@ fn numbers_of_a_stack_only_grow_from_dump_to_dump() {
 }
 
 #[test]
-fn everything_has_its_track_and_its_moment() {
+fn all_events_are_on_their_tracks_at_their_times() {
     let read = read(&everything());
     let track = |name: &str| read.counters[name].clone();
     let older = 500 + 300;
@@ -209,7 +209,7 @@ fn everything_has_its_track_and_its_moment() {
 }
 
 #[test]
-fn ranges_that_cross_are_on_tracks_of_their_own() {
+fn crossing_ranges_are_on_separate_tracks() {
     let (_, snapshot) = snapshots().into_iter().find(|(file, _)| file.ends_with("annotated.pickle")).unwrap();
     let read = read(&snapshot);
     assert!(!read.slices.is_empty());

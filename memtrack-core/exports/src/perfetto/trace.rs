@@ -1,4 +1,4 @@
-//! A trace file while it is written: packets, tracks, and the names that events of a sequence refer to.
+//! A trace file that is being written: packets, tracks, and the names that events of a sequence refer to.
 
 use super::messages::*;
 use prost::Message;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 /// The tag of `Trace.packet`.
 const PACKET: u8 = 0x0a;
 
-/// Writes packets one by one.
+/// A writer of packets.
 pub(crate) struct Trace<'a> {
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
@@ -17,12 +17,12 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// An empty trace.
+    /// Creates an empty trace.
     pub(crate) fn new(out: &'a mut dyn Write) -> Self {
         Self { out, buffer: Vec::new(), sequences: 0, tracks: 0 }
     }
 
-    /// The number of a new sequence of packets.
+    /// Returns the number of a new sequence of packets.
     pub(crate) fn sequence(&mut self) -> u32 {
         self.sequences += 1;
         self.sequences
@@ -36,7 +36,7 @@ impl<'a> Trace<'a> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Writes a track, which gets a number of its own, and returns that.
+    /// Writes a track and returns its new number.
     pub(crate) fn track(&mut self, sequence: u32, track: TrackDescriptor) -> io::Result<u64> {
         self.tracks += 1;
         let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
@@ -59,7 +59,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// An empty one.
+    /// Creates an empty sequence.
     pub(crate) fn new(trace: &mut Trace<'_>) -> Self {
         let sequence = trace.sequence();
         Self { sequence, names: HashMap::new(), categories: HashMap::new(), begun: false }

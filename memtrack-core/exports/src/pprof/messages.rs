@@ -37,7 +37,7 @@ pub(crate) struct Profile {
     pub(crate) default_sample_type: i64,
 }
 
-/// What a value is, and its unit.
+/// The kind of a value, and its unit.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -58,7 +58,7 @@ pub(crate) struct Sample {
     pub(crate) label: Vec<Label>,
 }
 
-/// What else is known of a sample.
+/// Further data about a sample.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Label {
     #[prost(int64, tag = "1")]

@@ -1,8 +1,8 @@
-//! pprof's `profile.proto`, gzip: what was allocated and what is in use, blocks and bytes, by stack. One file has all
-//! devices; each sample's labels say which one, on which stream, in which operator and phase.
+//! pprof's `profile.proto`, gzip: allocated memory and memory in use, blocks and bytes, by stack. One file has all
+//! devices; each sample's labels contain its device, stream, operator and phase.
 //!
-//! Where small blocks were sampled, values are those of all the blocks that the samples stand for, and comments say how
-//! far off the sums may be.
+//! Where small blocks were sampled, values are those of all the blocks that the samples represent, and comments
+//! contain the error of the sums.
 
 mod messages;
 mod tables;
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use tables::Tables;
 
-/// The values of a sample, in their order, and their units. The last is what tools show first.
+/// The values of a sample, in their order, and their units. Tools show the last one first.
 const TYPES: [(&str, &str); 4] = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
@@ -52,7 +52,7 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         .iter()
         .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
         .collect();
-    // All stacks are named before the first location is made: only then is known which binaries are missing.
+    // All stacks are named before the first location is made, because only then are the missing binaries known.
     let mut stacks = Stacks::new(snapshot, &options.rules);
     let shown: Vec<Vec<Shown>> = usages
         .iter()
@@ -70,7 +70,7 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile.default_sample_type = tables.string(TYPES[3].0);
     for ((device, moment, usage), shown) in usages.iter().zip(&shown) {
         let name = snapshot.device_name(*device);
-        let (mut allocated, mut in_use) = (Whole::default(), Whole::default());
+        let (mut allocated, mut in_use) = (CarriedRounding::default(), CarriedRounding::default());
         for (row, shown) in usage.rows.iter().zip(shown) {
             let location_id = match shown {
                 Shown::Stack(places) => places.iter().map(|place| tables.location(place)).collect(),
@@ -110,25 +110,25 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile
 }
 
-/// Makes whole numbers of blocks, which samples stand for a fraction of: what one stack's number is rounded by goes to the
-/// next, so that their sum is right.
+/// Rounds numbers of blocks, which are fractions for samples: the rounding error of one stack is carried over to the
+/// next, so that the sum is right.
 #[derive(Default)]
-struct Whole {
+struct CarriedRounding {
     blocks: f64,
-    told: i64,
+    emitted: i64,
 }
 
-impl Whole {
-    /// Blocks and bytes of one stack.
+impl CarriedRounding {
+    /// Returns the blocks and bytes of one stack.
     fn values(&mut self, counts: Counts) -> [i64; 2] {
         self.blocks += counts.blocks;
-        let blocks = self.blocks.round() as i64 - self.told;
-        self.told += blocks;
+        let blocks = self.blocks.round() as i64 - self.emitted;
+        self.emitted += blocks;
         [blocks, i64::try_from(counts.bytes).unwrap_or(i64::MAX)]
     }
 }
 
-/// When it began and how long it took, as far as events say.
+/// Sets the start and the duration, as far as events contain them.
 fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     let ns = |ticks: u64| snapshot.clock.time_ns(ticks);
     let Some(last) = snapshot.events.ticks.iter().max().filter(|_| snapshot.has_times()) else { return };
@@ -138,7 +138,7 @@ fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     profile.duration_nanos = i64::try_from(end - start).unwrap_or(0);
 }
 
-/// How many bytes apart samples were: 1 where every block was recorded; not said where the distance changed.
+/// Sets the mean number of bytes between samples: 1 where every block was recorded; omitted where it changed.
 fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     let period = match snapshot.meta.sample_mean_bytes {
         mean if mean > 0 => mean,
@@ -149,7 +149,7 @@ fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     profile.period = i64::try_from(period).unwrap_or(0);
 }
 
-/// Says what else is known of samples.
+/// The labels of samples.
 struct Labels<'a> {
     snapshot: &'a Snapshot,
     attributor: Attributor<'a>,

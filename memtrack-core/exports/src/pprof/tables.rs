@@ -1,7 +1,7 @@
 //! The interned parts of a profile: strings, functions, locations and the binaries they are in.
 
 use super::messages::{Function, Line, Location, Mapping};
-use crate::stacks::{Place, file_of, line_of};
+use crate::stacks::{InlinedFrames, file_of, line_of};
 use memtrack_model::Frame;
 use memtrack_model::snapshot::Module;
 use std::collections::{HashMap, HashSet};
@@ -13,16 +13,16 @@ pub(crate) struct Tables {
     pub(crate) functions: Vec<Function>,
     function_ids: HashMap<(i64, i64), u64, foldhash::fast::RandomState>,
     pub(crate) locations: Vec<Location>,
-    location_ids: HashMap<Place, u64, foldhash::fast::RandomState>,
+    location_ids: HashMap<InlinedFrames, u64, foldhash::fast::RandomState>,
     pub(crate) mappings: Vec<Mapping>,
-    /// The loaded binaries by their first address, each with whether it was not found, so that its functions have no names.
-    /// None in PyTorch's files, whose keys are no addresses.
+    /// The loaded binaries by their first address, each with a flag whether it is missing, so that its functions have
+    /// no names. Empty for PyTorch's files, whose keys are not addresses.
     modules: Vec<(Module, bool)>,
     mapping_ids: HashMap<usize, u64>,
 }
 
 impl Tables {
-    /// For stacks through `modules`, of which those with these paths and starts were not found.
+    /// Creates the tables for stacks through `modules`, of which those with these paths and starts are missing.
     pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
         let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
         let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();
@@ -40,7 +40,7 @@ impl Tables {
         }
     }
 
-    /// The row of a text.
+    /// Returns the row of a text.
     pub(crate) fn string(&mut self, text: &str) -> i64 {
         if let Some(&row) = self.string_rows.get(text) {
             return row;
@@ -51,8 +51,8 @@ impl Tables {
         row
     }
 
-    /// The location of a place of a stack.
-    pub(crate) fn location(&mut self, place: &Place) -> u64 {
+    /// Returns the location of a place of a stack.
+    pub(crate) fn location(&mut self, place: &InlinedFrames) -> u64 {
         if let Some(&id) = self.location_ids.get(place) {
             return id;
         }
@@ -62,7 +62,7 @@ impl Tables {
         let module = module.filter(|&row| call < self.modules[row].0.end);
         let mapping_id = module.map_or(0, |row| self.mapping(row));
         let is_unnamed = module.is_some_and(|row| self.modules[row].1);
-        // What is not in a binary has no address: PyTorch's files number their frames.
+        // A function outside all binaries has no address: PyTorch's files number their frames.
         let address = if module.is_some() { call } else { 0 };
         let line =
             if is_unnamed { Vec::new() } else { place.frames.iter().map(|frame| self.line(frame)).collect() };
@@ -71,10 +71,10 @@ impl Tables {
         id
     }
 
-    /// The location of a text that stands for a function.
+    /// Returns the location of a text in place of a function.
     pub(crate) fn text(&mut self, text: &str) -> u64 {
         let frame = Frame { function: text.to_owned(), ..Frame::default() };
-        let place = Place { key: 0, frames: vec![frame] };
+        let place = InlinedFrames { key: 0, frames: vec![frame] };
         if let Some(&id) = self.location_ids.get(&place) {
             return id;
         }
@@ -95,7 +95,7 @@ impl Tables {
         let next = self.functions.len() as u64 + 1;
         let id = *self.function_ids.entry((name, file)).or_insert(next);
         if id == next {
-            // Without a name of the linker's, tools leave this one as it is: they would take `<module>` for a C++ template.
+            // Without a linker name, tools leave this one unchanged: they would treat `<module>` as a C++ template.
             self.functions.push(Function { id, name, filename: file });
         }
         Line { function_id: id, line: line_of(frame).map_or(0, i64::from) }
@@ -110,7 +110,7 @@ impl Tables {
         let (path, build_id) = (module.path.clone(), module.build_id.clone());
         let id = self.mappings.len() as u64 + 1;
         let (filename, build_id) = (self.string(&path), self.string(&build_id));
-        // A tool need not look for names that are there.
+        // The names are present, so tools need not look them up.
         self.mappings.push(Mapping {
             id,
             memory_start: start,

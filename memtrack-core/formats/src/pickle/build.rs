@@ -1,4 +1,4 @@
-//! Containers and classes: what the machine makes of values on its stack.
+//! Containers and classes: the values that the machine makes from those on its stack.
 
 use super::Global;
 use super::error::PickleErrorKind;
@@ -8,7 +8,7 @@ use super::value::{Dict, DictId, Value};
 use std::io::Read;
 
 impl<R: Read> Machine<'_, R> {
-    /// A tuple of the top `count` values.
+    /// Makes a tuple of the top `count` values.
     pub(super) fn tuple(&mut self, count: usize) -> Result<Value, PickleErrorKind> {
         self.charge(count * size_of::<Value>() + size_of::<(u32, u32)>())?;
         let tuple = self.document.push_tuple(self.stack.last(count)?)?;
@@ -16,7 +16,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(tuple)
     }
 
-    /// A container of everything above the innermost mark.
+    /// Makes a container of everything above the innermost mark.
     pub(super) fn container_from_mark(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let start = self.stack.pop_mark()?;
         let items = self.stack.from(start).to_vec();
@@ -60,7 +60,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(())
     }
 
-    /// A name of Python's, if the caller allows it.
+    /// Makes the value of a Python name, if the caller allows it.
     pub(super) fn global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let (module, name) = if opcode == op::GLOBAL {
             (self.line()?, self.line()?)
@@ -78,7 +78,7 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
-    /// The few calls that are supported: they make empty dictionaries.
+    /// Executes the few supported calls: they make empty dictionaries.
     pub(super) fn reduce(&mut self) -> Result<Value, PickleErrorKind> {
         let arguments = self.stack.pop()?;
         let callable = self.stack.pop()?;

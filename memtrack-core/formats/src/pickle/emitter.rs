@@ -1,5 +1,5 @@
-//! The instructions of a pickle on their way out: gathered in frames as CPython does, and the memo's slots counted.
-//! Both writers, of values and of snapshots, put theirs through here.
+//! The output of a pickle's instructions: gathered in frames as CPython does, and the memo's slots counted. Both
+//! writers, of values and of snapshots, write through this.
 
 use super::opcode as op;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// A frame is closed once it has this many bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// Where the instructions of one pickle of protocol 4 go.
+/// The output of the instructions of one pickle of protocol 4.
 #[derive(Debug)]
 pub(crate) struct Emitter<W> {
     out: W,
@@ -44,7 +44,7 @@ impl<W: Write> Emitter<W> {
         if self.frame.len() >= FRAME_BYTES { self.close_frame() } else { Ok(()) }
     }
 
-    /// Writes the frame. As in Python, a frame of fewer than four bytes is not worth a header.
+    /// Writes the frame. As in Python, a frame of fewer than four bytes gets no header.
     fn close_frame(&mut self) -> io::Result<()> {
         if self.frame.len() >= 4 {
             self.out.write_all(&[op::FRAME])?;
@@ -108,7 +108,7 @@ impl<W: Write> Emitter<W> {
         Ok(slot)
     }
 
-    /// Refers to a value in the memo.
+    /// Writes a reference to a value in the memo.
     #[inline]
     pub(crate) fn refer(&mut self, slot: u32) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(slot) {

@@ -1,11 +1,11 @@
-//! Why a pickle was not read: what, at which byte, and what to do about it.
+//! The reasons why a pickle was not read: what, at which byte, and what to do about it.
 
 use super::Global;
 use std::fmt;
 use std::io;
 
-/// A pickle that was refused or could not be read. Displays as one line, which says what is wrong; where the input could not
-/// be read, its source says why.
+/// A pickle that was refused or could not be read. Displays as one line with the reason; where reading the input
+/// failed, the error's source is that failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PickleError {
@@ -14,7 +14,7 @@ pub struct PickleError {
     pub(crate) kind: PickleErrorKind,
 }
 
-/// What can be wrong with a pickle, and with JSON that stands for one.
+/// An error in a pickle, or in JSON in place of one.
 #[derive(Debug)]
 pub(crate) enum PickleErrorKind {
     /// The input ends before the pickle does.
@@ -50,13 +50,13 @@ pub(crate) enum PickleErrorKind {
     UnhashableKey,
     /// A memo slot that is read before it is written.
     UnsetMemo(u64),
-    /// A memo slot far beyond what the file can have filled.
+    /// A memo slot far beyond those that the file can have filled.
     MemoIndex(u64),
     /// A number, string or name that is not written as its instruction requires.
     Malformed(&'static str),
     /// More of something than the reader accepts.
     TooLarge {
-        /// What there is too much of.
+        /// The item of which there are too many.
         what: &'static str,
         /// The most that is accepted, in the unit `what` names.
         limit: u64,
@@ -70,12 +70,12 @@ pub(crate) enum PickleErrorKind {
 impl fmt::Display for PickleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use PickleErrorKind::{Cyclic, Io, NotAPickle, Protocol, TooDeep, Truncated};
-        // What concerns the whole, or the disk, has no place in the file.
+        // These errors have no position in the file.
         if !matches!(self.kind, TooDeep(_) | Cyclic | Io(_)) {
             write!(f, "at byte {}: ", self.offset)?;
         }
         write!(f, "{}", self.kind)?;
-        // Text, archives and images may begin with a byte that is an instruction by chance.
+        // Text, archives and images may begin with a byte that happens to be an instruction.
         if self.offset == 0 && !matches!(self.kind, NotAPickle(_) | Protocol(_) | Truncated | Io(_)) {
             f.write_str(" (few pickles begin like this; is it a pickle?)")?;
         }
@@ -138,7 +138,7 @@ impl std::error::Error for PickleError {
 }
 
 impl PickleErrorKind {
-    /// Why the input could not be read, if that is it.
+    /// Returns the error of reading the input, if that is the cause.
     pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),

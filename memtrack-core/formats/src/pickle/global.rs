@@ -1,5 +1,5 @@
-//! The Python classes a pickle may name. They are names only: memtrack has its own meaning for each and never looks
-//! one up anywhere.
+//! The Python classes a pickle may name. They are names only: memtrack gives each a meaning of its own and never
+//! imports one.
 
 use super::error::PickleErrorKind;
 use std::fmt;
@@ -16,23 +16,23 @@ pub enum Global {
 }
 
 impl Global {
-    /// The class that Python finds under `name` in `module`.
+    /// Returns the class that Python finds under `name` in `module`.
     pub(crate) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
         match (module, name) {
             (b"collections", b"defaultdict") => Some(Self::DefaultDict),
             (b"collections", b"OrderedDict") => Some(Self::OrderedDict),
-            // Python 3 writes its `int` as Python 2's `long` in protocols up to 2.
+            // In protocols up to 2, Python 3 writes its `int` as Python 2's `long`.
             (b"builtins" | b"__builtin__", b"int") | (b"__builtin__", b"long") => Some(Self::Int),
             _ => None,
         }
     }
 
-    /// The error for a name that is none of these, or is not allowed.
+    /// Returns the error for a name that is none of these, or is not allowed.
     pub(crate) fn refused(module: &[u8], name: &[u8]) -> PickleErrorKind {
         PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
     }
 
-    /// Module and name, as Python 3 writes them.
+    /// Returns module and name, as Python 3 writes them.
     pub(super) const fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::DefaultDict => ("collections", "defaultdict"),
@@ -42,7 +42,7 @@ impl Global {
     }
 }
 
-/// A name from the file, short enough for a message.
+/// Shortens a name from the file for a message.
 fn shorten(name: &[u8]) -> String {
     let shown = memtrack_model::text::lossy(&name[..name.len().min(80)]);
     if name.len() > 80 { format!("{shown}…") } else { shown }

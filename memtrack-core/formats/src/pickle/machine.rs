@@ -10,7 +10,7 @@ use super::value::{Document, Value};
 use super::{Global, line, shape};
 use std::io::Read;
 
-/// How much a pickle may cost.
+/// The limits on the cost of reading a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Memory for the values, in bytes.
@@ -29,16 +29,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The default, with more memory for an input of `input_bytes` that is large enough to need it: valid files with
-    /// many small tuples take about ten times their size.
+    /// Returns the default limits, with more memory for an input of `input_bytes` that is large enough to need it:
+    /// valid files with many small tuples take about ten times their size.
     pub fn for_input(input_bytes: u64) -> Self {
         let limits = Self::default();
         Self { memory_bytes: limits.memory_bytes.max(input_bytes.saturating_mul(16)), ..limits }
     }
 }
 
-/// Reads one pickle of any protocol up to 5. What follows it in the input is ignored (though it may be consumed
-/// from the reader). Only classes in `allowed` may be named, and `defaultdict` and `OrderedDict` may be made empty
+/// Reads one pickle of any protocol up to 5. The input after it is ignored (though it may be consumed from the
+/// reader). Only classes in `allowed` may be named, and `defaultdict` and `OrderedDict` may be made empty
 /// (`defaultdict` also with the factory `int`); nothing is ever imported or called.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Doc
     }
 }
 
-/// The machine's state: `operand` reads what follows a token, `build` makes containers from it.
+/// The machine's state: `operand` reads the bytes after a token, `build` makes containers from it.
 pub(super) struct Machine<'a, R> {
     pub(super) source: Source<R>,
     pub(super) document: Document,
@@ -76,14 +76,15 @@ pub(super) struct Machine<'a, R> {
     pub(super) memo: Memo,
     pub(super) allowed: &'a [Global],
     pub(super) limits: Limits,
-    /// Bytes of the document.
+    /// The bytes of the document.
     pub(super) charged_bytes: u64,
-    /// Where the last frame says it ends. A frame only helps to buffer, but it may not claim more than there is.
+    /// The end of the last frame according to its header. A frame only helps with buffering, but it may not claim
+    /// more than there is.
     frame_end: u64,
 }
 
 impl<R: Read> Machine<'_, R> {
-    /// Carries out one instruction; `false` after the last.
+    /// Executes one instruction; `false` after the last.
     fn step(&mut self) -> Result<bool, PickleErrorKind> {
         let value = match self.source.token()? {
             Token::Get(slot) => Some(self.memo.get(slot.into())?),
@@ -106,7 +107,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(true)
     }
 
-    /// Carries out what has a larger operand; `None` when it leaves no new value on the stack.
+    /// Executes an instruction with a larger operand; `None` when it leaves no new value on the stack.
     fn rare(&mut self, token: Rare) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match token {
             Rare::Long(length) => self.long(length)?,
@@ -124,7 +125,7 @@ impl<R: Read> Machine<'_, R> {
         }))
     }
 
-    /// Carries out an instruction without an operand or with lines; `None` when it leaves no new value on the stack.
+    /// Executes an instruction without an operand or with lines; `None` when it leaves no new value on the stack.
     fn plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match opcode {
             op::NONE => Value::None,
@@ -152,13 +153,13 @@ impl<R: Read> Machine<'_, R> {
         }))
     }
 
-    /// Puts what is on top into a memo slot that the file names.
+    /// Stores the top value in a memo slot that the file names.
     fn put(&mut self, slot: u64) -> Result<(), PickleErrorKind> {
         let value = self.stack.top()?;
         self.memo.put(slot, value, self.source.offset())
     }
 
-    /// Carries out an instruction that leaves no new value on the stack.
+    /// Executes an instruction that leaves no new value on the stack.
     fn act(&mut self, opcode: u8) -> Result<(), PickleErrorKind> {
         match opcode {
             op::MARK => self.stack.mark(),

@@ -1,5 +1,5 @@
-//! Numbers as pickle spells them. An integer is returned as 64 bits if it fits and as its two's complement bytes
-//! if not; nothing here takes more than linear time in bytes, or quadratic in a few thousand digits.
+//! Numbers as pickle spells them. An integer is returned as 64 bits if it fits and as its two's complement bytes if
+//! not; every function here takes at most linear time in bytes, or quadratic in a few thousand digits.
 
 use super::error::PickleErrorKind;
 
@@ -14,7 +14,7 @@ pub(crate) enum Integer {
     Big(Vec<u8>),
 }
 
-/// An integer from little-endian two's complement bytes; no bytes are 0.
+/// Converts little-endian two's complement bytes to an integer; no bytes are 0.
 pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     while let [.., before, last] = bytes[..] {
         let fill = if before & 0x80 == 0 { 0 } else { 0xff };
@@ -32,7 +32,7 @@ pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     Integer::Small(i64::from_le_bytes(wide))
 }
 
-/// An integer from decimal text with an optional sign.
+/// Parses an integer from decimal text with an optional sign.
 pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     let text = text.trim_ascii();
     let (negative, digits) = match text {
@@ -68,7 +68,7 @@ pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     Ok(from_twos_complement(magnitude))
 }
 
-/// A float from decimal text, `inf` and `nan` included.
+/// Parses a float from decimal text, `inf` and `nan` included.
 pub(crate) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
     let text = std::str::from_utf8(text).map_err(|_| PickleErrorKind::Malformed("float"))?;
     text.trim().parse().map_err(|_| PickleErrorKind::Malformed("float"))

@@ -2,7 +2,7 @@
 
 use super::error::PickleErrorKind;
 
-/// The error for a byte that no machine executes.
+/// Returns the error for a byte that no machine executes.
 #[cold]
 pub(crate) fn refused(byte: u8) -> PickleErrorKind {
     name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)
@@ -12,7 +12,7 @@ macro_rules! opcodes {
     ($($name:ident = $byte:literal),* $(,)?) => {
         $(pub(crate) const $name: u8 = $byte;)*
 
-        /// The opcode's name for messages; `None` when the byte is not an opcode.
+        /// Returns the opcode's name for messages; `None` when the byte is not an opcode.
         pub(crate) fn name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($name => Some(stringify!($name)),)*

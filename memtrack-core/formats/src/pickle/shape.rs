@@ -7,9 +7,9 @@ use super::value::{Document, Value};
 /// A container, as one number over all three tables.
 type Node = usize;
 
-/// State of a container that was not entered yet.
+/// The state of a container that was not entered yet.
 const NEW: u32 = 0;
-/// State of a container whose contents are being checked.
+/// The state of a container whose contents are being checked.
 const OPEN: u32 = u32::MAX;
 
 /// Checks everything the root refers to.
@@ -19,9 +19,9 @@ const OPEN: u32 = u32::MAX;
 pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleErrorKind> {
     let Some(root) = node(document, document.root) else { return Ok(()) };
     let count = document.tuples.len() + document.lists.len() + document.dicts.len();
-    // NEW, OPEN, or how many levels a finished container has.
+    // NEW, OPEN, or the number of levels in a finished container.
     let mut levels = vec![NEW; count];
-    // Containers that are open, with the next child to look at and the levels found below so far.
+    // The open containers, with the next child to visit and the levels found below so far.
     let mut path: Vec<(Node, usize, u32)> = vec![(root, 0, 0)];
     levels[root] = OPEN;
     while let Some((current, next, deepest)) = path.last_mut() {
@@ -51,7 +51,7 @@ pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleE
     Ok(())
 }
 
-/// The container's number; `None` for other values.
+/// Returns the container's number; `None` for other values.
 fn node(document: &Document, value: Value) -> Option<Node> {
     match value {
         Value::Tuple(id) => Some(id.0 as usize),
@@ -61,7 +61,7 @@ fn node(document: &Document, value: Value) -> Option<Node> {
     }
 }
 
-/// The `index`-th value in a container; keys and values of a dictionary alternate.
+/// Returns the `index`-th value in a container; keys and values of a dictionary alternate.
 fn child(document: &Document, container: Node, index: usize) -> Option<Value> {
     let (tuples, lists) = (document.tuples.len(), document.lists.len());
     if container < tuples {

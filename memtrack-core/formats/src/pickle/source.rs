@@ -8,12 +8,12 @@ use super::error::PickleErrorKind;
 use super::token::{self, Token};
 use std::io::{ErrorKind, Read};
 
-/// Bytes that are asked for at a time: small enough to stay in the cache while events are read, which saves a seventh of the time
-/// for a large file, and as much as a buffered file reads past its buffer, so that nothing is copied twice.
+/// The number of bytes per read: small enough to stay in the cache while events are read, which saves a seventh of
+/// the time for a large file, and as much as a buffered file reads past its buffer, so that nothing is copied twice.
 const STEP: usize = 32 * 1024;
 
-/// Space before them for the beginning of a token that the previous read cut off: reads always go to the same place,
-/// to which the kernel copies faster than to any other.
+/// The space before them for the beginning of a token that the previous read cut off: reads always go to the same
+/// place, to which the kernel copies faster than to any other.
 const ROOM: usize = 16;
 
 /// A reader with a position.
@@ -34,12 +34,13 @@ impl<R: Read> Source<R> {
         Self { reader, window, start: ROOM, end: ROOM, read: 0 }
     }
 
-    /// How many bytes were taken so far.
+    /// Returns the number of bytes consumed so far.
     pub(crate) fn offset(&self) -> u64 {
         self.read - (self.end - self.start) as u64
     }
 
-    /// Reads on when the window has nothing more, or only the beginning of a token; fails at the end of the input.
+    /// Reads more input when the window is empty, or contains only the beginning of a token; fails at the end of the
+    /// input.
     #[cold]
     pub(crate) fn read_on(&mut self) -> Result<(), PickleErrorKind> {
         let rest = self.start..self.end;
@@ -60,7 +61,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
         if self.start == self.end {
@@ -71,7 +72,7 @@ impl<R: Read> Source<R> {
         Ok(byte)
     }
 
-    /// The next token.
+    /// Reads the next token.
     #[inline]
     pub(crate) fn token(&mut self) -> Result<Token, PickleErrorKind> {
         loop {
@@ -83,19 +84,19 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// What is in the window and was not taken yet.
+    /// Returns the bytes in the window that were not consumed yet.
     #[inline]
     pub(crate) fn unread(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }
 
-    /// Takes the next `count` bytes, which [`Self::unread`] has shown.
+    /// Consumes the next `count` bytes, which [`Self::unread`] returned.
     #[inline]
     pub(crate) fn skip(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// The next `length` bytes, if they are in the window.
+    /// Consumes the next `length` bytes, if they are in the window.
     #[inline]
     pub(crate) fn ready(&mut self, length: u64) -> Option<&[u8]> {
         let length = usize::try_from(length).ok()?;
@@ -120,7 +121,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// The bytes up to the next line feed, which is taken but not returned.
+    /// Reads the bytes up to the next line feed, which is consumed but not returned.
     pub(crate) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
         let mut line = Vec::new();
         loop {

@@ -1,5 +1,5 @@
 //! The machine's working memory: the stack with its marks, and the memo. A value below the innermost mark cannot be
-//! taken, as in Python, so that a damaged file fails where the damage is.
+//! popped, as in Python, so that a damaged file fails at the damage.
 
 use super::error::PickleErrorKind;
 use super::value::Value;
@@ -21,22 +21,22 @@ impl Stack {
         self.marks.push(self.values.len());
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.values.len() * size_of::<Value>() + self.marks.len() * size_of::<usize>()) as u64
     }
 
-    /// The lowest index that may be taken.
+    /// Returns the lowest index that may be popped.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Why there is no value to take.
+    /// Returns the error when there is no value to pop.
     fn missing(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }
 
-    /// Takes the top value.
+    /// Pops the top value.
     pub(super) fn pop(&mut self) -> Result<Value, PickleErrorKind> {
         if self.values.len() <= self.floor() {
             return Err(self.missing());
@@ -44,7 +44,7 @@ impl Stack {
         self.values.pop().ok_or(PickleErrorKind::StackUnderflow)
     }
 
-    /// The top value, left where it is.
+    /// Returns the top value without removing it.
     pub(super) fn top(&self) -> Result<Value, PickleErrorKind> {
         if self.values.len() <= self.floor() {
             return Err(self.missing());
@@ -52,7 +52,7 @@ impl Stack {
         self.values.last().copied().ok_or(PickleErrorKind::StackUnderflow)
     }
 
-    /// Takes the top value, or the mark when that is on top.
+    /// Pops the top value, or the mark when that is on top.
     pub(super) fn pop_value_or_mark(&mut self) -> Result<(), PickleErrorKind> {
         if self.marks.last() == Some(&self.values.len()) {
             self.marks.pop();
@@ -61,7 +61,7 @@ impl Stack {
         self.pop().map(|_| ())
     }
 
-    /// The top `count` values, left where they are.
+    /// Returns the top `count` values without removing them.
     pub(super) fn last(&self, count: usize) -> Result<&[Value], PickleErrorKind> {
         match self.values.len().checked_sub(count) {
             Some(start) if start >= self.floor() => Ok(&self.values[start..]),
@@ -74,17 +74,17 @@ impl Stack {
         self.values.truncate(self.values.len().saturating_sub(count));
     }
 
-    /// Takes the innermost mark away and returns where its values start; the values stay until [`Self::truncate`].
+    /// Removes the innermost mark and returns where its values start; the values stay until [`Self::truncate`].
     pub(super) fn pop_mark(&mut self) -> Result<usize, PickleErrorKind> {
         self.marks.pop().ok_or(PickleErrorKind::NoMark)
     }
 
-    /// The values from `start` on.
+    /// Returns the values from `start` on.
     pub(super) fn from(&self, start: usize) -> &[Value] {
         &self.values[start..]
     }
 
-    /// The value under `start`, which [`Self::pop_mark`] returned.
+    /// Returns the value under `start`, which [`Self::pop_mark`] returned.
     pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor() => Ok(self.values[index]),
@@ -98,16 +98,16 @@ impl Stack {
     }
 }
 
-/// Values a pickle refers to again.
+/// The values to which a pickle refers again.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     slots: Vec<Option<Value>>,
-    /// Slots that were set, which is the slot that MEMOIZE takes next.
+    /// The number of slots that were set, which is the slot that MEMOIZE fills next.
     count: usize,
 }
 
 impl Memo {
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.slots.len() * size_of::<Option<Value>>()) as u64
     }
@@ -118,8 +118,8 @@ impl Memo {
         self.set(index, value);
     }
 
-    /// Sets slot `index`. Every slot a sensible writer fills takes it two bytes or more, so a slot beyond `offset`
-    /// bytes of input is refused rather than provided with a table of that size.
+    /// Sets slot `index`. A normal writer needs two bytes or more to fill a slot, so a slot beyond `offset` bytes of
+    /// input is refused instead of allocating a table of that size.
     pub(super) fn put(&mut self, index: u64, value: Value, offset: u64) -> Result<(), PickleErrorKind> {
         match usize::try_from(index) {
             Ok(slot) if index <= offset => {
@@ -139,7 +139,7 @@ impl Memo {
         }
     }
 
-    /// What is in slot `index`.
+    /// Returns the value in slot `index`.
     pub(super) fn get(&self, index: u64) -> Result<Value, PickleErrorKind> {
         let slot = usize::try_from(index).ok().and_then(|index| self.slots.get(index).copied().flatten());
         slot.ok_or(PickleErrorKind::UnsetMemo(index))

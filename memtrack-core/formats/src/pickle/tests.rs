@@ -1,4 +1,4 @@
-//! The machine and the writer against each other, and the machine against files that are not what they should be.
+//! The machine and the writer against each other, and the machine against malformed files.
 
 use super::*;
 use proptest::prelude::*;
@@ -111,7 +111,7 @@ fn trees() -> impl Strategy<Value = Tree> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(tree in trees()) {
+    fn written_trees_are_read_back(tree in trees()) {
         let document = read(&pickled(&tree)).unwrap();
         assert_same(&document, document.root, &tree);
     }
@@ -153,7 +153,7 @@ fn text_protocols_are_read() {
 }
 
 #[test]
-fn names_are_refused_with_their_place() {
+fn names_are_refused_with_their_offset() {
     let error = read(b"\x80\x02cos\nsystem\nU\x02ls\x85R.").unwrap_err();
     assert_eq!(error.offset, 2);
     let PickleErrorKind::RefusedGlobal { module, name } = error.kind else { panic!("{error}") };
@@ -182,7 +182,7 @@ fn cycles_and_depth_are_refused_and_sharing_is_not() {
     assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
     assert!(matches!(refusal(&deep), PickleErrorKind::TooDeep(500)));
-    // Sixty lists, each holding the one before twice: 2^60 paths.
+    // Sixty lists, each with the one before in it twice: 2^60 paths.
     let mut shared = b"]\x94".to_vec();
     for level in 0..60 {
         shared.extend_from_slice(&[b']', 0x94, b'(', b'h', level, b'h', level, b'e']);

@@ -1,9 +1,9 @@
-//! Strings as pickle spells them: UTF-8 that may hold lone surrogates, and the two text forms of protocol 0. All come
-//! out as the bytes that Python's `surrogatepass` would write.
+//! Strings as pickle spells them: UTF-8 that may contain lone surrogates, and the two text forms of protocol 0. All
+//! are returned as the bytes that Python's `surrogatepass` would write.
 
 use super::error::PickleErrorKind;
 
-/// `text`, if it is what strings may be.
+/// Returns `text`, if it is valid as a string.
 #[inline]
 pub(crate) fn checked<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
     if !memtrack_model::text::is_utf8_with_surrogates(text.as_ref()) {
@@ -25,7 +25,7 @@ pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), Pickl
     Ok(())
 }
 
-/// Hexadecimal digits as a number.
+/// Parses hexadecimal digits.
 fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
     let malformed = PickleErrorKind::Malformed("escape in a string");
     let Some(digits) = digits else { return Err(malformed) };
@@ -37,7 +37,7 @@ fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
     Ok(number)
 }
 
-/// The operand of UNICODE: Latin-1 with `\uXXXX` and `\UXXXXXXXX`; any other backslash stands for itself.
+/// Decodes the operand of UNICODE: Latin-1 with `\uXXXX` and `\UXXXXXXXX`; any other backslash stands for itself.
 pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let mut text = Vec::with_capacity(line.len());
     let mut at = 0;
@@ -48,7 +48,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
                 push_code_point(&mut text, hexadecimal(line.get(at + 2..end))?)?;
                 at = end;
             }
-            // Taken in pairs, so that the second backslash of two starts no escape.
+            // In pairs, so that the second of two backslashes does not start an escape.
             [b'\\', next, ..] => {
                 text.push(b'\\');
                 push_code_point(&mut text, next.into())?;
@@ -64,7 +64,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
     Ok(text)
 }
 
-/// The operand of STRING: a quoted Python 2 string with backslash escapes, as bytes.
+/// Decodes the operand of STRING: a quoted Python 2 string with backslash escapes, as bytes.
 pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let inner = match line.trim_ascii_end() {
         [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unicode_text_knows_two_escapes() {
+    fn unicode_text_has_two_escapes() {
         assert_eq!(
             raw_unicode_escape(br"a\u00e4\U0001f600\n\\u0041").unwrap(),
             "aä😀\\n\\\\u0041".as_bytes()

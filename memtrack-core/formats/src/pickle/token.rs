@@ -1,5 +1,5 @@
-//! Tokens: instructions with the operands that follow them directly. Only this module knows how operands are encoded;
-//! readers of pickles take tokens, from a [`Source`](super::source::Source) or from bytes that it has.
+//! Tokens: instructions with the operands that follow them directly. Only this module contains the encoding of
+//! operands; readers of pickles take tokens from a [`Source`](super::source::Source) or from a slice of bytes.
 //!
 //! **Why one decoder for both machines and the fast path?** A token is at most ten bytes; where fewer are left, it is
 //! decoded from a copy padded with zeros, so that the window's edge needs no second decoder. What the two machines do
@@ -7,45 +7,45 @@
 
 use super::opcode as op;
 
-/// No token is longer, in bytes.
+/// The length of the longest token, in bytes.
 pub(crate) const LONGEST: usize = 10;
 
-/// An instruction and its operand. What has a length of its own follows the token: the bytes of strings and of long
+/// An instruction and its operand. Data with a length of its own follows the token: the bytes of strings and of long
 /// integers, and the lines of the text protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token {
-    /// Brings what is in a memo slot.
+    /// Pushes the value of a memo slot.
     Get(u32),
     /// An integer.
     Int(i64),
     /// An instruction without an operand, or with lines; or no instruction at all.
     Plain(u8),
-    /// A token that large files have few of.
+    /// A token that is rare in large files.
     Rare(Rare),
 }
 
-/// The tokens that large files have few of.
+/// The tokens that are rare in large files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rare {
-    /// Puts what is on top into a memo slot.
+    /// Stores the top value in a memo slot.
     Put(u32),
-    /// An integer of so many bytes, which follow.
+    /// An integer of this many bytes, which follow.
     Long(u64),
     /// A float.
     Float(f64),
-    /// A string of so many bytes, which follow.
+    /// A string of this many bytes, which follow.
     Text(u64),
-    /// So many bytes, which follow.
+    /// This many bytes, which follow.
     Bytes(u64),
     /// The version of the protocol.
     Protocol(u8),
-    /// A frame of so many bytes, which follow.
+    /// A frame of this many bytes, which follow.
     Frame(u64),
-    /// A length that Python reads with a sign, below 0; holds what it is the length of.
+    /// A length that Python reads with a sign, below 0; contains the name of the item with that length.
     Negative(&'static str),
 }
 
-/// The token that `bytes` begin with, and its length; `None` when not all of it is there.
+/// Returns the token that `bytes` begin with, and its length; `None` when the token is incomplete.
 #[inline(always)]
 pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     match bytes.first_chunk() {
@@ -54,8 +54,8 @@ pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     }
 }
 
-/// As many bytes as the longest token has, of which the first that `bytes` hold are a token: those of `bytes` themselves, or
-/// where these are fewer a copy in `room`. `None` when not all of the token is there.
+/// Returns as many bytes as the longest token has, starting with the token at the start of `bytes`: those of `bytes`
+/// themselves, or where these are fewer a copy in `room`. `None` when the token is incomplete.
 #[inline(always)]
 pub(crate) fn head_of<'a>(bytes: &'a [u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LONGEST]> {
     bytes.first_chunk().or_else(|| copy_of(bytes, room))
@@ -70,7 +70,7 @@ fn copy_of<'a>(bytes: &[u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LON
     (length <= bytes.len()).then_some(room)
 }
 
-/// The token that `head` begins with, and its length.
+/// Returns the token that `head` begins with, and its length.
 #[inline(always)]
 pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
     let &[opcode, a, b, c, d, e, f, g, h, i] = head;
@@ -88,7 +88,7 @@ pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
         op::BININT2 => (Token::Int(u16::from_le_bytes([a, b]).into()), 3),
         op::BININT => (Token::Int(word().cast_signed().into()), 5),
         op::LONG1 if a <= 8 => {
-            // What follows the integer is shifted out, and the sign in.
+            // Shifts out the bytes after the integer, and the sign in.
             let shift = 64 - 8 * u32::from(a);
             let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]);
             (Token::Int(if a == 0 { 0 } else { number << shift >> shift }), 2 + usize::from(a))
@@ -105,7 +105,7 @@ pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
         op::BINBYTES8 | op::BYTEARRAY8 => (Token::Rare(Rare::Bytes(wide())), 9),
         op::PROTO => (Token::Rare(Rare::Protocol(a)), 2),
         op::FRAME => (Token::Rare(Rare::Frame(wide())), 9),
-        // One by one, so that the compiler need not ask twice which it is.
+        // Listed individually, so that the compiler need not match the opcode twice.
         op::MARK => (Token::Plain(op::MARK), 1),
         op::MEMOIZE => (Token::Plain(op::MEMOIZE), 1),
         op::SETITEMS => (Token::Plain(op::SETITEMS), 1),
@@ -122,7 +122,7 @@ pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
 mod tests {
     use super::*;
 
-    /// Tokens as bytes, with what they are.
+    /// The bytes of tokens, and the tokens.
     const SPELLED: [(&[u8], Token); 27] = [
         (b"h\xff", Token::Get(255)),
         (b"j\x01\x02\x03\xff", Token::Get(0xff03_0201)),
@@ -154,7 +154,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_token_is_read_with_its_operand_whatever_follows() {
+    fn a_token_is_read_with_its_operand_before_any_bytes() {
         for (bytes, token) in SPELLED {
             for rest in [&b""[..], b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
                 assert_eq!(first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_cut_is_none() {
+    fn a_truncated_token_is_none() {
         for (bytes, _) in SPELLED {
             for length in 0..bytes.len() {
                 assert_eq!(first(&bytes[..length]), None, "{bytes:x?} cut at {length}");

@@ -1,6 +1,6 @@
-//! What a pickle holds. A [`Value`] is small and copied freely; containers and strings are handles into the
-//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure drops only a few
-//! flat tables.
+//! The content of a pickle. A [`Value`] is small and copied freely; containers and strings are handles into the
+//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure drops only a few flat
+//! tables.
 
 use super::Global;
 use super::error::PickleErrorKind;
@@ -66,7 +66,7 @@ pub struct Dict {
 /// A pickle that was read: its root and everything the root refers to. It holds no cycle.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The value the pickle stands for.
+    /// The value of the whole pickle.
     pub root: Value,
     pub(super) bytes: Vec<u8>,
     pub(super) items: Vec<Value>,
@@ -76,7 +76,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// A document with nothing in it but `None`.
+    /// Creates a document that contains only `None`.
     pub(super) fn new() -> Self {
         Self {
             root: Value::None,
@@ -88,7 +88,7 @@ impl Document {
         }
     }
 
-    /// The bytes of a span of this document.
+    /// Returns the bytes of a span of this document.
     ///
     /// # Panics
     /// When the span is of another document.
@@ -96,7 +96,7 @@ impl Document {
         &self.bytes[span.start as usize..][..span.length as usize]
     }
 
-    /// A string for people: lone surrogates become U+FFFD.
+    /// Returns a string for people: lone surrogates become U+FFFD.
     ///
     /// # Panics
     /// When the span is of another document.
@@ -104,7 +104,7 @@ impl Document {
         lossy(self.bytes(span))
     }
 
-    /// The items of a tuple of this document.
+    /// Returns the items of a tuple of this document.
     ///
     /// # Panics
     /// When the tuple is of another document.
@@ -113,7 +113,7 @@ impl Document {
         &self.items[start as usize..][..length as usize]
     }
 
-    /// The items of a list of this document.
+    /// Returns the items of a list of this document.
     ///
     /// # Panics
     /// When the list is of another document.
@@ -121,7 +121,7 @@ impl Document {
         &self.lists[id.0 as usize]
     }
 
-    /// A dictionary of this document.
+    /// Returns a dictionary of this document.
     ///
     /// # Panics
     /// When the dictionary is of another document.
@@ -129,7 +129,7 @@ impl Document {
         &self.dicts[id.0 as usize]
     }
 
-    /// The value of a string key in a dictionary: the last one that was set.
+    /// Returns the value of a string key in a dictionary: the last one that was set.
     ///
     /// # Panics
     /// When the dictionary is of another document.
@@ -138,8 +138,8 @@ impl Document {
         self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)
     }
 
-    /// The value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers that do
-    /// not fit.
+    /// Returns the value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers
+    /// that do not fit.
     pub fn as_i64(&self, value: Value) -> Option<i64> {
         match value {
             Value::Int(number) => Some(number),
@@ -148,7 +148,7 @@ impl Document {
         }
     }
 
-    /// The value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
+    /// Returns the value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
     pub fn as_f64(&self, value: Value) -> Option<f64> {
         match value {
             Value::Float(number) => Some(number),
@@ -162,7 +162,7 @@ impl Document {
         }
     }
 
-    /// What the value is, for messages: `an integer`, `a list` …
+    /// Returns the type of the value, for messages: `an integer`, `a list` …
     pub fn type_name(&self, value: Value) -> &'static str {
         match value {
             Value::None => "None",
@@ -178,7 +178,7 @@ impl Document {
         }
     }
 
-    /// The span of the bytes appended since `start`.
+    /// Returns the span of the bytes appended since `start`.
     pub(super) fn span_from(&self, start: usize) -> Result<Span, PickleErrorKind> {
         let too_large = PickleErrorKind::TooLarge { what: "bytes of strings", limit: u32::MAX.into() };
         match (u32::try_from(start), u32::try_from(self.bytes.len())) {
@@ -194,7 +194,7 @@ impl Document {
         self.span_from(start)
     }
 
-    /// Keeps an integer.
+    /// Stores an integer.
     pub(super) fn push_integer(&mut self, integer: Integer) -> Result<Value, PickleErrorKind> {
         Ok(match integer {
             Integer::Small(number) => Value::Int(number),
@@ -202,12 +202,12 @@ impl Document {
         })
     }
 
-    /// Keeps an integer given as little-endian two's complement bytes.
+    /// Stores an integer given as little-endian two's complement bytes.
     pub(super) fn push_twos_complement(&mut self, bytes: Vec<u8>) -> Result<Value, PickleErrorKind> {
         self.push_integer(from_twos_complement(bytes))
     }
 
-    /// Keeps a tuple.
+    /// Stores a tuple.
     pub(super) fn push_tuple(&mut self, items: &[Value]) -> Result<Value, PickleErrorKind> {
         let start = row(self.items.len())?;
         self.items.extend_from_slice(items);
@@ -216,14 +216,14 @@ impl Document {
         Ok(Value::Tuple(id))
     }
 
-    /// Makes an empty list.
+    /// Creates an empty list.
     pub(super) fn push_list(&mut self) -> Result<ListId, PickleErrorKind> {
         let id = ListId(row(self.lists.len())?);
         self.lists.push(Vec::new());
         Ok(id)
     }
 
-    /// Makes an empty dictionary.
+    /// Creates an empty dictionary.
     pub(super) fn push_dict(&mut self, factory: Option<Global>) -> Result<DictId, PickleErrorKind> {
         let id = DictId(row(self.dicts.len())?);
         self.dicts.push(Dict { entries: Vec::new(), factory });
@@ -231,7 +231,7 @@ impl Document {
     }
 }
 
-/// A row number as it is stored.
+/// Converts a row number to its stored form.
 fn row(index: usize) -> Result<u32, PickleErrorKind> {
     u32::try_from(index).map_err(|_| PickleErrorKind::TooLarge { what: "values", limit: u32::MAX.into() })
 }

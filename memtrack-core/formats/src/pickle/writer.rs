@@ -10,8 +10,8 @@ use std::io::{self, Write};
 /// Entries of a dictionary or items of a list are set in batches of this size.
 const BATCH: usize = 1000;
 
-/// Writes one pickle, value by value: a call per value, in the order Python reads them. Containers take their
-/// contents through a closure, so that the nesting of the code is the nesting of the data.
+/// A writer of one pickle, value by value: a call per value, in the order in which Python reads them. Containers
+/// receive their contents through a closure, so that the nesting of the code is the nesting of the data.
 ///
 /// A container's contents must be written by exactly one value per item (two per entry); the writer does not check.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<W: Write> Writer<W> {
         self.out.float(number)
     }
 
-    /// Writes a string; if it was written before, a reference to that.
+    /// Writes a string; if it was written before, a reference to it.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -156,7 +156,7 @@ impl<W: Write> Writer<W> {
         self.batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
-    /// Writes the contents of a container: a batch of one by `single`, longer ones between a mark and `batched`.
+    /// Writes the contents of a container: a batch of one with `single`, longer ones between a mark and `batched`.
     fn batches<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,

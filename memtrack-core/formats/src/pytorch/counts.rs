@@ -1,8 +1,8 @@
-//! What a recorder knew about the recording and its devices as a whole, in PyTorch's files: when it began, which of the
-//! devices is the heap of the process, how it was sampled, the exact counts, and what did not fit the recorder's tables.
+//! The recorder's data about a whole recording and its devices, in PyTorch's files: its start, the device that is the
+//! heap of the process, the sampling, the exact counts, and the items that did not fit the recorder's tables.
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
 //! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
-//! `.counted_peak` is one too, if it was counted how high the heap rose; its times are microseconds after the start.
+//! `.counted_peak` is one too, if the heap's peak was counted; its times are microseconds after the start.
 //! `.incomplete` is present if the recording was not ended.
 
 use super::convert::LARGEST;
@@ -22,10 +22,10 @@ struct Sampling {
     budget: f64,
 }
 
-/// How high the heap rose: [`CountedPeak`], with the moments as times and as numbers of the events before them.
+/// The peak of the heap: [`CountedPeak`], with the moments as times and as numbers of the events before them.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct High {
+struct FilePeak {
     bytes: u64,
     most_bytes: u64,
     after_us: u64,
@@ -36,7 +36,7 @@ struct High {
     until_events: u64,
 }
 
-impl High {
+impl FilePeak {
     fn of(peak: &CountedPeak, start: u64) -> Option<Self> {
         let [events, since_events, until_events] = peak.events_before?;
         let [after_us, since_us, until_us] =
@@ -58,7 +58,7 @@ impl High {
     }
 }
 
-/// Everything here that is known of a recording, `to` which it was converted, by the names of the settings.
+/// Returns all these data of a recording, which was converted `to` a snapshot, by the names of the settings.
 pub(super) fn values(
     from: &Snapshot,
     to: &Snapshot,
@@ -67,7 +67,7 @@ pub(super) fn values(
     strings: &mut StringInterner,
 ) -> [(&'static str, Option<Value>); 8] {
     let number = |number: u64| Value::integer(number.min(LARGEST).into());
-    let high = to.counted_peak.zip(start_us).and_then(|(peak, start)| High::of(&peak, start));
+    let high = to.counted_peak.zip(start_us).and_then(|(peak, start)| FilePeak::of(&peak, start));
     let is_folded = from.folded != Folded::default();
     [
         ("start_us", start_us.map(number)),
@@ -81,7 +81,7 @@ pub(super) fn values(
     ]
 }
 
-/// None where every block was recorded.
+/// Returns the sampling; none where every block was recorded.
 fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     let sampling = Sampling {
         threshold_bytes: meta.sample_threshold_bytes,
@@ -92,14 +92,14 @@ fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
 }
 
-/// The counts, by the devices' numbers in the file; none if they were not counted.
+/// Returns the counts, by the devices' numbers in the file; none if they were not counted.
 fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
     let counted = devices.iter().filter(|row| row.counted);
     let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();
     (!counts.is_empty()).then(|| Value::List(counts.into()))
 }
 
-/// Gives a snapshot that memtrack wrote all of that again.
+/// Restores all these data in a snapshot that memtrack wrote.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let strings = &snapshot.strings;
@@ -126,9 +126,9 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     }
     let heap = number("heap").and_then(|heap| u16::try_from(heap).ok());
     let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
-    // A start behind an event is none.
+    // A start after an event is invalid.
     let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
-    let high = part("counted_peak").and_then(|value| read_record::<High>(value, strings));
+    let high = part("counted_peak").and_then(|value| read_record::<FilePeak>(value, strings));
     pytorch.heap = heap.map(DeviceId);
     snapshot.counted_peak = None;
     if let Some(start) = start {

@@ -8,13 +8,13 @@ use memtrack_model::snapshot::pytorch::vocabulary;
 use memtrack_model::snapshot::{FrameId, NamedStacks, StringId, StringTable};
 use std::hash::{BuildHasher, Hash};
 
-/// Hashes with a fixed seed: hostile files are bounded by their size, and equal files must give equal tables.
+/// Hashes with a fixed seed: hostile files are bounded by their size, and equal files must produce equal tables.
 #[inline]
 pub(super) fn hash_of(value: impl Hash) -> u64 {
     FixedState::with_seed(0x6d65_6d74_7261_636b).hash_one(value)
 }
 
-/// Bytes that an index takes: seven of eight places may be filled, and each has a byte beside it.
+/// Returns the bytes that an index takes: seven of eight places may be filled, and each has a byte beside it.
 pub(super) fn table_bytes<T>(table: &HashTable<T>) -> u64 {
     (table.capacity() * 8 / 7 * (size_of::<T>() + 1)) as u64
 }
@@ -31,7 +31,7 @@ impl Default for StringInterner {
     fn default() -> Self {
         let mut interner = Self { table: StringTable::default(), index: HashTable::new() };
         for word in vocabulary() {
-            // `snapshot` and `free` are words twice or not: an id per word, the first one found.
+            // `snapshot` and `free` may occur twice: an id per occurrence, and look-ups find the first one.
             let id = interner.table.push(word.as_bytes());
             interner.enter(word.as_bytes(), id);
         }
@@ -40,14 +40,14 @@ impl Default for StringInterner {
 }
 
 impl StringInterner {
-    /// The id of `bytes`, new or not.
+    /// Returns the id of `bytes`, new or not.
     #[inline]
     pub fn intern(&mut self, bytes: &[u8]) -> StringId {
         if bytes.is_empty() {
             return StringId::EMPTY;
         }
         let hash = hash_of(bytes);
-        // Half of the hash beside each row spares a look at strings that differ.
+        // The half of the hash beside each row avoids comparing different strings.
         let (table, short) = (&self.table, (hash >> 32) as u32);
         let found =
             self.index.find(hash, |&(id, other)| other == short && table.bytes(StringId(id)) == bytes);
@@ -66,7 +66,7 @@ impl StringInterner {
             .insert_unique(hash, (id.0, (hash >> 32) as u32), |&(id, _)| hash_of(table.bytes(StringId(id))));
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.table.used_bytes() + table_bytes(&self.index)
     }
@@ -80,7 +80,7 @@ pub(super) struct StackInterner {
 }
 
 impl StackInterner {
-    /// The id of a stack, new or not.
+    /// Returns the id of a stack, new or not.
     #[inline]
     pub(super) fn intern(&mut self, frames: &[FrameId]) -> StackId {
         if frames.is_empty() {
@@ -98,7 +98,7 @@ impl StackInterner {
         id
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(super) fn used_bytes(&self) -> u64 {
         self.table.used_bytes() + table_bytes(&self.index)
     }

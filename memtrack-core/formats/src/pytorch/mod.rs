@@ -1,5 +1,6 @@
-//! PyTorch's snapshots: what `torch.cuda.memory._snapshot()` returns, read from pickles and JSON, kept in tables without loss
-//! ([`PyTorch`]), and written again ([`write`](fn@write)); and recordings, converted to that form ([`convert`](fn@convert)).
+//! PyTorch's snapshots: the results of `torch.cuda.memory._snapshot()`, read from pickles and JSON, kept in tables
+//! without loss ([`PyTorch`]), and written again ([`write`](fn@write)); and recordings, converted to that form
+//! ([`convert`](fn@convert)).
 
 pub mod convert;
 mod counts;
@@ -19,8 +20,8 @@ pub use write::{Encoding, write};
 
 use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape, known};
 
-/// Finds again what memtrack wrote among a snapshot's settings: scopes, samples, counts, the driver's readings. For who
-/// has changed the settings of a snapshot that was read.
+/// Restores from a snapshot's settings what memtrack wrote there: scopes, samples, counts, the driver's readings. For
+/// callers that have changed the settings of a snapshot after reading it.
 pub fn find_own(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);

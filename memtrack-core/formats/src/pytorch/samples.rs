@@ -6,7 +6,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
 use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, Weighed};
 use std::collections::HashMap;
 
-/// The texts of samples while a file is made.
+/// The texts of samples while a file is being written.
 #[derive(Default)]
 pub(super) struct Texts {
     known: HashMap<(StringId, u64, u64), StringId>,
@@ -14,7 +14,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// What the metadata of a sampled block in the scope with that `path` says.
+    /// Returns the metadata of a sampled block in the scope with that `path`.
     pub(super) fn text(
         &mut self,
         path: StringId,
@@ -26,14 +26,14 @@ impl Texts {
         *self.known.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
             let scope = strings.table.get(path).into_owned();
             let between = if scope.is_empty() { "" } else { " " };
-            let said = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
-            let text = strings.intern(said.as_bytes());
+            let label = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
+            let text = strings.intern(label.as_bytes());
             all.push((text, Sample { path, size_bytes, weight: blocks }));
             text
         })
     }
 
-    /// What they mean, as a value; none where there are none.
+    /// Returns the meanings of the texts, as a value; none where there are no samples.
     pub(super) fn value(&self) -> Option<Value> {
         let one = |(text, sample): &(StringId, Sample)| {
             let parts = [
@@ -48,12 +48,12 @@ impl Texts {
     }
 }
 
-/// Finds the samples of a snapshot that memtrack wrote.
+/// Restores the samples of a snapshot that memtrack wrote.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
-    let Some(Value::List(entries)) = ours else { return };
+    let setting = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
+    let Some(Value::List(entries)) = setting else { return };
     let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read).collect();
     let by_block = of_blocks(pytorch, &snapshot.strings, &by_text);
     pytorch.samples = Samples::new(by_text, by_block);
@@ -70,7 +70,7 @@ fn read(entry: &Value) -> Option<(StringId, Sample)> {
     (weight.is_finite() && weight >= 1.0).then_some((*text, Sample { path: *path, size_bytes, weight }))
 }
 
-/// The samples among the live blocks.
+/// Returns the samples among the live blocks.
 fn of_blocks(
     pytorch: &PyTorch,
     strings: &StringTable,
@@ -81,7 +81,7 @@ fn of_blocks(
     rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
 }
 
-/// The rows of the blocks that are in use or not free yet: those of [`Snapshot::blocks`], in their order.
+/// Returns the rows of the blocks that are in use or not free yet: those of [`Snapshot::blocks`], in their order.
 pub(super) fn active_blocks<'a>(
     pytorch: &'a PyTorch,
     strings: &'a StringTable,
@@ -91,7 +91,7 @@ pub(super) fn active_blocks<'a>(
     rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
 }
 
-/// Whether a block in that state is handed out, or not free yet.
+/// Returns whether a block in that state is allocated, or not free yet.
 fn is_active(state: &[u8]) -> bool {
     matches!(state, b"active_allocated" | b"active_pending_free" | b"active_awaiting_free")
 }

@@ -8,7 +8,7 @@ use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// The sums as a value, of rows whose scope is told by its path.
+/// Returns the sums as a value, from rows whose scopes are given by their paths.
 pub(super) fn value(
     time_us: u64,
     folded: u64,
@@ -23,12 +23,12 @@ pub(super) fn value(
     Value::List([number(time_us), number(folded), rows].into_iter().collect())
 }
 
-/// Gives a snapshot that memtrack wrote its sums again; `paths` are its scopes.
+/// Restores the sums in a snapshot that memtrack wrote; `paths` are its scopes.
 pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
-    snapshot.scope_sums = ours.and_then(|ours| read(ours, paths));
+    let setting = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
+    snapshot.scope_sums = setting.and_then(|setting| read(setting, paths));
 }
 
 fn read(value: &Value, paths: &HashMap<StringId, ScopeId>) -> Option<ScopeSums> {

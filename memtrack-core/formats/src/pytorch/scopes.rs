@@ -1,8 +1,8 @@
 //! Scopes in PyTorch's files. An event's scope is a path in its `user_metadata`, which the viewer shows. The parts
 //! cannot be derived from the path (a module's name may contain dots, an operator's may be `forward`), so they are
-//! stored once for each path in the settings, where only memtrack looks:
-//! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary
-//! with a key such as `action` would be taken for an event.)
+//! stored once for each path in the settings, which only memtrack reads: `allocator_settings.memtrack.scopes =
+//! [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary with a key such as `action` would
+//! be read as an event.)
 //!
 //! **What if two scopes have one path?** The parts are those of the first.
 
@@ -15,7 +15,7 @@ use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value};
 use std::collections::HashMap;
 
-/// Kinds as they are written.
+/// The kinds as they are written.
 const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Operator, "operator"),
     (ScopeKind::Module, "module"),
@@ -23,12 +23,12 @@ const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Backward, "backward"),
     (ScopeKind::Optimizer, "optimizer"),
 ];
-/// Scopes inside one another that are read back at most.
+/// The most nested scopes that are read back.
 const MAX_DEPTH: usize = 256;
-/// Bytes of scopes' names that are read back at most: a file may refer to one endless name without end.
+/// The most bytes of scopes' names that are read back: a file may refer to one huge name any number of times.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// The parts of each path, as a value; none where there are no paths.
+/// Returns the parts of each path, as a value; none where there are no paths.
 pub(super) fn value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,
@@ -47,7 +47,7 @@ pub(super) fn value<'a>(
     (!scopes.is_empty()).then(|| Value::List(scopes.into()))
 }
 
-/// Gives the events and blocks of a snapshot that memtrack wrote their scopes again, and these their sums.
+/// Restores the scopes of the events and blocks in a snapshot that memtrack wrote, and their sums.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
@@ -71,12 +71,12 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     snapshot.scopes = scopes;
 }
 
-/// The scopes, and which of them each path stands for.
+/// Returns the scopes, and the scope of each path.
 fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
     let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let ours = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
-    let Some(Value::List(entries)) = ours else {
+    let setting = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
+    let Some(Value::List(entries)) = setting else {
         return (table, paths);
     };
     let mut room = MAX_NAME_BYTES;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_stand_at_their_numbers() {
+    fn kinds_are_listed_by_their_numbers() {
         for (number, (kind, _)) in KINDS.into_iter().enumerate() {
             assert_eq!(kind as usize, number);
         }

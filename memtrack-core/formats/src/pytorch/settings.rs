@@ -1,4 +1,5 @@
-//! What memtrack adds to a PyTorch snapshot's settings, where nothing else looks: `allocator_settings.memtrack`.
+//! The settings that memtrack adds to a PyTorch snapshot, and which no other program reads:
+//! `allocator_settings.memtrack`.
 
 use super::StringInterner;
 use memtrack_model::snapshot::{StringTable, Value};
@@ -8,30 +9,30 @@ use serde_json::{Map, Value as Json};
 
 const MEMTRACK: &str = "memtrack";
 
-/// The settings that hold these parts; empty where there are none.
+/// Returns the settings with these parts; empty where there are none.
 pub(super) fn with_parts<'a>(
     parts: impl IntoIterator<Item = (&'a str, Option<Value>)>,
     strings: &mut StringInterner,
 ) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
-    let there = parts.into_iter().filter_map(|(name, part)| Some((text(name), part?)));
-    let ours: Vec<(Value, Value)> = there.collect();
-    if ours.is_empty() {
+    let values = parts.into_iter().filter_map(|(name, part)| Some((text(name), part?)));
+    let present: Vec<(Value, Value)> = values.collect();
+    if present.is_empty() {
         return Value::Dict([].into());
     }
-    Value::Dict([(text(MEMTRACK), Value::Dict(ours.into()))].into())
+    Value::Dict([(text(MEMTRACK), Value::Dict(present.into()))].into())
 }
 
-/// One of the parts.
+/// Returns one of the parts.
 pub(super) fn of_memtrack<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
     under(under(settings, MEMTRACK, strings)?, part, strings)
 }
 
-/// Fields of a record that are read back at most.
-const MOST_FIELDS: usize = 64;
+/// The most fields of a record that are read back.
+const MAX_FIELDS: usize = 64;
 
-/// A record of numbers and words as a list of `[name, value]`: a dictionary with a key such as `action` would be taken for
-/// an event. Larger integers than `largest` are written as that.
+/// Converts a record of numbers and words to a list of `[name, value]`: a dictionary with a key such as `action`
+/// would be read as an event. Integers larger than `largest` are written as `largest`.
 pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
     let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
@@ -46,12 +47,11 @@ pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut String
     Value::List(pairs.collect())
 }
 
-/// Reads such a record back; `None` where it makes no sense. Unknown names are ignored here and stay in
-/// the file.
+/// Reads such a record back; `None` where it is invalid. Unknown names are ignored here and stay in the file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };
     let mut fields = Map::new();
-    for pair in pairs.iter().take(MOST_FIELDS) {
+    for pair in pairs.iter().take(MAX_FIELDS) {
         let Value::List(pair) = pair else { return None };
         let [Value::Str(name), field] = &pair[..] else { return None };
         let field = match field {
@@ -64,7 +64,7 @@ pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTa
     serde_json::from_value(Json::Object(fields)).ok()
 }
 
-/// What a dictionary holds under a name that is in no vocabulary.
+/// Returns a dictionary's value under a name that is not in the vocabulary.
 fn under<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
     let Value::Dict(entries) = dictionary else { return None };
     let is_it = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());

@@ -1,11 +1,11 @@
-//! What holds tensors in the standard library, and what holds none: so that a function's argument or result is read
-//! whatever it is wrapped in.
+//! [`ReportTensors`] for the standard library's types: containers and pointers report the tensors inside them, and
+//! plain types such as numbers report none, so that any argument or result of a function can be read.
 
 use super::{ReportTensors, TensorReader};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What has no tensors, among what has: the number beside the tensor in a tuple.
+/// The marker of types without tensors, such as the number beside the tensor in a tuple.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum Nothing {}
@@ -22,7 +22,7 @@ macro_rules! through_a_pointer {
 
 through_a_pointer!(&T, Box<T>, Rc<T>, Arc<T>);
 
-/// What an operator is given to change, it writes.
+/// An argument passed as `&mut` is written by the operator.
 impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for &mut T {
     fn report(&self, to: &mut TensorReader<'_>) {
         to.written(&**self);
@@ -55,7 +55,7 @@ impl<T: ReportTensors<M>, M> ReportTensors<M> for Option<T> {
     }
 }
 
-/// An error has no tensors.
+/// Errors contain no tensors.
 impl<T: ReportTensors<M>, M, E> ReportTensors<M> for Result<T, E> {
     fn report(&self, to: &mut TensorReader<'_>) {
         if let Ok(value) = self {
@@ -85,7 +85,7 @@ tuples! {
     A MA B MB C MC D MD E ME F MF;
 }
 
-macro_rules! nothing {
+macro_rules! without_tensors {
     ($($name:ty),*) => {$(
         impl ReportTensors<Nothing> for $name {
             fn report(&self, _: &mut TensorReader<'_>) {}
@@ -93,7 +93,7 @@ macro_rules! nothing {
     )*};
 }
 
-nothing!(
+without_tensors!(
     (),
     bool,
     char,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_found_in_whatever_holds_them() {
+    fn tensors_are_found_in_all_containers() {
         let [one, two, three] = [Tensor(1), Tensor(2), Tensor(3)];
         assert_eq!(read(&one), [(1, false)]);
         assert_eq!(read(&[&one, &two][..]), [(1, false), (2, false)]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_to_be_changed_is_written_and_the_rest_is_not() {
+    fn mutable_arguments_are_written_and_others_are_not() {
         let mut one = Tensor(1);
         assert_eq!(read((&Tensor(0), &mut one, &Tensor(2))), [(0, false), (1, true), (2, false)]);
     }

@@ -1,4 +1,4 @@
-//! Types of elements.
+//! The types of tensors' elements.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ macro_rules! dtypes {
         }
 
         impl Dtype {
-            /// All of them.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Its name in operator traces.
+            /// Returns its name in operator traces.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// The size of an element in bytes.
+            /// Returns the size of an element in bytes.
             pub const fn bytes(self) -> u64 {
                 match self {
                     $(Self::$variant => $bytes,)*
@@ -33,7 +33,7 @@ macro_rules! dtypes {
     };
 }
 
-// Files contain their places in this list: new ones go to its end.
+// Files contain positions in this list: add new types at its end.
 dtypes! {
     F64 = "f64", 8, "64-bit float.";
     F32 = "f32", 4, "32-bit float.";

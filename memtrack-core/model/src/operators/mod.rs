@@ -1,5 +1,5 @@
-//! What a program says of its tensors: [`ReportTensors`], which frameworks' tensors implement, and [`TensorInfo`], what
-//! they say. The recorder writes it down as numbers, and keeps no tensor alive.
+//! The description of a program's tensors: [`ReportTensors`], which frameworks' tensors implement, and
+//! [`TensorInfo`], the description itself. The recorder stores it as numbers, and keeps no tensor alive.
 //!
 //! **Why does [`ReportTensors`] have a type parameter that is never used?** So that a program can implement it for a
 //! framework's tensors: the orphan rule requires a local type somewhere. An optional dependency on candle would tie
@@ -15,29 +15,30 @@ pub use dtype::Dtype;
 use crate::event::DeviceId;
 use std::borrow::Cow;
 
-/// What is recorded of a tensor. It takes no part in the tensor's life: addresses are numbers that nobody follows.
+/// The recorded description of a tensor. It does not keep the tensor alive: its addresses are numbers that are never
+/// dereferenced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TensorInfo<'a> {
-    /// A number of the tensor object that no other has while the program runs, not even after this one is gone.
+    /// The number of the tensor object, unique for the whole run of the program, even after the object is gone.
     pub identity: u64,
-    /// Where it is.
+    /// The device that it is on.
     pub device: DeviceId,
     /// The type of its elements.
     pub dtype: Dtype,
     /// Elements along each dimension.
     pub sizes: Cow<'a, [usize]>,
-    /// Elements from one to the next along each dimension; `None`: they lie one after another in the order of the
-    /// dimensions.
+    /// The distance, in elements, between neighbours along each dimension; `None`: the elements lie one after another
+    /// in the order of the dimensions.
     pub strides: Option<Cow<'a, [usize]>>,
-    /// The address at which its storage begins, as the allocator gave it; `None` if it has none.
+    /// The address at which its storage begins, as the allocator returned it; `None` if it has none.
     pub storage: Option<u64>,
     /// The whole storage in bytes, where the framework knows it.
     pub storage_bytes: Option<u64>,
 }
 
 impl<'a> TensorInfo<'a> {
-    /// A tensor without storage, whose elements lie one after another.
+    /// Creates the description of a tensor without storage, whose elements lie one after another.
     pub fn new(
         identity: u64,
         device: DeviceId,
@@ -48,8 +49,8 @@ impl<'a> TensorInfo<'a> {
         Self { identity, device, dtype, sizes, strides: None, storage: None, storage_bytes: None }
     }
 
-    /// Its storage begins at `address` (as the allocator gave it, not where this tensor's first element is) and has so
-    /// many bytes. An address of 0 is none.
+    /// Sets the storage: it begins at `address` (as the allocator returned it, not where this tensor's first element
+    /// is) and has `bytes` bytes. An address of 0 means that there is no storage.
     #[must_use]
     pub fn storage(mut self, address: u64, bytes: impl Into<Option<u64>>) -> Self {
         self.storage = Some(address).filter(|&address| address != 0);
@@ -57,7 +58,7 @@ impl<'a> TensorInfo<'a> {
         self
     }
 
-    /// How many elements lie from one to the next along each dimension.
+    /// Sets the distance, in elements, between neighbours along each dimension.
     #[must_use]
     pub fn strides(mut self, strides: impl Into<Cow<'a, [usize]>>) -> Self {
         let strides = strides.into();
@@ -65,7 +66,7 @@ impl<'a> TensorInfo<'a> {
         self
     }
 
-    /// The same with dimensions of its own.
+    /// Returns the same description with owned dimensions.
     pub fn into_owned(self) -> TensorInfo<'static> {
         TensorInfo {
             sizes: Cow::Owned(self.sizes.into_owned()),
@@ -85,12 +86,12 @@ impl<'a> TensorInfo<'a> {
     }
 }
 
-/// What has tensors to report. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results of an
-/// annotated function whose types implement it: a framework's tensors, and references, `Option`, `Result`, `Vec`,
-/// slices, arrays, boxes and tuples of what does.
+/// A type with tensors to report. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results
+/// of an annotated function whose types implement it: a framework's tensors, and references, `Option`, `Result`,
+/// `Vec`, slices, arrays, boxes and tuples of such types.
 ///
-/// `M` is what allows an implementation for somebody else's type: it is any type of the crate that implements the trait,
-/// and is never looked at. For a type of your own leave it out. There should be one implementation for a type in a
+/// `M` allows an implementation for a type of another crate: it can be any type of the crate that implements the
+/// trait, and has no other meaning. Omit it for your own types. There should be one implementation for a type in a
 /// program: with two, annotated functions that take it do not compile.
 ///
 /// ```
@@ -111,21 +112,21 @@ impl<'a> TensorInfo<'a> {
 /// }
 /// ```
 pub trait ReportTensors<M = ()> {
-    /// Reports each tensor that this has, in order.
+    /// Reports each tensor that this value contains, in order.
     ///
-    /// Called on the thread that runs the operator, before or after it. Whatever it allocates is not recorded. It must
-    /// not wait for long, and need not look at the tensor's elements.
+    /// Called on the thread that runs the operator, before or after it. Allocations made here are not recorded. It
+    /// must not block for long, and need not read the tensor's elements.
     fn report(&self, to: &mut TensorReader<'_>);
 }
 
-/// What tensors are reported to.
+/// The receiver of reported tensors.
 pub struct TensorReader<'a> {
     read: &'a mut dyn FnMut(&TensorInfo<'_>, bool),
     written: bool,
 }
 
 impl<'a> TensorReader<'a> {
-    /// Hands each tensor to `read`, and whether it is written.
+    /// Creates a reader that passes each tensor to `read`, and whether the operator writes it.
     #[doc(hidden)]
     pub fn new(read: &'a mut dyn FnMut(&TensorInfo<'_>, bool)) -> Self {
         Self { read, written: false }
@@ -136,7 +137,7 @@ impl<'a> TensorReader<'a> {
         (self.read)(tensor, self.written);
     }
 
-    /// Reports what `value` has, as tensors that the operator writes.
+    /// Reports the tensors in `value` as tensors that the operator writes.
     pub fn written<T: ReportTensors<M> + ?Sized, M>(&mut self, value: &T) {
         let before = std::mem::replace(&mut self.written, true);
         value.report(self);
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strides_of_elements_one_after_another_are_not_kept() {
+    fn contiguous_strides_are_not_stored() {
         let info = |sizes: &'static [usize]| TensorInfo::new(1, DeviceId::HOST, Dtype::F32, sizes);
         assert_eq!(info(&[2, 3]).strides(&[3, 1][..]).strides, None);
         assert_eq!(info(&[]).strides(&[][..]).strides, None);

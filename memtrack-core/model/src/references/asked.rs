@@ -1,19 +1,21 @@
-//! Whether a type refers to anything at all, asked of types instead of values: a million numbers are passed over at once.
+//! Whether a type can refer to anything, decided by types instead of values: slices of a million numbers are skipped
+//! at once.
 
 use super::References;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Most types that one question leads to. A type may consist of itself, so that asking its parts would never end.
-const MOST: u32 = 64;
+/// The most types that one query visits. A type may contain itself, so that a query of all its parts would never end.
+const MAX_TYPES: u32 = 64;
 
-/// Who asks types whether they refer to anything, and gives up after some: "maybe" is a right answer.
+/// A query whether types can refer to anything, which gives up after a bounded number of types: "maybe" is always a
+/// valid answer.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Asked(u32);
 
 impl Asked {
-    /// Whether no value of `T` refers to anything, as far as is known.
+    /// Returns whether it is certain that no value of `T` refers to anything.
     #[inline]
     pub fn never_refers<T: References>(&mut self) -> bool {
         let Some(left) = self.0.checked_sub(1) else { return false };
@@ -22,20 +24,20 @@ impl Asked {
     }
 }
 
-/// Whether no value of `T` refers to anything, as far as is known.
+/// Returns whether it is certain that no value of `T` refers to anything.
 #[inline]
 pub(super) fn never_refers<T: References>() -> bool {
-    Asked(MOST).never_refers::<T>()
+    Asked(MAX_TYPES).never_refers::<T>()
 }
 
-/// A type of which nobody knows here whether it has a size, or is known to memtrack: `(&Type::<T>::new()).ask(asked)` finds
-/// [`AskKnown`] where it has and is, and [`AskUnknown`] where not, which is one reference further away. What is not known is
-/// an error elsewhere, and one is enough.
+/// A type that may be unsized or may not implement [`References`]. The call `(&Type::<T>::new()).ask(asked)` resolves
+/// to [`AskKnown`] where the type is sized and implements it, and otherwise to [`AskUnknown`], which is one reference
+/// further away. An unknown type is a compile error in another place, and one error is enough.
 #[doc(hidden)]
 pub struct Type<T: ?Sized>(PhantomData<T>);
 
 impl<T: ?Sized> Type<T> {
-    /// The type.
+    /// Creates the marker of the type.
     #[expect(clippy::new_without_default, reason = "for the expansion alone")]
     pub const fn new() -> Self {
         Self(PhantomData)
@@ -48,10 +50,10 @@ impl<T: ?Sized> fmt::Debug for Type<T> {
     }
 }
 
-/// Of what implements the trait.
+/// The query for types that implement the trait.
 #[doc(hidden)]
 pub trait AskKnown {
-    /// Asks it.
+    /// Queries the type.
     fn ask(&self, asked: &mut Asked) -> bool;
 }
 
@@ -61,10 +63,10 @@ impl<T: References> AskKnown for Type<T> {
     }
 }
 
-/// Of anything else.
+/// The query for all other types.
 #[doc(hidden)]
 pub trait AskUnknown {
-    /// Maybe it does.
+    /// Returns `false`: the type may refer to something.
     fn ask(&self, _asked: &mut Asked) -> bool {
         false
     }

@@ -1,20 +1,22 @@
-//! Closures with what they capture beside them, where it can be seen.
+//! Closures that keep their captured values beside them, where a visitor can reach them.
 
 use super::{References, Visitor};
 use std::fmt;
 use std::mem::needs_drop;
 
-/// A closure that can be looked into, because what it would capture lies beside it: `handles`, which it is called with.
+/// A closure that can be inspected, because the values that it would capture lie beside it: `handles`, which each
+/// call passes to it.
 ///
-/// Nobody can look into a closure. In an autodiff engine, the classic cycle is a backward closure that captures the tensor
-/// that keeps it, and it would go unseen. Here the closure captures nothing; it is given its handles in each call:
+/// An ordinary closure cannot be inspected. In an autodiff engine, the classic cycle is a backward closure that
+/// captures the tensor that keeps it, and it would go unseen. Here the closure captures nothing; each call passes its
+/// handles to it:
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
 /// use std::cell::Cell;
 /// use std::rc::Rc;
 ///
-/// // The engine: what a node of its tape keeps is a trait object, and so can be looked into.
+/// // The engine: the nodes of its tape are trait objects, which can be inspected.
 /// trait Backward: References {
 ///     fn backward(&self, gradient: &f32);
 /// }
@@ -25,7 +27,7 @@ use std::mem::needs_drop;
 ///     }
 /// }
 ///
-/// // An operator of it.
+/// // One of its operators.
 /// let (a, b) = (Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0)));
 /// let add: Box<dyn Backward> = Box::new(Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient| {
 ///     a.set(a.get() + gradient);
@@ -36,8 +38,9 @@ use std::mem::needs_drop;
 /// ```
 ///
 /// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] for those whose argument is
-/// borrowed, and [`Capturing::of`] for functions of the engine that know how they call. A closure that calls methods of its
-/// argument says of which type it is (`gradient: &Tensor`), unless such a function does. Several arguments are a tuple.
+/// borrowed, and [`Capturing::of`] for functions of the engine that determine the argument's type. A closure that
+/// calls methods of its argument annotates its type (`gradient: &Tensor`), unless such a function determines it.
+/// Several arguments are a tuple.
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
@@ -59,7 +62,7 @@ use std::mem::needs_drop;
 /// assert_eq!(rows.backward(&Tensor), 6);
 /// ```
 ///
-/// If the closure captures something after all that has to be dropped, it is reported as not looked into.
+/// If the closure nevertheless captures something that has to be dropped, it is reported as not inspected.
 #[derive(Clone, Copy)]
 pub struct Capturing<H, F> {
     handles: H,
@@ -67,7 +70,7 @@ pub struct Capturing<H, F> {
 }
 
 impl<H, F> Capturing<H, F> {
-    /// Calls `call` with `handles` and a value.
+    /// Creates a closure whose argument is a value: `call` with `handles`.
     pub const fn new<A, R>(handles: H, call: F) -> Self
     where
         F: Fn(&H, A) -> R,
@@ -75,7 +78,7 @@ impl<H, F> Capturing<H, F> {
         Self { handles, call }
     }
 
-    /// Calls `call` with `handles` and something borrowed.
+    /// Creates a closure whose argument is borrowed: `call` with `handles`.
     pub const fn by_ref<A: ?Sized, R>(handles: H, call: F) -> Self
     where
         F: Fn(&H, &A) -> R,
@@ -83,13 +86,13 @@ impl<H, F> Capturing<H, F> {
         Self { handles, call }
     }
 
-    /// Keeps `handles` beside any `call`: for functions that know how they will call it
-    /// (`fn push<H: References, F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
+    /// Keeps `handles` beside any `call`: for functions that determine the argument's type (`fn push<H: References,
+    /// F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
     pub const fn of(handles: H, call: F) -> Self {
         Self { handles, call }
     }
 
-    /// Calls it.
+    /// Calls the closure.
     pub fn call<A, R>(&self, argument: A) -> R
     where
         F: Fn(&H, A) -> R,
@@ -97,17 +100,17 @@ impl<H, F> Capturing<H, F> {
         (self.call)(&self.handles, argument)
     }
 
-    /// What it is called with.
+    /// Returns the handles that each call passes.
     pub const fn handles(&self) -> &H {
         &self.handles
     }
 
-    /// What it is called with, and itself: to call what changes when it is called, or can be called once.
+    /// Returns the handles and the closure, to call an `FnMut` or an `FnOnce`.
     pub fn into_parts(self) -> (H, F) {
         (self.handles, self.call)
     }
 
-    /// As [`Capturing::into_parts`], borrowed.
+    /// Borrows the handles and the closure, as [`Capturing::into_parts`] returns them.
     pub const fn parts_mut(&mut self) -> (&mut H, &mut F) {
         (&mut self.handles, &mut self.call)
     }
@@ -116,7 +119,7 @@ impl<H, F> Capturing<H, F> {
 impl<H: References, F> References for Capturing<H, F> {
     fn references(&self, to: &mut Visitor<'_>) {
         to.field("handles", &self.handles);
-        // What has nothing to drop holds no counted pointer.
+        // A closure with nothing to drop contains no counted pointer.
         if needs_drop::<F>() {
             to.step(
                 || super::Step::Field("call"),

@@ -1,5 +1,5 @@
-//! What is inside the standard library's cells and locks. A lock that is held, and a cell that is borrowed for writing, are
-//! reported as not looked at.
+//! [`References`] for the standard library's cells and locks. A lock that is held, and a cell that is borrowed for
+//! writing, are reported as not inspected.
 
 use super::{Asked, References, Visitor};
 use std::cell::{OnceCell, RefCell};
@@ -37,7 +37,7 @@ impl<T: References + ?Sized> References for RwLock<T> {
     }
 }
 
-macro_rules! made_once {
+macro_rules! once_cells {
     ($($type:ident),*) => {$(
         impl<T: References> References for $type<T> {
             #[inline]
@@ -54,4 +54,4 @@ macro_rules! made_once {
     )*};
 }
 
-made_once!(OnceCell, OnceLock);
+once_cells!(OnceCell, OnceLock);

@@ -1,5 +1,5 @@
-//! The standard library's types that nobody can look into. What is in them counts as held from outside, and reports say that
-//! it was not looked at.
+//! The standard library's types that cannot be inspected. Their contents count as held from outside, and reports
+//! mention that they were not inspected.
 
 use super::{Asked, References, Visitor};
 use std::any::Any;
@@ -9,7 +9,7 @@ use std::mem::needs_drop;
 use std::sync::{LazyLock, mpsc};
 use std::{io, rc, sync, task, thread};
 
-/// What has nothing to drop holds no counted pointer, so only the others are worth a word.
+/// Values with nothing to drop contain no counted pointer, so only the others are reported.
 macro_rules! closed_around_values {
     ($($type:ty: $why:literal),* $(,)?) => {$(
         impl<T> References for $type {
@@ -45,7 +45,7 @@ macro_rules! closed {
     )*};
 }
 
-// The minimum compiler cannot ask a lazy value whether it is there.
+// The oldest supported compiler has no way to find out whether a lazy value is initialised.
 closed!(
     [T, F] LazyCell<T, F>: "made on first use, and looking would make it",
     [T, F] LazyLock<T, F>: "made on first use, and looking would make it",
@@ -60,7 +60,7 @@ closed!(
     [] dyn Error + Send + Sync: "an error of any type",
 );
 
-/// Only an error that was made from another one holds something.
+/// Only an error that wraps another one can refer to something.
 impl References for io::Error {
     fn references(&self, to: &mut Visitor<'_>) {
         if self.get_ref().is_some() {

@@ -1,4 +1,5 @@
-//! What the standard library's containers hold: each element or entry under its place or key, and numbers not at all.
+//! [`References`] for the standard library's containers: each element or entry under its index or key. Containers of
+//! numbers are skipped.
 
 use super::{Asked, References, Visitor, never_refers};
 use std::borrow::Cow;
@@ -92,7 +93,7 @@ impl<T: References> References for Bound<T> {
     }
 }
 
-/// What is borrowed is not held.
+/// Borrowed values are not held.
 impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     fn references(&self, to: &mut Visitor<'_>) {
         if let Cow::Owned(value) = self {
@@ -105,7 +106,7 @@ impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     }
 }
 
-/// Never dropped by itself, but as strong as any other.
+/// Never dropped automatically, but its pointers are as strong as any other.
 impl<T: References + ?Sized> References for ManuallyDrop<T> {
     fn references(&self, to: &mut Visitor<'_>) {
         (**self).references(to);
@@ -153,7 +154,7 @@ ranges!(
     RangeInclusive { "start" (start), "end" (end) }
 );
 
-/// A million numbers are passed over.
+/// Skips elements that cannot refer to anything, such as a million numbers.
 impl<T: References> References for [T] {
     #[inline]
     fn references(&self, to: &mut Visitor<'_>) {

@@ -1,27 +1,27 @@
-//! Counted pointers, whichever they are.
+//! Counted pointers, `Rc` and `Arc` alike.
 
 use super::{References, Visitor};
 use std::rc::{self, Rc};
 use std::sync::{self, Arc};
 
-/// A strong counted pointer: [`Rc`] or [`Arc`]. The two are the same to a report.
+/// A strong counted pointer: [`Rc`] or [`Arc`]. Reports treat the two the same.
 pub trait Counted {
-    /// Where the value lies: what tells one allocation from another.
+    /// Returns the address of the value, which identifies the allocation.
     fn address(&self) -> usize;
-    /// How many strong pointers there are, this one among them.
+    /// Returns the number of strong pointers, this one included.
     fn strong_count(&self) -> usize;
-    /// How many weak ones.
+    /// Returns the number of weak pointers.
     fn weak_count(&self) -> usize;
-    /// Whether other threads may hold it, too.
+    /// Returns whether other threads may hold the value, too.
     fn is_shared_by_threads(&self) -> bool;
-    /// The value's type.
+    /// Returns the name of the value's type.
     fn type_name(&self) -> &'static str;
     /// Reports what the value refers to.
     fn visit(&self, to: &mut Visitor<'_>);
-    /// Another strong pointer to it.
+    /// Clones the strong pointer.
     fn another(&self) -> Box<dyn Counted>;
-    /// Drops the pointer in `within`, which calls what it is given: if it was the last one, the value is dropped there. The
-    /// box, which [`another`](Self::another) made, is freed outside of it.
+    /// Drops the pointer in `within`, which calls the closure that it receives: if it was the last pointer, the value
+    /// is dropped there. The box, which [`another`](Self::another) made, is freed outside of it.
     #[doc(hidden)]
     fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut()));
 }
@@ -77,7 +77,7 @@ macro_rules! pointers {
             }
         }
 
-        /// Keeps nothing alive. Without a value there is nothing to tell.
+        /// A weak pointer keeps nothing alive. One without a value is not reported.
         impl<T: ?Sized> References for $weak {
             fn references(&self, to: &mut Visitor<'_>) {
                 if self.strong_count() > 0 {

@@ -1,8 +1,9 @@
-//! What a value refers to: [`References`], which `#[derive(References)]` implements, and the [`Visitor`] that is told.
-//! With it, `memtrack_core::cycles` finds the cycles of counted pointers that keep device memory alive.
+//! The references of a value: [`References`], which `#[derive(References)]` implements, and the [`Visitor`] that
+//! receives them. With it, `memtrack_core::cycles` finds the cycles of counted pointers that keep device memory
+//! alive.
 //!
-//! Nothing here changes what is looked at, and nothing waits: what is locked or borrowed elsewhere is reported as not
-//! looked at. A wrong implementation gives a wrong report, and nothing worse.
+//! Nothing here changes the visited values, and nothing blocks: values that are locked or borrowed elsewhere are
+//! reported as not inspected. A wrong implementation leads to a wrong report, and to no other damage.
 
 mod asked;
 mod capturing;
@@ -23,11 +24,11 @@ pub use visitor::{DeviceMemory, Path, Sink, Step, Visitor};
 
 use asked::never_refers;
 
-/// What a value refers to by strong counted pointers ([`Rc`](std::rc::Rc), [`Arc`](std::sync::Arc)), and the device
-/// memory that it has. Use `#[derive(References)]`.
+/// A type that can list the strong counted pointers ([`Rc`](std::rc::Rc), [`Arc`](std::sync::Arc)) and the device
+/// memory that its values hold. Use `#[derive(References)]`.
 ///
-/// An implementation by hand reports each strong pointer that the value holds directly or in containers that it owns,
-/// exactly once, and does not look behind it. One that is left out may hide a cycle and never invents one; one that is
+/// A manual implementation reports each strong pointer that the value holds directly or in containers that it owns,
+/// exactly once, and does not follow it. A missing pointer may hide a cycle and never invents one; a pointer that is
 /// reported twice may invent one.
 ///
 /// ```
@@ -53,17 +54,18 @@ use asked::never_refers;
     note = "a closure cannot be looked into: `references::Capturing` keeps what it captures beside it"
 )]
 pub trait References {
-    /// Reports what this refers to. Called on a thread that holds a handle of it, at any time: it must not wait (use
-    /// `try_lock`), and need not be quick.
+    /// Reports the references of this value. Called on a thread that holds a handle of it, at any time: it must not
+    /// block (use `try_lock`), and need not be fast.
     fn references(&self, to: &mut Visitor<'_>);
 
-    /// The type's name, also behind `dyn`. Its own name is one that no other trait's method is likely to have.
+    /// Returns the type's name, also behind `dyn`. The method has a name that other traits' methods are unlikely to
+    /// have.
     #[doc(hidden)]
     fn referring_type(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
 
-    /// Whether no value of the type refers to anything: numbers, texts.
+    /// Returns whether it is certain that no value of the type refers to anything, as with numbers and texts.
     #[doc(hidden)]
     fn never_refers(_asked: &mut Asked) -> bool
     where

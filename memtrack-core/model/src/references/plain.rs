@@ -1,11 +1,11 @@
-//! The standard library's types that refer to nothing: numbers, texts, addresses, what the system has open.
+//! The standard library's types that refer to nothing: numbers, texts, addresses, open files and sockets.
 
 use super::{Asked, References, Visitor};
 use std::marker::{PhantomData, PhantomPinned};
 use std::sync::atomic;
 use std::{alloc, any, cmp, convert, ffi, fs, hash, io, net, num, ops, path, process, sync, thread, time};
 
-macro_rules! nothing {
+macro_rules! refers_to_nothing {
     ($($type:ty),* $(,)?) => {$(
         impl References for $type {
             #[inline]
@@ -19,31 +19,38 @@ macro_rules! nothing {
     )*};
 }
 
-nothing!((), bool, char, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, f32, f64);
-nothing!(num::NonZeroI8, num::NonZeroI16, num::NonZeroI32, num::NonZeroI64, num::NonZeroI128);
-nothing!(num::NonZeroU8, num::NonZeroU16, num::NonZeroU32, num::NonZeroU64, num::NonZeroU128);
-nothing!(num::NonZeroIsize, num::NonZeroUsize);
-nothing!(atomic::AtomicBool, atomic::AtomicIsize, atomic::AtomicUsize);
+refers_to_nothing!((), bool, char, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, f32, f64);
+refers_to_nothing!(num::NonZeroI8, num::NonZeroI16, num::NonZeroI32, num::NonZeroI64, num::NonZeroI128);
+refers_to_nothing!(num::NonZeroU8, num::NonZeroU16, num::NonZeroU32, num::NonZeroU64, num::NonZeroU128);
+refers_to_nothing!(num::NonZeroIsize, num::NonZeroUsize);
+refers_to_nothing!(atomic::AtomicBool, atomic::AtomicIsize, atomic::AtomicUsize);
 #[cfg(target_has_atomic = "8")]
-nothing!(atomic::AtomicI8, atomic::AtomicU8);
+refers_to_nothing!(atomic::AtomicI8, atomic::AtomicU8);
 #[cfg(target_has_atomic = "16")]
-nothing!(atomic::AtomicI16, atomic::AtomicU16);
+refers_to_nothing!(atomic::AtomicI16, atomic::AtomicU16);
 #[cfg(target_has_atomic = "32")]
-nothing!(atomic::AtomicI32, atomic::AtomicU32);
+refers_to_nothing!(atomic::AtomicI32, atomic::AtomicU32);
 #[cfg(target_has_atomic = "64")]
-nothing!(atomic::AtomicI64, atomic::AtomicU64);
-nothing!(atomic::Ordering, cmp::Ordering, convert::Infallible, ops::RangeFull, PhantomPinned);
-nothing!(String, ffi::CString, ffi::OsString, path::PathBuf);
-nothing!(time::Duration, time::Instant, time::SystemTime);
-nothing!(any::TypeId, alloc::Layout, alloc::System);
-nothing!(thread::ThreadId, thread::Thread, sync::Barrier, sync::Condvar, sync::Once);
-nothing!(net::IpAddr, net::Ipv4Addr, net::Ipv6Addr, net::SocketAddr, net::SocketAddrV4, net::SocketAddrV6);
-nothing!(net::TcpListener, net::TcpStream, net::UdpSocket);
-nothing!(fs::File, io::Empty, io::ErrorKind, io::Sink, io::Stderr, io::Stdin, io::Stdout);
-nothing!(process::Child, process::ChildStderr, process::ChildStdin, process::ChildStdout);
-nothing!(hash::RandomState, hash::DefaultHasher);
+refers_to_nothing!(atomic::AtomicI64, atomic::AtomicU64);
+refers_to_nothing!(atomic::Ordering, cmp::Ordering, convert::Infallible, ops::RangeFull, PhantomPinned);
+refers_to_nothing!(String, ffi::CString, ffi::OsString, path::PathBuf);
+refers_to_nothing!(time::Duration, time::Instant, time::SystemTime);
+refers_to_nothing!(any::TypeId, alloc::Layout, alloc::System);
+refers_to_nothing!(thread::ThreadId, thread::Thread, sync::Barrier, sync::Condvar, sync::Once);
+refers_to_nothing!(
+    net::IpAddr,
+    net::Ipv4Addr,
+    net::Ipv6Addr,
+    net::SocketAddr,
+    net::SocketAddrV4,
+    net::SocketAddrV6
+);
+refers_to_nothing!(net::TcpListener, net::TcpStream, net::UdpSocket);
+refers_to_nothing!(fs::File, io::Empty, io::ErrorKind, io::Sink, io::Stderr, io::Stdin, io::Stdout);
+refers_to_nothing!(process::Child, process::ChildStderr, process::ChildStdin, process::ChildStdout);
+refers_to_nothing!(hash::RandomState, hash::DefaultHasher);
 
-macro_rules! nothing_unsized {
+macro_rules! refers_to_nothing_unsized {
     ($($type:ty),*) => {$(
         impl References for $type {
             fn references(&self, _to: &mut Visitor<'_>) {}
@@ -51,9 +58,9 @@ macro_rules! nothing_unsized {
     )*};
 }
 
-nothing_unsized!(str, ffi::CStr, ffi::OsStr, path::Path);
+refers_to_nothing_unsized!(str, ffi::CStr, ffi::OsStr, path::Path);
 
-macro_rules! nothing_of_any {
+macro_rules! refers_to_nothing_for_any {
     ($($type:ty),*) => {$(
         impl<T: ?Sized> References for $type {
             #[inline]
@@ -67,8 +74,8 @@ macro_rules! nothing_of_any {
     )*};
 }
 
-// What is borrowed is not held. (A raw pointer may be one that `Rc::into_raw` made: that is for its owner to say.)
-nothing_of_any!(PhantomData<T>, &T, &mut T);
+// Borrowed values are not held. (A raw pointer may come from `Rc::into_raw`: its owner has to report that one.)
+refers_to_nothing_for_any!(PhantomData<T>, &T, &mut T);
 
 impl<H> References for hash::BuildHasherDefault<H> {
     fn references(&self, _to: &mut Visitor<'_>) {}

@@ -1,4 +1,4 @@
-//! What a visitor is told, by the standard library's types and by what is locked, deep or long.
+//! The reports that a visitor receives from the standard library's types, and from locked, deep or long values.
 
 use super::asked::never_refers;
 use super::{Asked, Capturing, Counted, DeviceMemory, Path, References, Sink, Step, Visitor};
@@ -14,16 +14,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock, mpsc};
 
-/// Writes down what it is told, a line each.
+/// A sink that records one line per report.
 #[derive(Default)]
-struct Told {
+struct ReportLines {
     lines: Vec<String>,
     /// The strong pointers.
     targets: Vec<Box<dyn Counted>>,
     without_paths: bool,
 }
 
-impl Sink for Told {
+impl Sink for ReportLines {
     fn wants_paths(&self) -> bool {
         !self.without_paths
     }
@@ -51,45 +51,45 @@ impl Sink for Told {
     }
 }
 
-fn told(value: &(impl References + ?Sized)) -> Vec<String> {
-    let mut told = Told::default();
-    value.references(&mut Visitor::new(&mut told));
-    told.lines
+fn lines_of(value: &(impl References + ?Sized)) -> Vec<String> {
+    let mut sink = ReportLines::default();
+    value.references(&mut Visitor::new(&mut sink));
+    sink.lines
 }
 
-const NOTHING: [&str; 0] = [];
+const NO_LINES: [&str; 0] = [];
 
 fn one() -> Rc<u8> {
     Rc::new(1)
 }
 
 #[test]
-fn counted_pointers_are_told_and_not_looked_behind() {
+fn counted_pointers_are_reported_and_not_followed() {
     let inner = Arc::new(Mutex::new(Arc::new(1)));
     let value = (one(), Arc::clone(&inner), Rc::downgrade(&one()), Arc::downgrade(&inner));
-    assert_eq!(told(&value), [".0 strong", ".1 strong", ".3 weak"]);
-    assert_eq!(told(&*value.1), [" strong"]);
+    assert_eq!(lines_of(&value), [".0 strong", ".1 strong", ".3 weak"]);
+    assert_eq!(lines_of(&*value.1), [" strong"]);
     assert_eq!(Rc::strong_count(&value.0), 1);
 }
 
 #[test]
-fn a_target_is_told_with_its_address_counts_and_type() {
+fn a_target_is_reported_with_its_address_counts_and_type() {
     let shared: Rc<[Rc<u8>]> = Rc::new([one(), one()]);
     let (_weak, _another) = (Rc::downgrade(&shared), Rc::clone(&shared));
-    let mut told = Told::default();
-    shared.references(&mut Visitor::new(&mut told));
-    let target = told.targets.pop().expect("one was told");
+    let mut sink = ReportLines::default();
+    shared.references(&mut Visitor::new(&mut sink));
+    let target = sink.targets.pop().expect("one was reported");
     assert_eq!(target.address(), shared.as_ptr().addr());
     assert_eq!((target.strong_count(), target.weak_count()), (3, 1));
     assert_eq!(target.type_name(), "[alloc::rc::Rc<u8>]");
     assert!(!target.is_shared_by_threads());
-    let mut behind = Told::default();
+    let mut behind = ReportLines::default();
     target.visit(&mut Visitor::new(&mut behind));
     assert_eq!(behind.lines, ["[0] strong", "[1] strong"]);
 }
 
 #[test]
-fn the_type_behind_a_trait_object_is_told() {
+fn the_type_behind_a_trait_object_is_reported() {
     struct Layer;
     impl References for Layer {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -97,97 +97,97 @@ fn the_type_behind_a_trait_object_is_told() {
         }
     }
     let object: Arc<dyn References> = Arc::new(Layer);
-    let mut told = Told::default();
-    object.references(&mut Visitor::new(&mut told));
-    assert!(told.targets[0].type_name().ends_with("::Layer"));
-    assert!(told.targets[0].is_shared_by_threads());
+    let mut sink = ReportLines::default();
+    object.references(&mut Visitor::new(&mut sink));
+    assert!(sink.targets[0].type_name().ends_with("::Layer"));
+    assert!(sink.targets[0].is_shared_by_threads());
 }
 
 #[test]
-fn containers_tell_places_and_keys() {
-    assert_eq!(told(&vec![Some(one()), None, Some(one())]), ["[0] strong", "[2] strong"]);
-    assert_eq!(told(&VecDeque::from([one()])), ["[0] strong"]);
-    assert_eq!(told(&LinkedList::from([one()])), ["[0] strong"]);
-    assert_eq!(told(&BinaryHeap::from([one()])), ["[0] strong"]);
-    assert_eq!(told(&BTreeSet::from([one()])), [" key strong"]);
-    assert_eq!(told(&HashSet::from([one()])), [" key strong"]);
-    assert_eq!(told(&HashMap::from([(3, one())])), ["[3] strong"]);
-    assert_eq!(told(&BTreeMap::from([(one(), one())])), [" key strong", "[1] strong"]);
-    assert_eq!(told(&Ok::<_, ()>(one())), ["::Ok.0 strong"]);
-    assert_eq!(told(&ControlFlow::<Rc<u8>>::Break(one())), ["::Break.0 strong"]);
-    assert_eq!(told(&Bound::Excluded(one())), ["::Excluded.0 strong"]);
-    assert_eq!(told(&(one()..one())), [".start strong", ".end strong"]);
-    assert_eq!(told(&(one()..=one())), [".start strong", ".end strong"]);
-    assert_eq!(told(&std::task::Poll::Ready(one())), ["::Ready.0 strong"]);
+fn containers_report_indexes_and_keys() {
+    assert_eq!(lines_of(&vec![Some(one()), None, Some(one())]), ["[0] strong", "[2] strong"]);
+    assert_eq!(lines_of(&VecDeque::from([one()])), ["[0] strong"]);
+    assert_eq!(lines_of(&LinkedList::from([one()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BinaryHeap::from([one()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BTreeSet::from([one()])), [" key strong"]);
+    assert_eq!(lines_of(&HashSet::from([one()])), [" key strong"]);
+    assert_eq!(lines_of(&HashMap::from([(3, one())])), ["[3] strong"]);
+    assert_eq!(lines_of(&BTreeMap::from([(one(), one())])), [" key strong", "[1] strong"]);
+    assert_eq!(lines_of(&Ok::<_, ()>(one())), ["::Ok.0 strong"]);
+    assert_eq!(lines_of(&ControlFlow::<Rc<u8>>::Break(one())), ["::Break.0 strong"]);
+    assert_eq!(lines_of(&Bound::Excluded(one())), ["::Excluded.0 strong"]);
+    assert_eq!(lines_of(&(one()..one())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&(one()..=one())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&std::task::Poll::Ready(one())), ["::Ready.0 strong"]);
 }
 
 #[test]
-fn what_wraps_a_value_has_no_step_of_its_own() {
-    assert_eq!(told(&Box::new([one()])), ["[0] strong"]);
-    assert_eq!(told(&Pin::new(Box::new(one()))), [" strong"]);
-    assert_eq!(told(&RefCell::new(OnceCell::from(one()))), [" strong"]);
-    assert_eq!(told(&RwLock::new(OnceLock::from(one()))), [" strong"]);
-    assert_eq!(told(&Cow::<[Rc<u8>]>::Owned(vec![one()])), ["[0] strong"]);
-    assert_eq!(told(&std::cmp::Reverse(one())), [" strong"]);
+fn wrappers_add_no_step_to_the_path() {
+    assert_eq!(lines_of(&Box::new([one()])), ["[0] strong"]);
+    assert_eq!(lines_of(&Pin::new(Box::new(one()))), [" strong"]);
+    assert_eq!(lines_of(&RefCell::new(OnceCell::from(one()))), [" strong"]);
+    assert_eq!(lines_of(&RwLock::new(OnceLock::from(one()))), [" strong"]);
+    assert_eq!(lines_of(&Cow::<[Rc<u8>]>::Owned(vec![one()])), ["[0] strong"]);
+    assert_eq!(lines_of(&std::cmp::Reverse(one())), [" strong"]);
     let mut never_dropped = ManuallyDrop::new(one());
-    assert_eq!(told(&never_dropped), [" strong"]);
+    assert_eq!(lines_of(&never_dropped), [" strong"]);
     drop(std::mem::replace(&mut *never_dropped, one()));
     drop(ManuallyDrop::into_inner(never_dropped));
 }
 
 #[test]
-fn what_is_borrowed_is_not_held() {
+fn borrowed_values_are_not_held() {
     let (value, mut other) = ([one()], one());
-    assert_eq!(told(&(&value, &mut other)), NOTHING);
-    assert_eq!(told(&Cow::Borrowed(&value[..])), NOTHING);
-    assert_eq!(told(&Pin::new(&value)), NOTHING);
+    assert_eq!(lines_of(&(&value, &mut other)), NO_LINES);
+    assert_eq!(lines_of(&Cow::Borrowed(&value[..])), NO_LINES);
+    assert_eq!(lines_of(&Pin::new(&value)), NO_LINES);
 }
 
 #[test]
-fn what_cannot_be_looked_into_is_told_with_the_reason() {
+fn opaque_values_are_reported_with_the_reason() {
     let channel = mpsc::channel::<Rc<u8>>();
-    assert_eq!(told(&channel), [".0: a channel", ".1: a channel"]);
-    assert_eq!(told(&mpsc::channel::<f32>()), NOTHING);
-    assert_eq!(told(&Cell::new(Some(one()))), [": a Cell shows its value to nobody (a RefCell would)"]);
-    assert_eq!(told(&Cell::new(1)), NOTHING);
+    assert_eq!(lines_of(&channel), [".0: a channel", ".1: a channel"]);
+    assert_eq!(lines_of(&mpsc::channel::<f32>()), NO_LINES);
+    assert_eq!(lines_of(&Cell::new(Some(one()))), [": a Cell shows its value to nobody (a RefCell would)"]);
+    assert_eq!(lines_of(&Cell::new(1)), NO_LINES);
     let lazy = "made on first use, and looking would make it";
-    assert_eq!(told(&LazyCell::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
-    assert_eq!(told(&LazyLock::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
-    assert_eq!(told(&Pin::new(one())), [": a pinned counted pointer"]);
-    assert_eq!(told(&std::thread::spawn(|| {})), [": what a thread holds"]);
-    assert_eq!(told(&(Box::new(one()) as Box<dyn std::any::Any>)), [": a value of any type"]);
-    assert_eq!(told(&std::io::Error::other("full")), [": an error of any type"]);
-    assert_eq!(told(&std::io::Error::from(std::io::ErrorKind::Other)), NOTHING);
+    assert_eq!(lines_of(&LazyCell::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
+    assert_eq!(lines_of(&LazyLock::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
+    assert_eq!(lines_of(&Pin::new(one())), [": a pinned counted pointer"]);
+    assert_eq!(lines_of(&std::thread::spawn(|| {})), [": what a thread holds"]);
+    assert_eq!(lines_of(&(Box::new(one()) as Box<dyn std::any::Any>)), [": a value of any type"]);
+    assert_eq!(lines_of(&std::io::Error::other("full")), [": an error of any type"]);
+    assert_eq!(lines_of(&std::io::Error::from(std::io::ErrorKind::Other)), NO_LINES);
 }
 
 #[test]
-fn what_is_locked_or_borrowed_is_not_waited_for() {
+fn locked_or_borrowed_values_do_not_block() {
     let cell = RefCell::new(one());
     let reading = cell.borrow();
-    assert_eq!(told(&cell), [" strong"]);
+    assert_eq!(lines_of(&cell), [" strong"]);
     drop(reading);
     let writing = cell.borrow_mut();
-    assert_eq!(told(&cell), [": borrowed for writing"]);
+    assert_eq!(lines_of(&cell), [": borrowed for writing"]);
     drop(writing);
-    assert_eq!(told(&cell), [" strong"]);
+    assert_eq!(lines_of(&cell), [" strong"]);
 
     let mutex = Mutex::new(one());
     let locked = mutex.lock();
-    assert_eq!(told(&mutex), [": locked"]);
+    assert_eq!(lines_of(&mutex), [": locked"]);
     drop(locked);
-    assert_eq!(told(&mutex), [" strong"]);
+    assert_eq!(lines_of(&mutex), [" strong"]);
 
     let lock = RwLock::new(one());
     let reading = lock.read();
-    assert_eq!(told(&lock), [" strong"]);
+    assert_eq!(lines_of(&lock), [" strong"]);
     drop(reading);
     let writing = lock.write();
-    assert_eq!(told(&lock), [": locked for writing"]);
+    assert_eq!(lines_of(&lock), [": locked for writing"]);
     drop(writing);
 }
 
 #[test]
-fn what_a_panic_poisoned_is_looked_into() {
+fn poisoned_locks_are_inspected() {
     let (mutex, lock) = (Arc::new(Mutex::new(Arc::new(1))), Arc::new(RwLock::new(Arc::new(1))));
     let (in_mutex, in_lock) = (Arc::clone(&mutex), Arc::clone(&lock));
     let poisoning = std::thread::spawn(move || {
@@ -196,11 +196,11 @@ fn what_a_panic_poisoned_is_looked_into() {
     });
     assert!(poisoning.join().is_err());
     assert!(mutex.is_poisoned() && lock.is_poisoned());
-    assert_eq!(told(&*mutex), [" strong"]);
-    assert_eq!(told(&*lock), [" strong"]);
+    assert_eq!(lines_of(&*mutex), [" strong"]);
+    assert_eq!(lines_of(&*lock), [" strong"]);
 }
 
-/// A list of boxes.
+/// A linked list of boxes.
 struct Boxes(Option<Box<Boxes>>, Rc<u8>);
 
 impl References for Boxes {
@@ -211,12 +211,12 @@ impl References for Boxes {
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_said_to_be() {
+fn values_nested_too_deeply_are_reported() {
     let mut boxes = Boxes(None, one());
     for _ in 0..10_000 {
         boxes = Boxes(Some(Box::new(boxes)), one());
     }
-    let lines = told(&boxes);
+    let lines = lines_of(&boxes);
     let (pointers, not_looked): (Vec<_>, Vec<_>) =
         lines.iter().partition(|line| line.ends_with(".rc strong"));
     assert!(pointers.len() >= 30, "{pointers:?}");
@@ -224,7 +224,7 @@ fn what_is_nested_too_deeply_is_said_to_be() {
     // The fields of the first box that is too deep.
     assert_eq!(not_looked.len(), 2);
     assert!(not_looked.iter().all(|line| line.ends_with(": nested too deeply")), "{not_looked:?}");
-    // Without recursion, which a drop of as many boxes has, too.
+    // Iterative, because dropping so many boxes recursively would overflow the stack.
     let mut next = boxes.0;
     while let Some(mut boxes) = next {
         next = boxes.0.take();
@@ -232,13 +232,13 @@ fn what_is_nested_too_deeply_is_said_to_be() {
 }
 
 #[test]
-fn depth_is_counted_for_what_is_inside_and_not_for_what_is_beside() {
+fn depth_counts_nested_values_and_not_siblings() {
     let wide: Vec<Box<Box<Rc<u8>>>> = (0..1_000).map(|_| Box::new(Box::new(one()))).collect();
-    assert_eq!(told(&wide).len(), 1_000);
+    assert_eq!(lines_of(&wide).len(), 1_000);
 }
 
 #[test]
-fn types_of_which_no_value_refers_to_anything_are_known() {
+fn types_without_references_are_recognised() {
     assert!(never_refers::<Vec<f32>>());
     assert!(never_refers::<Option<(u8, String, [f64; 3])>>());
     assert!(never_refers::<HashMap<String, BTreeMap<u64, Vec<Wrapping<u8>>>>>());
@@ -252,14 +252,14 @@ fn types_of_which_no_value_refers_to_anything_are_known() {
 }
 
 #[test]
-fn a_container_of_what_refers_to_nothing_is_passed_over() {
-    // To look at each of them would take centuries.
-    assert_eq!(told(&[(); usize::MAX][..]), NOTHING);
-    assert_eq!(told(&[((), [1_u8; 0]); usize::MAX]), NOTHING);
-    assert_eq!(told(&vec![(); usize::MAX]), NOTHING);
+fn containers_of_types_without_references_are_skipped() {
+    // Visiting each element would take centuries.
+    assert_eq!(lines_of(&[(); usize::MAX][..]), NO_LINES);
+    assert_eq!(lines_of(&[((), [1_u8; 0]); usize::MAX]), NO_LINES);
+    assert_eq!(lines_of(&vec![(); usize::MAX]), NO_LINES);
 }
 
-/// Consists of itself twice.
+/// A type that contains itself twice.
 struct Endless;
 
 impl References for Endless {
@@ -273,16 +273,16 @@ impl References for Endless {
 }
 
 #[test]
-fn a_type_that_consists_of_itself_is_looked_into() {
+fn a_recursive_type_is_inspected() {
     assert!(!never_refers::<Endless>());
-    assert_eq!(told(&vec![Endless]), ["[0]: endless"]);
+    assert_eq!(lines_of(&vec![Endless]), ["[0]: endless"]);
 }
 
-/// A key whose text never ends, and which does not listen when told to stop.
+/// A key whose text never ends, and which ignores the errors of the writer.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Deaf(u32);
+struct EndlessKey(u32);
 
-impl fmt::Debug for Deaf {
+impl fmt::Debug for EndlessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for _ in 0..self.0 {
             let _ = f.write_str("key after key, ");
@@ -291,7 +291,7 @@ impl fmt::Debug for Deaf {
     }
 }
 
-impl References for Deaf {
+impl References for EndlessKey {
     fn references(&self, _to: &mut Visitor<'_>) {}
 }
 
@@ -299,35 +299,35 @@ impl References for Deaf {
 fn long_keys_are_cut() {
     let long = "é".repeat(1 << 20);
     let cut = format!("[\"{}…] strong", "é".repeat(39));
-    assert_eq!(told(&BTreeMap::from([(long, one())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(long, one())])), [cut]);
     let cut = format!("[{}…] strong", &"key after key, ".repeat(3)[..40]);
-    assert_eq!(told(&BTreeMap::from([(Deaf(1 << 16), one())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(EndlessKey(1 << 16), one())])), [cut]);
     let fits = "x".repeat(38);
-    assert_eq!(told(&BTreeMap::from([(fits.as_str(), one())])), [format!("[{fits:?}] strong")]);
+    assert_eq!(lines_of(&BTreeMap::from([(fits.as_str(), one())])), [format!("[{fits:?}] strong")]);
 }
 
-/// A key that cannot be shown.
+/// A key whose formatting panics.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Unshown;
+struct PanickingKey;
 
-impl fmt::Debug for Unshown {
+impl fmt::Debug for PanickingKey {
     fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         unreachable!("paths are not wanted")
     }
 }
 
-impl References for Unshown {
+impl References for PanickingKey {
     fn references(&self, _to: &mut Visitor<'_>) {}
 }
 
 #[test]
-fn nothing_is_formatted_where_paths_are_not_wanted() {
-    let mut told = Told { without_paths: true, ..Told::default() };
-    let to = &mut Visitor::new(&mut told);
-    to.field("map", &BTreeMap::from([(Unshown, one())]));
-    to.show("name", &Unshown);
+fn keys_are_not_formatted_without_paths() {
+    let mut sink = ReportLines { without_paths: true, ..ReportLines::default() };
+    let to = &mut Visitor::new(&mut sink);
+    to.field("map", &BTreeMap::from([(PanickingKey, one())]));
+    to.show("name", &PanickingKey);
     to.opaque("closed");
-    assert_eq!(told.lines, [" strong", ": closed"]);
+    assert_eq!(sink.lines, [" strong", ": closed"]);
 }
 
 #[test]
@@ -345,9 +345,9 @@ fn paths_read_like_the_code() {
 }
 
 #[test]
-fn a_path_ends_where_its_value_does() {
-    let mut told = Told::default();
-    let to = &mut Visitor::new(&mut told);
+fn paths_return_to_the_parent_after_each_value() {
+    let mut sink = ReportLines::default();
+    let to = &mut Visitor::new(&mut sink);
     to.field("first", &vec![one()]);
     to.show("id", &7);
     to.memory(DeviceMemory { device: DeviceId::HOST, address: 4096, size_bytes: 8 });
@@ -355,11 +355,11 @@ fn a_path_ends_where_its_value_does() {
     to.key(&one());
     let expected =
         [".first[0] strong", ".id = 7", " holds 8 bytes", ".handle strong by handle 3", " key strong"];
-    assert_eq!(told.lines, expected);
+    assert_eq!(sink.lines, expected);
 }
 
 #[test]
-fn something_is_shown_however_deep_it_lies() {
+fn a_value_is_shown_at_any_depth() {
     struct Deep(usize);
     impl References for Deep {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -369,21 +369,21 @@ fn something_is_shown_however_deep_it_lies() {
             }
         }
     }
-    assert_eq!(told(&Deep(64)), [".id = 1"]);
-    assert_eq!(told(&Deep(65)), [": nested too deeply"]);
+    assert_eq!(lines_of(&Deep(64)), [".id = 1"]);
+    assert_eq!(lines_of(&Deep(65)), [": nested too deeply"]);
 }
 
 #[test]
-fn a_closure_is_known_by_what_it_is_called_with() {
+fn a_closure_is_inspected_through_its_handles() {
     let (first, second) = (one(), one());
     let mut sum = Capturing::of((first, second), |handles: &(Rc<u8>, Rc<u8>), third: u8| {
         *handles.0 + *handles.1 + third
     });
     assert_eq!(sum.call(5), 7);
-    assert_eq!(told(&sum), [".handles.0 strong", ".handles.1 strong"]);
+    assert_eq!(lines_of(&sum), [".handles.0 strong", ".handles.1 strong"]);
     sum.parts_mut().0.0 = Rc::new(10);
     assert_eq!(*sum.handles().0, 10);
     let (handles, call) = sum.into_parts();
     let captures = Capturing::of((), move || call(&handles, 1));
-    assert_eq!(told(&captures), [".call: a closure that captures values of its own"]);
+    assert_eq!(lines_of(&captures), [".call: a closure that captures values of its own"]);
 }

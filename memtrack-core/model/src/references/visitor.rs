@@ -1,4 +1,4 @@
-//! Whom a value tells what it refers to.
+//! The [`Visitor`] to which values report their references.
 
 use super::{Counted, References};
 use crate::event::DeviceId;
@@ -6,22 +6,22 @@ use crate::operators::{ReportTensors, TensorReader};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How deep values that own each other are looked into. What is nested deeper is reported as not looked at: a list of boxes
-/// may be longer than a thread's stack is deep. A step is some 200 bytes of stack.
-const DEEPEST: usize = 64;
+/// The depth to which values that own each other are inspected. Deeper values are reported as not inspected: a list
+/// of boxes may be longer than a thread's stack is deep. A step takes some 200 bytes of stack.
+const MAX_DEPTH: usize = 64;
 
 /// Memory of a device that a value holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceMemory {
     /// The device that it is on.
     pub device: DeviceId,
-    /// Where it begins. Memory is counted once, however many values hold it.
+    /// Its first address. Memory is counted once, however many values hold it.
     pub address: u64,
-    /// How much it is.
+    /// Its size in bytes.
     pub size_bytes: u64,
 }
 
-/// A step from a value to what it holds.
+/// A step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A field, by its name or number.
@@ -36,7 +36,7 @@ pub enum Step {
     Key,
 }
 
-/// From a value to what it holds: `.layers[3]`, `.hooks["relu"]`, `::Add.left`.
+/// The path from a value to a value inside it: `.layers[3]`, `.hooks["relu"]`, `::Add.left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path(pub Vec<Step>);
 
@@ -55,23 +55,23 @@ impl fmt::Display for Path {
     }
 }
 
-/// What a [`Visitor`] hands on. The path is empty where [`Sink::wants_paths`] says that it is not needed.
+/// The receiver of a [`Visitor`]'s reports. The path is empty where [`Sink::wants_paths`] returns `false`.
 pub trait Sink {
-    /// Whether paths, [`Sink::show`] and the like are wanted: they cost much more than the rest.
+    /// Returns whether paths, [`Sink::show`] and the like are needed: they cost much more than the rest.
     fn wants_paths(&self) -> bool;
-    /// A strong pointer, and the number of the tracked handle if it is one.
+    /// Receives a strong pointer, and the number of the tracked handle if it is one.
     fn strong(&mut self, path: &Path, target: &dyn Counted, handle: Option<u64>);
-    /// A weak pointer to what is at `address`.
+    /// Receives a weak pointer to the value at `address`.
     fn weak(&mut self, path: &Path, address: usize);
-    /// Device memory.
+    /// Receives device memory.
     fn memory(&mut self, path: &Path, memory: DeviceMemory);
-    /// Something that was not looked at, and why.
+    /// Receives a part that was not inspected, and the reason.
     fn opaque(&mut self, path: &Path, why: &str);
-    /// Something that tells people which of several values this is.
+    /// Receives a value that helps people to identify the object.
     fn show(&mut self, path: &Path, value: &dyn fmt::Debug);
 }
 
-/// Whom a value tells what it refers to; see [`References`].
+/// The receiver to which a value reports its references; see [`References`].
 pub struct Visitor<'a> {
     sink: &'a mut dyn Sink,
     paths: bool,
@@ -80,50 +80,51 @@ pub struct Visitor<'a> {
 }
 
 impl<'a> Visitor<'a> {
-    /// Tells `sink`.
+    /// Creates a visitor that reports to `sink`.
     pub fn new(sink: &'a mut dyn Sink) -> Self {
         let paths = sink.wants_paths();
         Self { sink, paths, path: Path::default(), depth: 0 }
     }
 
-    /// A field of a struct or tuple: its name, or its number as text.
+    /// Visits a field of a struct or tuple: its name, or its number as text.
     #[inline]
     pub fn field<T: References + ?Sized>(&mut self, name: &'static str, value: &T) {
         self.step(|| Step::Field(name), |to| value.references(to));
     }
 
-    /// A field of an enum's variant.
+    /// Visits a field of an enum's variant.
     #[inline]
     pub fn variant<T: References + ?Sized>(&mut self, variant: &'static str, name: &'static str, value: &T) {
         self.step(|| Step::Variant(variant, name), |to| value.references(to));
     }
 
-    /// An element of a sequence.
+    /// Visits an element of a sequence.
     #[inline]
     pub fn index<T: References + ?Sized>(&mut self, index: usize, value: &T) {
         self.step(|| Step::Index(index), |to| value.references(to));
     }
 
-    /// An entry of a map.
+    /// Visits an entry of a map.
     #[inline]
     pub fn entry<K: References + fmt::Debug + ?Sized, V: References + ?Sized>(&mut self, key: &K, value: &V) {
         self.key(key);
         self.step(|| Step::Value(short(key)), |to| value.references(to));
     }
 
-    /// An element of a set, or a key of a map.
+    /// Visits an element of a set, or a key of a map.
     #[inline]
     pub fn key<T: References + ?Sized>(&mut self, key: &T) {
         self.step(|| Step::Key, |to| key.references(to));
     }
 
-    /// A value in an allocation of its own that nobody else holds: it is a part of this one, under no name.
+    /// Visits a value in an allocation of its own that only this one owns: it is a part of this one, without a step
+    /// in the path.
     #[inline]
     pub fn owned<T: References + ?Sized>(&mut self, value: &T) {
         self.deeper(|to| value.references(to));
     }
 
-    /// What `look` reports lies one step further away. For what has no method of its own here.
+    /// Adds `step` to the path of everything that `look` reports. For parts that no other method here covers.
     pub fn step(&mut self, step: impl FnOnce() -> Step, look: impl FnOnce(&mut Self)) {
         if self.paths {
             self.path.0.push(step());
@@ -135,7 +136,7 @@ impl<'a> Visitor<'a> {
     }
 
     fn deeper(&mut self, look: impl FnOnce(&mut Self)) {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             return self.opaque("nested too deeply");
         }
         self.depth += 1;
@@ -143,29 +144,31 @@ impl<'a> Visitor<'a> {
         self.depth -= 1;
     }
 
-    /// A strong counted pointer that is held here. What it points to is looked at later.
+    /// Reports a strong counted pointer that is held here. Its target is visited later.
     #[inline]
     pub fn strong(&mut self, target: &dyn Counted) {
         self.sink.strong(&self.path, target, None);
     }
 
-    /// A strong counted pointer in a handle with a number of its own.
+    /// Reports a strong counted pointer in a handle with a number of its own.
     #[doc(hidden)]
     pub fn handle(&mut self, target: &dyn Counted, handle: u64) {
         self.sink.strong(&self.path, target, Some(handle));
     }
 
-    /// A weak counted pointer to what is at `address`; keeps nothing alive. Without value it need not be reported.
+    /// Reports a weak counted pointer to the value at `address`; it keeps nothing alive. One without a value need not
+    /// be reported.
     pub fn weak(&mut self, address: usize) {
         self.sink.weak(&self.path, address);
     }
 
-    /// Device memory that is freed when the value is dropped.
+    /// Reports device memory that is freed when the value is dropped.
     pub fn memory(&mut self, memory: DeviceMemory) {
         self.sink.memory(&self.path, memory);
     }
 
-    /// The memory of tensors, as their framework describes it. What has no storage, or no known size, is left out.
+    /// Reports the memory of tensors, as their framework describes it. Tensors without storage, or of unknown size,
+    /// are omitted.
     pub fn tensors<T: ReportTensors<M> + ?Sized, M>(&mut self, tensors: &T) {
         tensors.report(&mut TensorReader::new(&mut |tensor, _| {
             if let (Some(address), Some(size_bytes)) = (tensor.storage, tensor.storage_bytes) {
@@ -174,19 +177,19 @@ impl<'a> Visitor<'a> {
         }));
     }
 
-    /// Something here cannot be looked at: a closure, or what another thread has locked. Pointers in it count as held from
-    /// outside.
+    /// Reports a part that cannot be inspected: a closure, or a value that another thread has locked. Pointers in it
+    /// count as held from outside.
     #[cold]
     pub fn opaque(&mut self, why: &str) {
         self.sink.opaque(&self.path, why);
     }
 
-    /// Shows a field, so that people know which of several values this is.
+    /// Shows a field, so that people can identify the object among several.
     pub fn show(&mut self, name: &'static str, value: &dyn fmt::Debug) {
         self.show_at(|| Step::Field(name), value);
     }
 
-    /// Shows what lies one step further away. For what is no field.
+    /// Shows a value one step further away that is not a field.
     pub fn show_at(&mut self, step: impl FnOnce() -> Step, value: &dyn fmt::Debug) {
         if self.paths {
             self.path.0.push(step());
@@ -202,34 +205,35 @@ impl fmt::Debug for Visitor<'_> {
     }
 }
 
-/// A value as `Debug` shows it, in few characters, however long that would be. Where that panics, as far as it came.
+/// Formats a value with `Debug`, cut to few characters. Where that panics, the result is the text up to the panic.
 fn short(value: &(impl fmt::Debug + ?Sized)) -> String {
-    /// Most characters, and most bytes after them before writing fails: what does not end is ended.
-    const MOST: usize = 40;
-    const MOST_PASSED_OVER: usize = 64 << 10;
+    /// The most characters kept, and the most bytes after them before writing fails: an endless text is ended this
+    /// way.
+    const MAX_CHARACTERS: usize = 40;
+    const MAX_SKIPPED_BYTES: usize = 64 << 10;
     struct Short {
         text: String,
         characters: usize,
-        passed_over: usize,
+        skipped_bytes: usize,
     }
     impl fmt::Write for Short {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             for character in text.chars() {
                 match self.characters {
-                    0..MOST => self.text.push(character),
-                    MOST => self.text.push('…'),
+                    0..MAX_CHARACTERS => self.text.push(character),
+                    MAX_CHARACTERS => self.text.push('…'),
                     _ => break,
                 }
                 self.characters += 1;
             }
-            // Some panic where writing fails.
-            self.passed_over += if self.characters > MOST { text.len() } else { 0 };
-            if self.passed_over > MOST_PASSED_OVER { Err(fmt::Error) } else { Ok(()) }
+            // Some implementations panic where writing fails.
+            self.skipped_bytes += if self.characters > MAX_CHARACTERS { text.len() } else { 0 };
+            if self.skipped_bytes > MAX_SKIPPED_BYTES { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut short = Short { text: String::new(), characters: 0, passed_over: 0 };
+    let mut short = Short { text: String::new(), characters: 0, skipped_bytes: 0 };
     let shown = catch_unwind(AssertUnwindSafe(|| fmt::write(&mut short, format_args!("{value:?}"))));
-    if shown.is_err() && short.characters <= MOST {
+    if shown.is_err() && short.characters <= MAX_CHARACTERS {
         short.text.push('…');
     }
     short.text

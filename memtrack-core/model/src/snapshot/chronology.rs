@@ -1,5 +1,5 @@
-//! Traces whose times run backwards. PyTorch's ring buffer does not straighten itself when its length is changed
-//! while history is kept: a file may then hold events 3, 7, 8, 9, 4, 5, 6.
+//! Traces with times that run backwards. PyTorch's ring buffer does not straighten itself when its length is changed
+//! while history is kept: a file may then contain events 3, 7, 8, 9, 4, 5, 6.
 
 use super::Snapshot;
 use super::pytorch::Key;

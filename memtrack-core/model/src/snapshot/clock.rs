@@ -1,4 +1,4 @@
-//! From ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
+//! Conversion of ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
 //!
 //! **From when do seconds count?** From the start of a recording, also in PyTorch's form of it, which has whole
 //! microseconds; in PyTorch's own files from the first event. In JSON, `seconds_since` beside every `seconds` says which.
@@ -6,7 +6,7 @@
 use super::pytorch::Key;
 use super::{Clock, Snapshot};
 
-/// What the seconds in a snapshot's reports are counted from.
+/// The moment from which the seconds in a snapshot's reports are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The start of the recording.
@@ -18,7 +18,7 @@ pub enum Since {
 }
 
 impl Since {
-    /// Its name in lower case, as in JSON.
+    /// Returns its name in lower case, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -27,7 +27,7 @@ impl Since {
         }
     }
 
-    /// A moment in words: `1.808 s after the start`.
+    /// Formats a moment: `1.808 s after the start`.
     pub fn moment(self, seconds: f64) -> String {
         let from = match self {
             Self::Start => "the start",
@@ -39,12 +39,13 @@ impl Since {
 }
 
 impl Snapshot {
-    /// What the seconds in its reports are counted from: the start of the recording, also when it was converted to
-    /// PyTorch's form and in the files that memtrack writes of that; for PyTorch's own files, the first event.
+    /// Returns the moment from which the seconds in its reports are counted: the start of the recording, also when it
+    /// was converted to PyTorch's form and in the files that memtrack writes of that; for PyTorch's own files, the
+    /// first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => {
-                // Files without any time print none, whatever this is.
+                // The result does not matter for files without any time: their reports print none.
                 if self.has_times() || !self.has_a_time() {
                     Since::FirstEvent
                 } else {
@@ -71,7 +72,7 @@ impl Snapshot {
         self.events.is_empty() || self.timed().is_none_or(|mut timed| timed.any(|is_timed| is_timed))
     }
 
-    /// Returns for each event whether it has a time; none for recordings, of which each has.
+    /// Returns for each event whether it has a time; none for recordings, where each event has one.
     fn timed(&self) -> Option<impl Iterator<Item = bool>> {
         let events = &self.pytorch.as_deref()?.events;
         let timed: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
@@ -86,9 +87,9 @@ impl Snapshot {
 }
 
 impl Clock {
-    /// Nanoseconds since the Unix epoch at `ticks`: linear through the two readings, before and after them too. With
-    /// one reading only (or two of the same moment) a tick is taken for a nanosecond. Results outside 64 bits are
-    /// clamped.
+    /// Returns the nanoseconds since the Unix epoch at `ticks`: linear through the two readings, before and after
+    /// them too. With only one reading (or two of the same moment) a tick counts as a nanosecond. Results outside 64
+    /// bits are clamped.
     pub fn time_ns(&self, ticks: u64) -> u64 {
         let (first_ticks, first_ns) = self.first;
         let (last_ticks, last_ns) = self.last;
@@ -104,17 +105,17 @@ impl Clock {
         i128::from(first_ns).saturating_add(moved).clamp(0, i128::from(u64::MAX)) as u64
     }
 
-    /// Seconds from the first reading to `ticks`, rounded to microseconds, the resolution of PyTorch's files; negative
-    /// before it.
+    /// Returns the seconds from the first reading to `ticks`, rounded to microseconds, the resolution of PyTorch's
+    /// files; negative before it.
     pub fn seconds_since_start(&self, ticks: u64) -> f64 {
         let us = |ns: u64| (ns / 1000) as i64;
         (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
     }
 
-    /// A clock whose ticks are microseconds, from `start_us` on.
+    /// Creates a clock whose ticks are microseconds, from `start_us` on.
     pub fn of_microseconds(start_us: u64) -> Self {
         let start_us = start_us.min(u64::MAX - 1);
-        // Times that no clock has shown do not fit as nanoseconds; those between them do.
+        // Times beyond those of any real clock do not fit as nanoseconds; differences between them do.
         let start_ns = if start_us < u64::MAX / 2000 { start_us * 1000 } else { 0 };
         Self { first: (start_us, start_ns), last: (start_us + 1, start_ns + 1000) }
     }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_and_extreme_ticks_give_an_answer() {
+    fn one_reading_and_extreme_ticks_do_not_fail() {
         let clock = Clock { first: (10, 100), last: (10, 100) };
         assert_eq!((clock.time_ns(25), clock.time_ns(0)), (115, 90));
         let steep = Clock { first: (0, 0), last: (1, u64::MAX) };
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn times_between_microseconds_that_no_clock_has_shown_are_right() {
+    fn differences_of_extreme_times_are_exact() {
         for start in [0, 1_700_000_000_000_000, 1_700_000_000_000_000_000, u64::MAX - 3] {
             let clock = Clock::of_microseconds(start);
             assert_eq!(clock.seconds_since_start(start + 2), 2e-6, "{start}");

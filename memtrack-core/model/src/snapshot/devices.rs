@@ -13,7 +13,7 @@ pub struct Ordinals {
 }
 
 impl Ordinals {
-    /// The ordinal of a device.
+    /// Returns the ordinal of a device.
     pub fn of(self, device: DeviceId) -> u16 {
         match device {
             DeviceId::HOST => self.heap,
@@ -24,12 +24,13 @@ impl Ordinals {
 }
 
 impl Snapshot {
-    /// Every device that an event, a block, a segment or a count mentions, pinned host memory and the host heap last.
+    /// Returns every device that an event, a block, a segment or a count mentions, pinned host memory and the host
+    /// heap last.
     pub fn device_ids(&self) -> Vec<DeviceId> {
         let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
         devices.extend(self.blocks.iter().map(|block| block.device));
         devices.extend(self.segments.iter().map(|segment| segment.device));
-        // Neighbours are mostly alike: asking the set for every event would cost more than the walk.
+        // Neighbours are mostly alike, and a look-up in the set for every event would cost more than the loop.
         let mut previous = None;
         for &device in &self.events.device {
             if previous != Some(device) {
@@ -40,35 +41,35 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// The numbers of its devices. This walks all events: to look up many devices, call it once.
+    /// Returns the numbers of its devices. This visits all events: to look up many devices, call it once.
     pub fn ordinals(&self) -> Ordinals {
         let devices = self.device_ids();
         let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
         let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
         let heap = accelerators.max().map_or(0, |last| last.0 + 1);
-        // After the heap, if there is one: the same number as in PyTorch's form.
+        // The number after the heap's, if there is a heap, as in PyTorch's form.
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
-    /// What the recorder counted on `device`: exact, whatever sampling and the ring left out. `None` where it did not
-    /// count.
+    /// Returns the recorder's counts for `device`: exact, whatever sampling and the ring omitted. `None` where it did
+    /// not count.
     pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }
 
-    /// The ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's form, where
-    /// the heap is numbered like an accelerator, that of pinned memory.
+    /// Returns the ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's
+    /// form, where the heap is numbered like an accelerator, the ordinal of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
         self.ordinals().heap
     }
 
-    /// The ordinal of `device` in reports. For host memory this walks all events: see [`Self::ordinals`].
+    /// Returns the ordinal of `device` in reports. For host memory this visits all events: see [`Self::ordinals`].
     pub fn ordinal(&self, device: DeviceId) -> u16 {
         if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
     }
 
-    /// Whether that device is the heap of the process. In PyTorch's form, a recording's heap is numbered like a device,
-    /// and only files that memtrack wrote say which one it is.
+    /// Returns whether the device is the heap of the process. In PyTorch's form, a recording's heap is numbered like
+    /// a device, and only files that memtrack wrote identify it.
     pub fn is_heap(&self, device: DeviceId) -> bool {
         match &self.pytorch {
             Some(pytorch) => pytorch.heap == Some(device),
@@ -76,12 +77,12 @@ impl Snapshot {
         }
     }
 
-    /// Whether that device is pinned host memory, the only host memory in PyTorch's files.
+    /// Returns whether the device is pinned host memory, the only host memory in PyTorch's files.
     pub fn is_pinned(&self, device: DeviceId) -> bool {
         if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
     }
 
-    /// What reports call the device: `device 0`, `host heap` or `pinned host memory`.
+    /// Returns the device's name in reports: `device 0`, `host heap` or `pinned host memory`.
     pub fn device_name(&self, device: DeviceId) -> String {
         match (self.is_heap(device), self.is_pinned(device)) {
             (true, _) => "host heap".to_owned(),
@@ -90,7 +91,7 @@ impl Snapshot {
         }
     }
 
-    /// The device with that ordinal in reports, if the snapshot has it.
+    /// Returns the device with that ordinal in reports, if the snapshot has it.
     pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
         let ordinals = self.ordinals();
         self.device_ids().into_iter().find(|&device| ordinals.of(device) == ordinal)

@@ -1,6 +1,6 @@
-//! What the CUDA driver itself reported about a device during the recording: how much of it is in use, by whomever, and
-//! what its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows what
-//! belongs to others.
+//! The CUDA driver's own report about a device during the recording: how much of it is in use by any process, and how
+//! much its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows the
+//! memory of other processes.
 
 use crate::event::DeviceId;
 
@@ -19,17 +19,17 @@ pub enum ReadingMoment {
     OutOfMemory,
 }
 
-/// What the driver reported about a device at one moment, and what memtrack had recorded by then. All sizes are in
-/// bytes.
+/// The driver's report about a device at one moment, and the bytes that memtrack had recorded by then. All sizes are
+/// in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct DriverReading {
     /// The device.
     pub device: DeviceId,
-    /// Why this one was kept.
+    /// The reason why this one was kept.
     pub moment: ReadingMoment,
-    /// When, in ticks.
+    /// Its time, in ticks.
     pub ticks: u64,
     /// Free bytes of the device (`cuMemGetInfo`).
     pub free_bytes: u64,
@@ -39,11 +39,11 @@ pub struct DriverReading {
     pub tracked_bytes: u64,
     /// Pools that were queried: the device's own, and those that the program made.
     pub pools: u32,
-    /// What they hold of the device (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    /// The bytes of the device that they hold (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
     /// The most that they ever held: the sum of each one's peak.
     pub pool_reserved_peak_bytes: u64,
-    /// How much of that the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    /// The part of that which the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
     pub pool_used_bytes: u64,
     /// The most that it ever held: the sum of each one's peak.
     pub pool_used_peak_bytes: u64,
@@ -74,24 +74,25 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// Readings of one snapshot that are read at most: three for each device that can be told apart, and some.
+    /// The most readings of one snapshot that are read: three for each device that can be distinguished, and a few
+    /// more.
     pub const MOST: usize = 1024;
 
-    /// Bytes of the device in use, by whomever.
+    /// Returns the bytes of the device in use by any process.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
 
-    /// Bytes that the driver's pools keep unused.
+    /// Returns the bytes that the driver's pools keep unused.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.pool_reserved_bytes.saturating_sub(self.pool_used_bytes)
     }
 
-    /// Bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory, what was allocated
-    /// before recording began, other processes. 0 where more is recorded than in use, as with managed memory that
-    /// lies on the host.
+    /// Returns the bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory,
+    /// memory allocated before recording began, other processes. 0 where more is recorded than in use, as with
+    /// managed memory that lies on the host.
     #[must_use]
     pub fn untracked_bytes(&self) -> u64 {
         self.used_bytes().saturating_sub(self.tracked_bytes.saturating_add(self.cached_bytes()))
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_what_is_in_use_add_up() {
+    fn the_parts_of_used_memory_add_up() {
         let reading = DriverReading {
             free_bytes: 4,
             total_bytes: 100,

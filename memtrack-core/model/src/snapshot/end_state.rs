@@ -1,8 +1,8 @@
-//! What was there when the recording ended: live blocks, held segments, and exact counts per device.
+//! The state at the end of a recording: live blocks, held segments, and exact counts per device.
 
 use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 
-/// A block that is live.
+/// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveBlock {
     /// Its device.
@@ -19,9 +19,9 @@ pub struct LiveBlock {
     pub scope: ScopeId,
     /// When it was allocated, in ticks.
     pub ticks: u64,
-    /// Sampled …
+    /// Whether the block was sampled, and other facts.
     pub flags: EventFlags,
-    /// Given back, but not free yet.
+    /// Whether its free was requested and has not completed.
     pub pending_free: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Segment {
     pub stack: StackId,
     /// When, in ticks.
     pub ticks: u64,
-    /// It is part of an expandable segment: memory mapped into a larger range of addresses.
+    /// Whether it is part of an expandable segment: memory mapped into a larger range of addresses.
     pub is_expandable: bool,
 }
 
@@ -64,24 +64,24 @@ pub struct Sampling {
     pub spent_seconds: f64,
 }
 
-/// How high a heap rose whose small blocks were only counted, by the sums that the recorder looked at from time to time. All
-/// bytes are what was handed out since recording began less what was given back.
+/// The peak of a heap whose small blocks were only counted, from the sums that the recorder read from time to time.
+/// All bytes are those allocated since recording began less those freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct CountedPeak {
-    /// When the most was seen: after the events that are stamped up to these ticks.
+    /// The time of the peak: after the events with times up to these ticks.
     pub ticks: u64,
-    /// What was live then at least; exact where one thread allocates.
+    /// The bytes that were live then at least; exact where one thread allocates.
     pub bytes: u64,
-    /// No more than this was ever live between [`Self::since_ticks`] and [`Self::until_ticks`].
+    /// The most bytes that can have been live between [`Self::since_ticks`] and [`Self::until_ticks`].
     pub most_bytes: u64,
-    /// When it was looked first: before, every block was recorded.
+    /// The time of the first reading: before it, every block was recorded.
     pub since_ticks: u64,
-    /// When it was looked last.
+    /// The time of the last reading.
     pub until_ticks: u64,
-    /// In PyTorch's form, whose ticks are too coarse: how many events of the heap's trace come before the three moments, in the
-    /// order of the fields above.
+    /// In PyTorch's form, whose ticks are too coarse: the numbers of events of the heap's trace before the three
+    /// moments, in the order of the fields above.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub events_before: Option<[u64; 3]>,
 }
@@ -105,8 +105,8 @@ pub struct Folded {
     pub driver_bytes: u64,
 }
 
-/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling left
-/// out.
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling
+/// omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {
@@ -116,23 +116,23 @@ pub struct DeviceStatistics {
     pub recorded: u64,
     /// Events the ring dropped because of `max_entries`.
     pub dropped: u64,
-    /// Requested bytes handed out since the start; blocks that sampling left out are included.
+    /// Requested bytes allocated since the start; blocks that sampling omitted are included.
     pub allocated_bytes: u64,
-    /// Bytes given back since the start; may exceed `allocated_bytes` when older memory was freed.
+    /// Bytes freed since the start; may exceed `allocated_bytes` when older memory was freed.
     pub freed_bytes: u64,
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocations: u64,
-    /// Blocks given back.
+    /// Blocks freed.
     pub frees: u64,
     /// Segment bytes held at the end; for the host heap, the resident set of the process, 0 when unknown.
     pub reserved_bytes: u64,
     /// Whether the recorder itself counted the bytes and blocks. Otherwise they are 0 in a PyTorch file, and in a
-    /// recording without its end they are what the events add up to, samples without their weights.
+    /// recording without its end they are the sums over the events, samples without their weights.
     #[cfg_attr(feature = "serde", serde(default = "counted", skip_serializing_if = "is_counted"))]
     pub counted: bool,
 }
 
-/// Rows of a file are the recorder's, unless they say otherwise.
+/// Returns the default in files: a row contains the recorder's counts unless it states otherwise.
 #[cfg(feature = "serde")]
 const fn counted() -> bool {
     true
@@ -144,7 +144,7 @@ fn is_counted(counted: &bool) -> bool {
 }
 
 impl DeviceStatistics {
-    /// Counts of `device`, all 0.
+    /// Creates the counts of `device`, all 0.
     pub const fn of(device: DeviceId) -> Self {
         Self {
             device,

@@ -1,14 +1,14 @@
-//! Events as columns. The list of columns is defined once, in the order in which files have them; everything that is
-//! done to all of them follows from that list.
+//! Events as columns. The list of columns is defined once, in the order in which files have them; every operation on
+//! all columns follows from that list.
 
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
-/// What a column holds, as a number.
+/// The value of a column, convertible to a number.
 pub trait Cell: Copy {
-    /// The number.
+    /// Returns the value as a number.
     fn bits(self) -> u64;
 
-    /// The value with that number; `None` when there is none.
+    /// Returns the value with that number; `None` when there is none.
     fn from_bits(bits: u64) -> Option<Self>;
 }
 
@@ -48,21 +48,21 @@ impl Cell for Action {
     }
 }
 
-/// Takes the columns of events one after another.
+/// A receiver of the columns of events, one after another.
 pub trait ColumnSink {
-    /// The next column.
+    /// Receives the next column.
     fn column(&mut self, values: impl Iterator<Item = u64>);
 }
 
-/// Gives the columns of events one after another.
+/// A source of the columns of events, one after another.
 pub trait ColumnSource {
-    /// Why a column could not be read.
+    /// The error when a column cannot be read.
     type Error;
 
-    /// The next column; all have the same length.
+    /// Returns the next column; all have the same length.
     ///
     /// # Errors
-    /// When there is none, or it holds a number that has no meaning there.
+    /// When there is none, or it contains a number that has no meaning there.
     fn column<T: Cell>(&mut self) -> Result<Vec<T>, Self::Error>;
 }
 
@@ -75,10 +75,10 @@ macro_rules! event_table {
         }
 
         impl EventTable {
-            /// How many columns there are.
+            /// The number of columns.
             pub const COLUMNS: usize = [$(stringify!($column)),*].len();
 
-            /// An empty table with room for `events`.
+            /// Creates an empty table with room for `events` events.
             pub fn with_capacity(events: usize) -> Self {
                 Self { $($column: Vec::with_capacity(events),)* }
             }
@@ -93,7 +93,7 @@ macro_rules! event_table {
                 $(self.$column.push(event.$column);)*
             }
 
-            /// The event of a row.
+            /// Returns the event of a row.
             ///
             /// # Panics
             /// When `row` is not below [`Self::len`].
@@ -101,7 +101,7 @@ macro_rules! event_table {
                 Event { $($column: self.$column[row],)* }
             }
 
-            /// Keeps the events at `rows`, in that order; a row may be there more than once or not at all.
+            /// Keeps the events at `rows`, in that order; a row may occur several times or not at all.
             ///
             /// # Panics
             /// When there is no such row.
@@ -115,7 +115,7 @@ macro_rules! event_table {
                 $(sink.column(events.iter().map(|event| event.$column.bits()));)*
             }
 
-            /// The events whose columns come next.
+            /// Reads the events whose columns come next.
             ///
             /// # Errors
             /// When one of them cannot be read.
@@ -155,18 +155,18 @@ event_table! {
 }
 
 impl EventTable {
-    /// Number of events.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.ticks.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.ticks.is_empty()
     }
 
-    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so each thread's own
-    /// order is kept.
+    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so that the order of
+    /// each thread's events is preserved.
     pub fn sort_by_ticks(&mut self) {
         if self.ticks.is_sorted() {
             return;
@@ -176,12 +176,12 @@ impl EventTable {
         self.pick(&order);
     }
 
-    /// The events in merge order.
+    /// Returns the events in merge order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
         (0..self.len()).map(|row| self.get(row))
     }
 
-    /// The rows of one device, in merge order.
+    /// Returns the rows of one device, in merge order.
     pub fn rows_of(&self, device: DeviceId) -> impl Iterator<Item = usize> + '_ {
         self.device.iter().enumerate().filter(move |(_, d)| **d == device).map(|(row, _)| row)
     }

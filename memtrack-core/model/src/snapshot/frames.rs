@@ -1,5 +1,5 @@
-//! Named frames, and stacks of them: what PyTorch's files hold, and what a recording's raw addresses become once they
-//! are symbolised.
+//! Named frames, and stacks of them: PyTorch's files contain these, and symbolising a recording's raw addresses
+//! produces them.
 
 use super::pytorch::{Key, Records, Shape};
 use super::{Snapshot, StringId};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct FrameId(pub u32);
 
 impl FrameId {
-    /// The id as an index into its table.
+    /// Returns the id as an index into its table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -26,42 +26,42 @@ impl FrameId {
 pub struct FrameTable {
     /// The frames as dictionaries.
     pub records: Records,
-    /// The binaries of the first frames, where they are known; files do not have them.
+    /// The binaries of the first frames, where they are known; files do not contain them.
     pub binaries: Vec<Option<Arc<Binary>>>,
 }
 
 impl FrameTable {
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn name(&self, frame: FrameId) -> StringId {
         self.records.text(frame.index(), Key::Name)
     }
 
-    /// The file, or the binary when the frame is not symbolised.
+    /// Returns the file, or the binary when the frame is not symbolised.
     pub fn filename(&self, frame: FrameId) -> StringId {
         self.records.text(frame.index(), Key::Filename)
     }
 
-    /// The line, or the offset in the binary when the frame is not symbolised.
+    /// Returns the line, or the offset in the binary when the frame is not symbolised.
     pub fn line(&self, frame: FrameId) -> u64 {
         self.records.number(frame.index(), Key::Line)
     }
 
-    /// The binary that the function is in, where that is known.
+    /// Returns the binary that contains the function, where that is known.
     pub fn binary(&self, frame: FrameId) -> Option<&Arc<Binary>> {
         self.binaries.get(frame.index())?.as_ref()
     }
 
-    /// Remembers the binary that the function of `frame` is in.
+    /// Stores the binary that contains the function of `frame`.
     pub fn set_binary(&mut self, frame: FrameId, binary: Arc<Binary>) {
         if self.binaries.len() <= frame.index() {
             self.binaries.resize(frame.index() + 1, None);
@@ -83,7 +83,7 @@ impl FrameTable {
 }
 
 /// Stacks of named frames, innermost first, by the same [`StackId`] as [`super::StackTable`]. A snapshot from PyTorch
-/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` makes it one.
+/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` converts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedStacks {
     /// `ends[id - 1] .. ends[id]` are the frames of stack `id`; stack 0 is empty.
@@ -98,7 +98,8 @@ impl Default for NamedStacks {
 }
 
 impl Snapshot {
-    /// What [`NameFrames`] names the frames of a stack by: return addresses, or frame numbers in a PyTorch snapshot.
+    /// Returns the keys from which [`NameFrames`] names the frames of a stack: return addresses, or frame numbers in
+    /// a PyTorch snapshot.
     ///
     /// [`NameFrames`]: crate::NameFrames
     pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {
@@ -110,17 +111,17 @@ impl Snapshot {
 }
 
 impl NamedStacks {
-    /// Number of stacks, the empty one included.
+    /// Returns the number of stacks, the empty one included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none but the empty one.
+    /// Returns whether there is no stack but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// The frames of a stack, innermost first; none for an id of another table.
+    /// Returns the frames of a stack, innermost first; none for an id of another table.
     pub fn get(&self, stack: StackId) -> &[FrameId] {
         let Some(&end) = self.ends.get(stack.index()) else { return &[] };
         let start = if stack.is_none() { 0 } else { self.ends[stack.index() - 1] };
@@ -138,7 +139,7 @@ impl NamedStacks {
         StackId(id)
     }
 
-    /// Bytes of memory that the table takes.
+    /// Returns the bytes of memory that the table takes.
     pub fn used_bytes(&self) -> u64 {
         (self.ends.capacity() * 8 + self.frames.capacity() * 4) as u64
     }

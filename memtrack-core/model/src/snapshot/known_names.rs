@@ -1,6 +1,6 @@
-//! Names of functions that a recording brings with it. A recording normally holds return addresses and the build ids of
-//! binaries, and whoever has the binaries names them; one whose binaries must not be told, because it was scrubbed, has
-//! the names themselves.
+//! Names of functions that a recording itself contains. A recording normally contains return addresses and the build
+//! ids of binaries, and is named on a machine that has the binaries; a recording that was scrubbed does not disclose
+//! its binaries, and contains the names themselves.
 
 use crate::frame::Frame;
 use std::collections::BTreeMap;
@@ -13,17 +13,18 @@ pub struct KnownNames {
 }
 
 impl KnownNames {
-    /// Whether there are none.
+    /// Returns whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 }
 
-/// A function in a piece of names: places of its name and of its file in [`NamesPiece::texts`], and its line (0: unknown).
+/// A function in a piece of names: indexes of its name and of its file in [`NamesPiece::texts`], and its line (0:
+/// unknown).
 #[cfg(feature = "serde")]
 pub type NamedPlace = (u32, u32, u32);
 
-/// Some of the names as files have them: texts once each, and rows of numbers.
+/// A piece of the names as files contain them: each text once, and rows of numbers.
 #[cfg(feature = "serde")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -36,13 +37,13 @@ pub struct NamesPiece {
 
 #[cfg(feature = "serde")]
 impl KnownNames {
-    /// The names in pieces of at most so many addresses.
+    /// Splits the names into pieces of at most `addresses` addresses.
     pub fn pieces(&self, addresses: usize) -> Vec<NamesPiece> {
         let rows: Vec<(&u64, &Vec<Frame>)> = self.frames.iter().collect();
         rows.chunks(addresses.max(1)).map(NamesPiece::of).collect()
     }
 
-    /// Takes a piece in. Places that it does not have are empty texts.
+    /// Adds a piece. Indexes outside its texts are empty texts.
     pub fn take(&mut self, piece: &NamesPiece) {
         let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
         for (address, frames) in &piece.rows {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_from_their_pieces() {
+    fn names_are_restored_from_their_pieces() {
         let frame = |function: &str, file: Option<&str>, line| Frame {
             function: function.into(),
             file: file.map(str::to_owned),

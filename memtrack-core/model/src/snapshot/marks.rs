@@ -7,9 +7,9 @@ use crate::event::ThreadId;
 pub struct Mark {
     /// When, in ticks.
     pub ticks: u64,
-    /// The thread that said so.
+    /// The thread that marked it.
     pub thread: ThreadId,
-    /// What it was called: a row of [`Marks::names`].
+    /// Its name: a row of [`Marks::names`].
     pub name: u32,
 }
 
@@ -20,17 +20,17 @@ pub struct Marks {
     pub names: Vec<String>,
     /// The moments; in order of time once a file was read or a snapshot taken.
     pub rows: Vec<Mark>,
-    /// Older ones that did not fit into the recorder's bound.
+    /// The number of older marks that did not fit into the recorder's bound.
     pub left_out: u64,
 }
 
 impl Marks {
-    /// Whether nothing was marked.
+    /// Returns whether nothing was marked.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.left_out == 0
     }
 
-    /// What a moment was called.
+    /// Returns the name of a moment.
     pub fn name(&self, mark: &Mark) -> &str {
         self.names.get(mark.name as usize).map_or("", String::as_str)
     }

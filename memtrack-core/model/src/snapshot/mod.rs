@@ -1,5 +1,5 @@
 //! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
-//! reader make a [`Snapshot`]; every report and every writer takes one.
+//! reader produce a [`Snapshot`]; every report and every writer consumes one.
 
 mod categories;
 mod chronology;

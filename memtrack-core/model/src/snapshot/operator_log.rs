@@ -1,29 +1,29 @@
-//! The operators that a program reported, as the recorder wrote them down: lines in the encoding of `.memtrack` files
-//! (the repository's docs/FILES.md). They are read when somebody asks what memory was for; a program that only records does
-//! not pay for that.
+//! The operators that a program reported, as the recorder wrote them: lines in the encoding of `.memtrack` files (the
+//! repository's docs/FILES.md). They are parsed when a report needs the purpose of memory; a program that only
+//! records does not pay for that.
 
 use std::fmt;
 
-/// Which operators ran on which tensors; empty where that was not recorded.
+/// The operators that ran, with their tensors; empty where that was not recorded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLog {
-    /// Pieces in no particular order. Each line says when it was written.
+    /// Pieces in no particular order. Each line contains its time.
     pub pieces: Vec<OperatorLines>,
-    /// Lines that did not fit into the recorder's bound: from some moment on, nothing was written down.
+    /// The number of lines that did not fit into the recorder's bound: from some moment on, none were stored.
     pub left_out: u64,
 }
 
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks that the lines' own count from.
+    /// The ticks from which the lines count theirs.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,
 }
 
 impl OperatorLog {
-    /// Whether nothing was reported.
+    /// Returns whether nothing was reported.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.left_out == 0
     }

@@ -1,5 +1,5 @@
-//! What each scope allocated, exactly, however few of its blocks were recorded one by one: the threads' running sums,
-//! read whenever a thread changes its scope.
+//! The exact allocations of each scope, however few of its blocks were recorded individually: the threads' running
+//! sums, read whenever a thread changes its scope.
 
 use super::Snapshot;
 use crate::event::{DeviceId, ScopeId};
@@ -10,20 +10,21 @@ pub struct ScopeSums {
     /// The moment, in ticks of the recorder's clock: the end of the recording, or up to some seconds before where the
     /// program was killed.
     pub ticks: u64,
-    /// How often a scope was entered that did not fit into the recorder's tables. What such scopes allocated is in the
-    /// sums of a scope called "(other)", or, where scopes were nested too deep, of the innermost one that fit.
+    /// The number of times that a scope was entered that did not fit into the recorder's tables. The allocations of
+    /// such scopes are in the sums of a scope called "(other)", or, where scopes were nested too deep, of the
+    /// innermost one that fit.
     pub folded: u64,
-    /// A row for each device and scope that allocated anything, sorted by device and scope. Those of one device,
-    /// including the row for what was outside all scopes, add up to everything that was allocated on it.
+    /// A row for each device and scope that allocated anything, sorted by device and scope. The rows of one device,
+    /// including the row for allocations outside all scopes, add up to everything that was allocated on it.
     pub rows: Vec<ScopeSum>,
 }
 
-/// What was allocated on a device while a scope was the innermost one of its thread.
+/// The allocations on a device while a scope was the innermost one of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScopeSum {
     /// The device.
     pub device: DeviceId,
-    /// The scope; none for what was allocated outside of all scopes.
+    /// The scope; none for allocations outside all scopes.
     pub scope: ScopeId,
     /// Bytes allocated since the session began, whether they were freed since or not.
     pub allocated_bytes: u64,
@@ -32,14 +33,14 @@ pub struct ScopeSum {
 }
 
 impl ScopeSums {
-    /// The rows of a device.
+    /// Returns the rows of a device.
     pub fn of(&self, device: DeviceId) -> impl Iterator<Item = &ScopeSum> {
         self.rows.iter().filter(move |row| row.device == device)
     }
 }
 
 impl Snapshot {
-    /// The exact sums of a device's scopes, where the recorder kept them.
+    /// Returns the exact sums of a device's scopes, where the recorder kept them.
     pub fn scope_sums_of(&self, device: DeviceId) -> Option<impl Iterator<Item = &ScopeSum>> {
         self.scope_sums.as_ref().map(|sums| sums.of(device))
     }

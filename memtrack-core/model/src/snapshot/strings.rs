@@ -14,7 +14,7 @@ impl StringId {
     /// The empty string.
     pub const EMPTY: Self = Self(0);
 
-    /// The id as an index into its table.
+    /// Returns the id as an index into its table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -22,8 +22,8 @@ impl StringId {
 
 /// Distinct strings, one after another in one buffer.
 ///
-/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` gives
-/// it. [`Self::bytes`] is exact; [`Self::get`] is for people.
+/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` writes.
+/// [`Self::bytes`] is exact; [`Self::get`] is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringTable {
     bytes: Vec<u8>,
@@ -38,24 +38,24 @@ impl Default for StringTable {
 }
 
 impl StringTable {
-    /// Number of strings, the empty one included.
+    /// Returns the number of strings, the empty one included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none but the empty one.
+    /// Returns whether there is no string but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// The bytes of a string; none for an id of another table.
+    /// Returns the bytes of a string; none for an id of another table.
     pub fn bytes(&self, id: StringId) -> &[u8] {
         let Some(&end) = self.ends.get(id.index()) else { return &[] };
         let start = if id.0 == 0 { 0 } else { self.ends[id.index() - 1] };
         &self.bytes[start as usize..end as usize]
     }
 
-    /// The string, with U+FFFD for each lone surrogate.
+    /// Returns the string, with U+FFFD for each lone surrogate.
     pub fn get(&self, id: StringId) -> Cow<'_, str> {
         let bytes = self.bytes(id);
         match std::str::from_utf8(bytes) {
@@ -64,7 +64,7 @@ impl StringTable {
         }
     }
 
-    /// Appends a string that is not in the table yet, which is for the caller to check.
+    /// Appends a string; the caller makes sure that the table does not contain it.
     ///
     /// # Panics
     /// After 2^32 strings.
@@ -75,7 +75,7 @@ impl StringTable {
         StringId(id)
     }
 
-    /// Bytes of memory that the table takes.
+    /// Returns the bytes of memory that the table takes.
     pub fn used_bytes(&self) -> u64 {
         (self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()) as u64
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_come_back_exactly_and_for_people() {
+    fn strings_are_returned_exactly_and_for_people() {
         let mut table = StringTable::default();
         let (plain, lone) = (table.push("naïve".as_bytes()), table.push(b"a\xed\xa0\x80"));
         assert_eq!((table.bytes(StringId::EMPTY), table.len()), (&b""[..], 3));

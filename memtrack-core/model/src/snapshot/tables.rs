@@ -9,20 +9,22 @@ use crate::event::{EventFlags, ScopeId, StackId, interval_of_class, sampling_wei
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Everything known about one recording.
+/// The complete content of one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Who recorded, and how.
+    /// The recording program, and the mode of the recording.
     pub meta: Meta,
-    /// How ticks become time.
+    /// The conversion of ticks to time.
     pub clock: Clock,
     /// The binaries that were loaded, for symbols.
     pub modules: Vec<Module>,
-    /// Where else than at their recorded paths the reader has those binaries: folders or single files. Files do not contain it.
+    /// Folders or files in which the reader has those binaries, besides their recorded paths. Recordings do not
+    /// contain them.
     pub symbol_folders: Vec<PathBuf>,
     /// All stacks of a recording, as raw return addresses; empty for a PyTorch file.
     pub stacks: StackTable,
-    /// What [`Self::stacks`]' addresses are called, where the recording says it itself instead of [`Self::modules`].
+    /// The names of [`Self::stacks`]' addresses, where the recording itself contains them instead of
+    /// [`Self::modules`].
     pub names: KnownNames,
     /// All stacks of a PyTorch snapshot, as named frames; empty for a recording.
     pub named: NamedStacks,
@@ -38,33 +40,33 @@ pub struct Snapshot {
     pub events: EventTable,
     /// The moments that the program marked.
     pub marks: Marks,
-    /// What was live at the end.
+    /// The blocks that were live at the end.
     pub blocks: Vec<LiveBlock>,
     /// Segments held at the end.
     pub segments: Vec<Segment>,
     /// Counts per device, including what the ring dropped.
     pub devices: Vec<DeviceStatistics>,
-    /// What each scope allocated, exactly; `None` where that was not recorded.
+    /// The exact allocations of each scope; `None` where they were not recorded.
     pub scope_sums: Option<ScopeSums>,
-    /// What the CUDA driver reported about its devices, by device and moment; empty where it was not hooked.
+    /// The CUDA driver's reports about its devices, by device and moment; empty where it was not hooked.
     pub driver: Vec<DriverReading>,
-    /// How small blocks of the host heap were sampled; `None` where that is not known, or none could be.
+    /// The sampling of small blocks of the host heap; `None` where it is unknown, or impossible.
     pub sampling: Option<Sampling>,
-    /// How high the host heap rose, as the recorder counted; `None` where it recorded every block, or did not count.
+    /// The peak of the host heap, as the recorder counted it; `None` where it recorded every block, or did not count.
     pub counted_peak: Option<CountedPeak>,
-    /// What did not fit into the recorder's tables.
+    /// Counts of items that did not fit into the recorder's tables.
     pub folded: Folded,
     /// The operators that the program reported, with their tensors.
     pub operators: OperatorLog,
-    /// What events' memory was for. Found out when it is first asked for (`profile::recorded::categories`), not by the
-    /// recorder, and in no file: files have [`Self::operators`].
+    /// The purpose of the events' memory. Computed on first use (`profile::recorded::categories`), not by the
+    /// recorder, and not stored in files: files contain [`Self::operators`].
     pub categories: OnceLock<EventCategories>,
-    /// What only PyTorch's files contain; `None` for a recording.
+    /// The content that only PyTorch's files have; `None` for a recording.
     pub pytorch: Option<Box<PyTorch>>,
 }
 
 impl Snapshot {
-    /// Whether some of its events or blocks are samples that stand for others.
+    /// Returns whether some of its events or blocks are samples that represent others.
     pub fn has_samples(&self) -> bool {
         if let Some(pytorch) = self.pytorch.as_deref() {
             return !pytorch.samples.is_empty();
@@ -74,18 +76,20 @@ impl Snapshot {
             || self.blocks.iter().any(|block| is_sampled(block.flags))
     }
 
-    /// Whether small blocks of the host heap may be missing, so that sums over the recorded ones are estimates.
+    /// Returns whether small blocks of the host heap may be missing, so that sums over the recorded ones are
+    /// estimates.
     pub fn may_lack_small_blocks(&self) -> bool {
         match &self.sampling {
             Some(sampling) => sampling.unrecorded_blocks > 0,
-            // A stream that was cut. Under a budget samples begin when it is used up, and then there are some.
+            // A truncated stream. With a budget, sampling begins when the budget is used up, and then there are
+            // samples.
             None if self.meta.budget > 0.0 => self.has_samples(),
             None => self.meta.sample_threshold_bytes > 0,
         }
     }
 }
 
-/// Who recorded, and in which mode.
+/// The recording program, and the mode of the recording.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -96,12 +100,12 @@ pub struct Meta {
     pub pid: u32,
     /// memtrack's version.
     pub memtrack_version: String,
-    /// Host blocks below this size in bytes are sampled; 0: every block is exact.
+    /// The size in bytes below which host blocks are sampled; 0: every block is exact.
     pub sample_threshold_bytes: u64,
-    /// Mean gap in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each sample
-    /// says its own.
+    /// The mean interval in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each
+    /// sample contains its own.
     pub sample_mean_bytes: u64,
-    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are picked.
+    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording might take; 0: there was no budget.
@@ -110,16 +114,16 @@ pub struct Meta {
     pub max_entries: u64,
     /// The context mode: `none`, `state`, `alloc` or `all`.
     pub context: String,
-    /// Whether the recording ended in order (`stop`, exit, panic) or is a stream that was cut.
+    /// Whether the recording ended in order (`stop`, exit, panic); otherwise it is a truncated stream.
     pub complete: bool,
-    /// How many parts from before the oldest event are gone: a stream with a bound drops the oldest. What was live when
-    /// the oldest remaining part began is among the events nevertheless.
+    /// The number of removed parts from before the oldest event: a stream with a bound drops the oldest. The blocks
+    /// that were live when the oldest remaining part began are among the events nevertheless.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub earlier_parts: u64,
 }
 
 impl Default for Meta {
-    /// Of tables that no file was cut from: they are complete.
+    /// Returns the default for tables that are not from a file: they are complete.
     fn default() -> Self {
         Self {
             program: String::new(),
@@ -143,9 +147,9 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Meta {
-    /// How many blocks a block or event of `size_bytes` with these `flags` stands for: 1, or more for a sample. A
-    /// sample's interval is that of its class, with [`Self::sample_block_bytes`], or [`Self::sample_mean_bytes`] if it
-    /// has no class.
+    /// Returns the number of blocks that a block or event of `size_bytes` with these `flags` represents: 1, or more
+    /// for a sample. A sample's interval is that of its class, with [`Self::sample_block_bytes`], or
+    /// [`Self::sample_mean_bytes`] if it has no class.
     pub fn weight(&self, flags: EventFlags, size_bytes: u64) -> f64 {
         if !flags.contains(EventFlags::SAMPLED) {
             return 1.0;
@@ -183,8 +187,8 @@ pub struct Module {
     pub end: u64,
     /// GNU build id in hex; empty when the binary has none.
     pub build_id: String,
-    /// What distinguishes this binary from a rebuilt one where there is no build id: length and CRC-32 of its code, as
-    /// `len:crc` in hex; empty when it was not read.
+    /// The length and CRC-32 of its code, as `len:crc` in hex, which distinguish this binary from a rebuilt one where
+    /// there is no build id; empty when the code was not read.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub code_id: String,
 }
@@ -205,7 +209,7 @@ impl Default for StackTable {
 }
 
 impl StackTable {
-    /// The return addresses of `stack`, innermost first; empty for an unknown id.
+    /// Returns the return addresses of `stack`, innermost first; empty for an unknown id.
     pub fn get(&self, stack: StackId) -> &[u64] {
         match (self.offsets.get(stack.index()), self.offsets.get(stack.index() + 1)) {
             (Some(&from), Some(&to)) => self.addresses.get(from as usize..to as usize).unwrap_or(&[]),
@@ -224,18 +228,18 @@ impl StackTable {
         StackId((self.offsets.len() - 2) as u32)
     }
 
-    /// Number of stacks, the empty one included.
+    /// Returns the number of stacks, the empty one included.
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// Whether there is no stack but the empty one.
+    /// Returns whether there is no stack but the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 }
 
-/// What a scope stands for.
+/// The kind of a scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -260,13 +264,13 @@ pub enum ScopeKind {
 pub struct Scope {
     /// The scope around it; none at the top.
     pub parent: ScopeId,
-    /// What it stands for.
+    /// Its kind.
     pub kind: ScopeKind,
     /// Its own name, not the path.
     pub name: String,
 }
 
-/// All scopes by id; row 0 is "outside any scope", and rows no event uses may be empty.
+/// All scopes by id; row 0 is "outside any scope", and rows without events may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeTable {
     /// The rows.

@@ -1,14 +1,14 @@
-//! Segments that turned out to be a pool's. The driver's hook takes each allocation for a block until a pool reports
-//! blocks inside it; what it had written of that block until then is left out here, so that a page of a pool is never
-//! taken for memory in use, not even for a moment.
+//! The removal of segments that turned out to be a pool's. The driver's hook records each allocation as a block until
+//! a pool reports blocks inside it; the events of that block until then are removed here, so that a page of a pool
+//! never counts as memory in use, not even for a moment.
 
 use super::Snapshot;
 use crate::event::{Action, DeviceId, EventFlags};
 use std::collections::HashMap;
 
 impl Snapshot {
-    /// Leaves out the allocations that were taken back ([`EventFlags::TAKEN_BACK`]), and what took them back. The counts
-    /// of recorded events shrink with them.
+    /// Removes the allocations that turned out to be a pool's segment, and the events that mark them
+    /// ([`EventFlags::TAKEN_BACK`]). The counts of recorded events shrink with them.
     pub fn leave_out_taken_back(&mut self) {
         let taken_back = |flags: &EventFlags| flags.contains(EventFlags::TAKEN_BACK);
         if !self.events.flags.iter().any(taken_back) {
@@ -21,7 +21,7 @@ impl Snapshot {
             let place = (event.device, event.address);
             if event.flags.contains(EventFlags::TAKEN_BACK) {
                 keep[row] = false;
-                // Not there when the ring dropped it.
+                // Absent when the ring dropped it.
                 if let Some(alloc) = whole.remove(&place) {
                     keep[alloc] = false;
                 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_allocation_of_the_segment_goes() {
+    fn only_the_newest_allocation_of_the_segment_is_removed() {
         let (whole, back) = (EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK);
         let mut snapshot = Snapshot::default();
         snapshot.events.extend(&[

@@ -1,5 +1,5 @@
-//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as they were
-//! in Python, so that a writer can write them again.
+//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept in their
+//! Python form, so that a writer can write them again.
 
 use super::{FrameId, StringId};
 use crate::event::StackId;
@@ -39,7 +39,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as an integer (booleans are 0 and 1), if it is one and fits.
+    /// Returns the value as an integer (booleans are 0 and 1), if it is one and fits.
     pub fn as_i128(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some((*number).into()),
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// An integer as a value, in its shortest form.
+    /// Creates the value of an integer, in its shortest form.
     pub fn integer(number: i128) -> Self {
         if let Ok(small) = i64::try_from(number) {
             return Self::Int(small);
@@ -66,13 +66,13 @@ impl Value {
         Self::Big(bytes[..count].into())
     }
 
-    /// What the dictionary holds under `key`.
+    /// Returns the dictionary's value under `key`.
     pub fn get(&self, key: StringId) -> Option<&Self> {
         let Self::Dict(entries) = self else { return None };
         entries.iter().find(|(name, _)| matches!(name, Self::Str(id) if *id == key)).map(|(_, value)| value)
     }
 
-    /// What the value is, for messages: `an integer`, `a list` …
+    /// Returns the type of the value, for messages: `an integer`, `a list` …
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::None => "None",
@@ -89,8 +89,7 @@ impl Value {
     }
 }
 
-/// Floats are equal when their bits are, so that a snapshot with a NaN equals itself; shared containers are compared
-/// once.
+/// Compares floats by their bits, so that a snapshot with a NaN equals itself; shared containers are compared once.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         fn same<T: PartialEq>(a: &Arc<[T]>, b: &Arc<[T]>) -> bool {
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_of_every_width_come_back() {
+    fn integers_of_every_width_round_trip() {
         for shift in 0..127 {
             for number in [1i128 << shift, -(1i128 << shift), (1i128 << shift) - 1] {
                 assert_eq!(Value::integer(number).as_i128(), Some(number), "{number}");

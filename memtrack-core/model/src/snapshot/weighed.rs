@@ -1,26 +1,26 @@
-//! What a recorded block stands for. In a sampled heap, a block that was picked stands for others of its size: a
-//! recording has this in the block's flags, PyTorch's form in what memtrack wrote beside it. All reports use this
-//! module, so that they agree.
+//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording has
+//! this in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
+//! that they agree.
 
 use super::{Meta, Snapshot};
 use crate::event::EventFlags;
 use crate::snapshot::pytorch::Key;
 
-/// A block, and what it stands for.
+/// A block with its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weighed {
     /// Its own size in bytes.
     pub size_bytes: u64,
-    /// The bytes it stands for: its size, or more when it was sampled.
+    /// The bytes it represents: its size, or more when it was sampled.
     pub bytes: u64,
-    /// The blocks it stands for: 1, or more when it was sampled.
+    /// The blocks it represents: 1, or more when it was sampled.
     pub blocks: f64,
     /// Whether it was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
     pub estimated: bool,
 }
 
 impl Weighed {
-    /// What a block of `size_bytes` with these `flags` stands for in a recording with that `meta`.
+    /// Returns the weight of a block of `size_bytes` with these `flags` in a recording with that `meta`.
     pub fn of(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
         let estimated = flags.contains(EventFlags::SAMPLED);
         let blocks = meta.weight(flags, size_bytes);
@@ -28,14 +28,14 @@ impl Weighed {
         Self { size_bytes, bytes, blocks, estimated }
     }
 
-    /// A block that stands for itself.
+    /// Creates a block that represents only itself.
     fn exact(size_bytes: u64) -> Self {
         Self { size_bytes, bytes: size_bytes, blocks: 1.0, estimated: false }
     }
 }
 
 impl Snapshot {
-    /// What the block of the event in `row` stands for.
+    /// Returns the weight of the block of the event in `row`.
     ///
     /// # Panics
     /// When there is no such event.
@@ -50,7 +50,7 @@ impl Snapshot {
         pytorch.samples.weighed(pytorch.events.text(row, Key::UserMetadata), bytes)
     }
 
-    /// What the live block in that row of [`Self::blocks`] stands for.
+    /// Returns the weight of the live block in that row of [`Self::blocks`].
     ///
     /// # Panics
     /// When there is no such block.

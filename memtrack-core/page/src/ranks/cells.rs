@@ -1,6 +1,6 @@
-//! The cells of a heat map: as images, a pixel each, and as the exact bytes that the script tells of.
+//! The cells of a heat map: as images, a pixel each, and as the exact bytes that the script shows.
 
-use super::colours::{self, Colour, NOTHING};
+use super::colours::{self, Colour, EMPTY};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
@@ -8,16 +8,16 @@ use flate2::write::DeflateEncoder;
 use memtrack_report::analysis::ranks::heat::{HeatCell, HeatMap};
 use std::io::{self, Write};
 
-/// What the script adds up without rounding; bytes beyond it are told as this.
-const MOST_EXACT: u64 = (1 << 53) - 1;
+/// The largest number that the script adds without rounding; larger numbers of bytes are replaced by this.
+const MAX_EXACT: u64 = (1 << 53) - 1;
 
-/// The image of what is live, as an address.
+/// Returns the image of live bytes, as an address.
 pub(super) fn bytes_image(heat: &HeatMap) -> String {
     let place = |_, cell: HeatCell| colours::of_bytes(cell.most, heat.most);
     image(heat, &colours::bytes_palette(), place)
 }
 
-/// The image of what is off the median.
+/// Returns the image of differences from the median.
 pub(super) fn off_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
         let median = heat.middles[column].map_or(0, |middle| middle.median);
@@ -26,9 +26,9 @@ pub(super) fn off_image(heat: &HeatMap) -> String {
     image(heat, &colours::off_palette(), place)
 }
 
-/// An image with a pixel for each cell, as a `data:` address.
+/// Returns an image with a pixel for each cell, as a `data:` address.
 fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
-    let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(NOTHING, |cell| place(column, cell));
+    let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(EMPTY, |cell| place(column, cell));
     let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
     let mut file = Vec::new();
     // Writing to memory fails only for sizes that do not fit the pixels, and these do.
@@ -51,14 +51,15 @@ fn encode(
     );
     encoder.set_trns(palette.iter().map(|colour| colour[3]).collect::<Vec<u8>>());
     encoder.set_compression(png::Compression::High);
-    // Places in a palette are no shades: their differences say nothing.
+    // Indexes in a palette are not shades: their differences carry no information.
     encoder.set_filter(png::Filter::NoFilter);
     encoder.write_header()?.write_image_data(pixels)
 }
 
-/// The bytes of all cells, row by row, packed for the script: what is the most, and where ranks share rows, behind all of that
-/// what is furthest off. A cell is 0 without any, else 1 more than the difference to the one before it in its row, whose sign is
-/// the lowest bit; in bytes of seven bits, the lowest first, of which all but the last have the highest bit.
+/// Returns the bytes of all cells, row by row, packed for the script: the highest value of each cell, and where ranks
+/// share rows, after all of those the value furthest from the median. A cell is 0 without any, else 1 more than the
+/// difference to the one before it in its row, whose sign is the lowest bit; in bytes of seven bits, the lowest
+/// first, of which all but the last have the highest bit.
 pub(super) fn packed(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
     STANDARD.encode(deflated(heat).unwrap_or_default())
@@ -83,7 +84,7 @@ fn varints(cells: impl Iterator<Item = Option<u64>>) -> Vec<u8> {
     let mut before = 0i64;
     for cell in cells {
         let mut rest = cell.map_or(0, |bytes| {
-            let bytes = bytes.min(MOST_EXACT) as i64;
+            let bytes = bytes.min(MAX_EXACT) as i64;
             let by = bytes - std::mem::replace(&mut before, bytes);
             1 + ((by.unsigned_abs() << 1) | u64::from(by < 0))
         });
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_differences_with_their_sign_and_nothing_is_zero() {
+    fn cells_are_signed_differences_and_empty_ones_are_zero() {
         assert_eq!(
             varints([Some(0), None, Some(3), Some(2), Some(130)].into_iter()),
             [1, 0, 7, 4, 0x81, 0x02]

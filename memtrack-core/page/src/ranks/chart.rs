@@ -1,5 +1,5 @@
-//! The odd ranks against the others, as lines over the same columns as the heat map below: what the others hold is a band from
-//! their least to their most, with the median in it.
+//! The odd ranks against the others, as lines over the same columns as the heat map below: the others are drawn as a
+//! band from their least to their most, with the median in it.
 
 use super::{NAME_BYTES, Page, tint};
 use memtrack_model::escape::line;
@@ -7,21 +7,21 @@ use memtrack_model::units::human_bytes;
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use std::fmt::Write;
 
-/// Odd ranks that are drawn.
+/// The most odd ranks that are drawn.
 pub(super) const MOST_LINES: usize = 4;
-/// How high the drawing is, in its own units.
+/// The height of the drawing, in its own units.
 const HEIGHT: f64 = 1000.0;
-/// Room above the highest line.
-const ROOM: f64 = 1.06;
-/// Lines across, besides that of 0.
-const MOST_ACROSS: u64 = 3;
-/// Names at the right are as far apart, in percent of the height.
-const APART: f64 = 9.0;
+/// The space above the highest line.
+const HEADROOM: f64 = 1.06;
+/// The most horizontal lines, besides that of 0.
+const MAX_HORIZONTAL_LINES: u64 = 3;
+/// The smallest distance between two names at the right, in percent of the height.
+const MIN_DISTANCE: f64 = 9.0;
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let columns = heat.columns.count();
     let lines = &heat.courses[..heat.courses.len().min(MOST_LINES)];
-    let top = heat.most.max(1) as f64 * ROOM;
+    let top = heat.most.max(1) as f64 * HEADROOM;
     let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
     let has_band =
         heat.usual.iter().flatten().any(|(least, most)| least != most) || page.ranks.ranks.len() > 1;
@@ -73,7 +73,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let medians: Vec<Option<u64>> =
         heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect();
     let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", stairs(&medians, y));
-    // The first is the one that matters most: it lies above the others.
+    // The first is the most important: it is drawn above the others.
     for (place, course) in lines.iter().enumerate().rev() {
         let _ = write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), stairs(&course.bytes, y));
     }
@@ -93,14 +93,14 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     out.push_str("</div>\n</figure>\n");
 }
 
-/// What stands below a drawing.
+/// Writes the axis below a drawing.
 pub(super) fn axis(heat: &HeatMap, out: &mut String) {
     const MARKS: usize = 8;
     let columns = heat.columns.count() as f64;
     out.push_str("<div class=\"x\" aria-hidden=\"true\">");
     for (at, text) in heat.columns.marks(MARKS) {
         let at = 100.0 * at / columns;
-        // At the right end there is no room for what begins there.
+        // At the right end there is no space for a label that begins there.
         if at <= 99.0 {
             let _ = write!(out, "<span style=\"left:{at:.2}%\">{text}</span>");
         }
@@ -108,10 +108,10 @@ pub(super) fn axis(heat: &HeatMap, out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Round numbers of bytes up to `most`: 0, and the multiples of a power of two.
+/// Returns round numbers of bytes up to `most`: 0, and the multiples of a power of two.
 fn across(most: u64) -> Vec<u64> {
     let mut every = 1u64;
-    while most / every > MOST_ACROSS {
+    while most / every > MAX_HORIZONTAL_LINES {
         match every.checked_mul(2) {
             Some(twice) => every = twice,
             None => break,
@@ -120,7 +120,7 @@ fn across(most: u64) -> Vec<u64> {
     (0..=most / every).map(|times| times * every).collect()
 }
 
-/// A line that is level within each column.
+/// Returns a line that is level within each column.
 fn stairs(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     let mut path = String::new();
     let mut before = None;
@@ -140,7 +140,7 @@ fn stairs(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     path
 }
 
-/// What lies between two lines.
+/// Returns the area between two lines.
 fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     let mut path = String::new();
     let mut from = 0;
@@ -167,7 +167,7 @@ fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) 
     path
 }
 
-/// Places that are not on each other: each as near to its own as there is room.
+/// Moves places apart so that they do not overlap: each as near to its own as there is space.
 fn apart(places: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));
@@ -175,7 +175,7 @@ fn apart(places: &[f64]) -> Vec<f64> {
     let mut least = f64::MIN;
     for at in order {
         found[at] = places[at].max(least);
-        least = found[at] + APART;
+        least = found[at] + MIN_DISTANCE;
     }
     found
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_interrupted_where_nothing_is_known() {
+    fn a_line_is_interrupted_at_unknown_values() {
         let y = |bytes: u64| bytes as f64;
         assert_eq!(stairs(&[Some(1), Some(1), Some(3), None, Some(2)], y), "M0 1.0h1h1V3.0h1M4 2.0h1");
         let one = [Some(1), None];
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beside_lines_do_not_lie_on_each_other() {
+    fn names_beside_lines_do_not_overlap() {
         assert_eq!(apart(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
     }
 }

@@ -1,22 +1,22 @@
-//! The colours of a heat map, as palettes of images. Bytes go from dark to light, in one direction for the eye. What is off the
-//! median is orange above and blue below it, which those who do not see red from green tell apart too; it is transparent where
-//! there is no difference, so that it fits a light page and a dark one.
+//! The colours of a heat map, as palettes of images. Bytes go from dark to light, with steadily rising brightness.
+//! Differences from the median are orange above and blue below it, which red-green colour-blind readers can
+//! distinguish too; equal values are transparent, so that they fit a light page and a dark one.
 
-/// Red, green, blue, and how opaque.
+/// Red, green, blue, and opacity.
 pub(super) type Colour = [u8; 4];
 
-/// Where a rank has nothing.
-pub(super) const NOTHING: u8 = 0;
-/// On the median.
+/// The index of a cell without memory.
+pub(super) const EMPTY: u8 = 0;
+/// The index of a cell on the median.
 const EQUAL: u8 = 1;
-/// Shades of each of the four kinds of difference.
+/// The number of shades of each of the four kinds of difference.
 const SHADES: u8 = 63;
-/// What is off by no more than usual is paler than what is odd.
-const USUAL: f64 = 0.35;
-/// Small differences are seen too: opacity grows like this power of the difference.
-const POWER: f64 = 0.6;
+/// The opacity of usual differences, which are paler than odd ones.
+const USUAL_OPACITY: f64 = 0.35;
+/// The exponent with which opacity grows with the difference, so that small differences are visible too.
+const OPACITY_EXPONENT: f64 = 0.6;
 
-/// Bytes from none to the most: darker is less.
+/// The colours of bytes from none to the most: darker is less.
 const BYTES: [[u8; 3]; 7] = [
     [22, 20, 52],
     [58, 34, 112],
@@ -26,18 +26,18 @@ const BYTES: [[u8; 3]; 7] = [
     [247, 160, 80],
     [252, 240, 180],
 ];
-/// More than the median, and less.
+/// The colours above and below the median.
 const MORE: [u8; 3] = [230, 88, 12];
 const LESS: [u8; 3] = [28, 116, 214];
-/// Where a rank has nothing: on both kinds of pages.
+/// The colour of a cell without memory, on both kinds of pages.
 pub(super) const GREY: Colour = [128, 128, 128, 90];
 
-/// The place of `bytes` in [`bytes_palette`], where the most is `most`.
+/// Returns the index of `bytes` in [`bytes_palette`], where the most is `most`.
 pub(super) fn of_bytes(bytes: u64, most: u64) -> u8 {
     1 + (254.0 * share(bytes, most)).round() as u8
 }
 
-/// The place of `bytes` in [`off_palette`], where the furthest is `furthest` off the median.
+/// Returns the index of `bytes` in [`off_palette`], where the furthest is `furthest` off the median.
 pub(super) fn of_difference(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
     if bytes == median {
         return EQUAL;
@@ -51,7 +51,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
 }
 
-/// The colours of bytes.
+/// Returns the palette of bytes.
 pub(super) fn bytes_palette() -> Vec<Colour> {
     let between = |at: f64| {
         let at = at * (BYTES.len() - 1) as f64;
@@ -65,20 +65,20 @@ pub(super) fn bytes_palette() -> Vec<Colour> {
     std::iter::once(GREY).chain((0..255).map(|at| between(f64::from(at) / 254.0))).collect()
 }
 
-/// The colours of differences.
+/// Returns the palette of differences.
 pub(super) fn off_palette() -> Vec<Colour> {
     let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
-    for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL), (LESS, USUAL)] {
+    for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL_OPACITY), (LESS, USUAL_OPACITY)] {
         for shade in 1..=SHADES {
-            let opaque = (f64::from(shade) / f64::from(SHADES)).powf(POWER) * strong;
+            let opaque = (f64::from(shade) / f64::from(SHADES)).powf(OPACITY_EXPONENT) * strong;
             palette.push([colour[0], colour[1], colour[2], (255.0 * opaque).round() as u8]);
         }
     }
     palette
 }
 
-/// Some colours from one end of a scale to the other, for its legend: of bytes from none to the most, of differences from the
-/// furthest below to the furthest above.
+/// Returns some colours from one end of a scale to the other, for its legend: for bytes from none to the most, for
+/// differences from the furthest below to the furthest above.
 pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
     const STOPS: u8 = 8;
     if !is_off {
@@ -93,7 +93,7 @@ pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
     below.chain([palette[usize::from(EQUAL)]]).chain(above).collect()
 }
 
-/// As a style sheet has it.
+/// Formats a colour for a style sheet.
 pub(super) fn css([red, green, blue, opaque]: Colour) -> String {
     format!("rgba({red},{green},{blue},{:.2})", f64::from(opaque) / 255.0)
 }
@@ -103,23 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_in_its_palette_and_none_is_that_of_nothing() {
+    fn every_index_is_in_its_palette_and_differs_from_that_of_empty_cells() {
         for (bytes, most) in [(0, 0), (0, 9), (1, 9), (9, 9), (u64::MAX, u64::MAX)] {
-            assert!(of_bytes(bytes, most) > NOTHING);
+            assert!(of_bytes(bytes, most) > EMPTY);
         }
         assert_eq!((bytes_palette().len(), of_bytes(9, 9)), (256, 255));
         let palette = off_palette();
         for (bytes, median) in [(0, u64::MAX), (u64::MAX, 0), (5, 4), (4, 5), (4, 4)] {
             for is_odd in [true, false] {
                 let place = of_difference(bytes, median, u64::MAX, is_odd);
-                assert!(place > NOTHING && usize::from(place) < palette.len());
+                assert!(place > EMPTY && usize::from(place) < palette.len());
             }
         }
         assert!(palette.len() <= 256);
     }
 
     #[test]
-    fn what_is_odd_is_stronger_than_what_is_usual_and_more_is_another_colour_than_less() {
+    fn odd_differences_are_stronger_than_usual_ones_and_above_differs_from_below() {
         let palette = off_palette();
         let colour = |bytes, is_odd| palette[usize::from(of_difference(bytes, 100, 100, is_odd))];
         assert!(colour(150, true)[3] > colour(150, false)[3]);

@@ -1,5 +1,5 @@
-//! The heat map: a row for each rank, a column for each step or time. It has two layers, of which one is shown: what is off the
-//! median, where at least three ranks say what that is, and the bytes themselves.
+//! The heat map: a row for each rank, a column for each step or time. It has two layers, of which one is shown:
+//! differences from the median, where at least three ranks define one, and the bytes themselves.
 //!
 //! **Why images?** As an image, half a million cells are one element that a browser scales; as SVG rectangles, they would
 //! keep the page from opening. The images have a palette and are in `data:` addresses, with the exact bytes packed beside them for
@@ -16,29 +16,29 @@ use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// How high a map is, in pixels, where its rows are lower than a line of text.
+/// The height of a map in pixels, where its rows are lower than a line of text.
 const HEIGHT: usize = 512;
-/// How high a row is at most.
-const HIGHEST_ROW: usize = 28;
-/// How many columns have a pixel each in the narrowest window.
-const NARROW: usize = 240;
-/// How high a line of text is.
-const TEXT: usize = 14;
+/// The greatest height of a row.
+const MAX_ROW_HEIGHT: usize = 28;
+/// The number of columns that have a pixel each in the narrowest window.
+const NARROW_COLUMNS: usize = 240;
+/// The height of a line of text.
+const TEXT_HEIGHT: usize = 14;
 
-/// What the script knows of a map.
+/// The data of a map for the script.
 #[derive(Serialize)]
 struct Head<'a> {
-    /// What each column is called.
+    /// The names of the columns.
     columns: Vec<String>,
-    /// What each row is called, and the place of its first rank.
+    /// The names of the rows, each with the index of its first rank.
     rows: Vec<(String, usize)>,
-    /// What is usual in each column.
+    /// The usual bytes in each column.
     medians: Vec<Option<u64>>,
     /// The cells, packed.
     cells: &'a str,
-    /// Whether behind what is the most there is what is furthest off.
+    /// Whether the values furthest from the median follow the highest ones.
     folded: bool,
-    /// Whether it says what is off the median.
+    /// Whether it shows differences from the median.
     off: bool,
 }
 
@@ -78,18 +78,18 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
     legend(heat, has_off, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // Where not all have room, a few are enough: machines mostly have a power of two of them.
-    let every = match TEXT.div_ceil(height / rows) {
+    // Where there is no space for all names, a few are enough: machines mostly have a power of two of them.
+    let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
-        _ => (3 * TEXT).div_ceil(height / rows).next_power_of_two(),
+        _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),
     };
     for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
         let rank = memory.members[row.members.start].0;
-        let title = line(&called(page, number, row), NAME_BYTES);
+        let title = line(&row_name(page, number, row), NAME_BYTES);
         let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
         out.push_str(&page.named(number, rank, &attributes, &page.short(rank)));
     }
-    let fine = if heat.columns.count() > NARROW { " fine" } else { "" };
+    let fine = if heat.columns.count() > NARROW_COLUMNS { " fine" } else { "" };
     let _ = write!(
         out,
         "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
@@ -118,19 +118,19 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     );
 }
 
-/// How high a map of so many rows is: each row is at least a pixel high, so that none is left out.
+/// Returns the height of a map of `rows` rows: each row is at least a pixel high, so that none is omitted.
 fn height(rows: usize) -> usize {
     let rows = rows.max(1);
-    rows * (HEIGHT / rows).clamp(1, HIGHEST_ROW)
+    rows * (HEIGHT / rows).clamp(1, MAX_ROW_HEIGHT)
 }
 
-/// Where the middle of a row is, in percent from the top.
+/// Returns the middle of a row, in percent from the top.
 fn middle(row: usize, rows: usize) -> f64 {
     100.0 * (row as f64 + 0.5) / rows as f64
 }
 
-/// What a row is called.
-fn called(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
+/// Returns the name of a row.
+fn row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
     let members = &page.ranks.memories[number].members;
     let label = |at: usize| page.ranks.label(members[at].0);
     match row.members.len() {
@@ -139,7 +139,7 @@ fn called(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
     }
 }
 
-/// What the images show, for who does not see them.
+/// Describes the images, for readers who cannot see them.
 fn described(page: &Page<'_>, heat: &HeatMap) -> String {
     let odd: Vec<String> = heat.courses.iter().take(8).map(|course| page.ranks.label(course.rank)).collect();
     let odd = match odd.len() {
@@ -149,7 +149,7 @@ fn described(page: &Page<'_>, heat: &HeatMap) -> String {
     escaped(&format!("{odd} The table below has the numbers."), NAME_BYTES)
 }
 
-/// What the colours mean.
+/// Writes the legend of the colours.
 fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
     let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
@@ -177,8 +177,8 @@ fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
     );
 }
 
-/// The odd ranks beside their rows. Those that are furthest off get their names first; where names would lie on each other, a
-/// mark stays.
+/// Writes the odd ranks beside their rows. Those that are furthest off get their names first; where names would
+/// overlap, a mark remains.
 fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
@@ -187,7 +187,7 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
         let Some(member) = memory.members.iter().position(|member| member.0 == course.rank) else { continue };
         let top = middle(member / heat.ranks_per_row, heat.rows.len().max(1));
         let pixels = top * height as f64 / 100.0;
-        let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT as f64);
+        let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT_HEIGHT as f64);
         let name = if has_room { format!("◂ {}", page.short(course.rank)) } else { "◂".to_owned() };
         if has_room {
             named.push(pixels);
@@ -206,15 +206,15 @@ fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
         rows: heat
             .rows
             .iter()
-            .map(|row| (printable(&called(page, number, row)), memory.members[row.members.start].0))
+            .map(|row| (printable(&row_name(page, number, row)), memory.members[row.members.start].0))
             .collect(),
         medians: heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect(),
         cells: &packed(heat),
         folded: heat.is_folded(),
         off,
     };
-    // It has no keys that could fail. `</script` would end the element, whatever quotes are around it; in JSON this says the
-    // same.
+    // All its keys are texts, so this does not fail. `</script` would end the element, whatever quotes are around it;
+    // in JSON this is equivalent.
     serde_json::to_string(&head)
         .unwrap_or_default()
         .replace('<', "\\u003c")

@@ -1,8 +1,9 @@
-//! The ranks of a job as one HTML page that needs no network: the answer, the odd ranks against the others, a heat map of all
-//! ranks over time, why the odd ones are odd, and a table.
+//! The ranks of a job as one HTML page that needs no network: the answer, the odd ranks against the others, a heat
+//! map of all ranks over time, the reasons why the odd ones are odd, and a table.
 //!
-//! All of it but the bytes of single cells is there without scripts. Names from files are untrusted: they are escaped where they
-//! are written, in the script's data they are JSON, and the policy in the page's head allows this script alone and no address.
+//! Everything but the bytes of single cells is visible without scripts. Names from files are untrusted: they are
+//! escaped where they are written, in the script's data they are JSON, and the policy in the page's head allows only
+//! this script and no address.
 
 mod cells;
 mod chart;
@@ -23,22 +24,22 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// The script's hash in base64: the only script that the policy allows.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// Most bytes of a sentence and of a name.
+/// The most bytes of a sentence and of a name.
 const SENTENCE_BYTES: usize = 1000;
 const NAME_BYTES: usize = 300;
-/// Odd ranks of which the first lines of the page say since when they are.
-const MOST_SINCE: usize = 3;
-/// Files that could not be read, of which it is told why.
-const MOST_UNREAD: usize = 200;
-/// Kinds of memory that are shown; a rank has as many as it has devices, and two more.
-const MOST_MEMORIES: usize = 32;
-/// Rows that the map of any kind of memory may have.
-const LEAST_ROWS: usize = 64;
+/// The most odd ranks whose start the first lines of the page mention.
+const MAX_SINCE: usize = 3;
+/// The most unreadable files that are listed with the reason.
+const MAX_UNREADABLE: usize = 200;
+/// The most kinds of memory that are shown; a rank has as many as it has devices, and two more.
+const MAX_MEMORIES: usize = 32;
+/// The rows that the map of any kind of memory may have.
+const MIN_ROWS: usize = 64;
 
-/// The page of `ranks`. `links` has for each of [`Ranks::ranks`] the address of its own page, if it has one, relative to this page.
-/// The page has a few megabytes at most, however many ranks there are.
+/// Returns the page of `ranks`. `links` has for each of [`Ranks::ranks`] the address of its own page, if it has one,
+/// relative to this page. The page has a few megabytes at most, however many ranks there are.
 pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
-    let shown = ranks.memories.len().clamp(1, MOST_MEMORIES);
+    let shown = ranks.memories.len().clamp(1, MAX_MEMORIES);
     let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
     let tables: Vec<RankNumbers> =
         ranks.memories.iter().take(shown).map(|memory| ranks.numbers(memory, limit)).collect();
@@ -63,11 +64,11 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
     if ranks.memories.is_empty() {
         out.push_str("<p class=\"answer\">None of them holds any memory.</p>\n");
     }
-    for number in 0..ranks.memories.len().min(MOST_MEMORIES) {
+    for number in 0..ranks.memories.len().min(MAX_MEMORIES) {
         page.memory(number, &mut out);
     }
-    if ranks.memories.len() > MOST_MEMORIES {
-        let more = counted((ranks.memories.len() - MOST_MEMORIES) as u64, "more device");
+    if ranks.memories.len() > MAX_MEMORIES {
+        let more = counted((ranks.memories.len() - MAX_MEMORIES) as u64, "more device");
         let _ = writeln!(out, "<p>… and {more}: <code>memtrack ranks</code> without -o prints them.</p>");
     }
     page.incomplete(&mut out);
@@ -88,7 +89,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// What is told of one kind of memory.
+    /// Writes the part about one kind of memory.
     fn memory(&self, number: usize, out: &mut String) {
         let memory = &self.ranks.memories[number];
         let heat = HeatMap::of(self.ranks, memory, MOST_COLUMNS, self.rows(memory));
@@ -105,9 +106,10 @@ impl Page<'_> {
         out.push_str("</section>\n");
     }
 
-    /// How many rows a map may have: as many as there are ranks, if the page stays small and they can still be told apart.
+    /// Returns the number of rows of a map: as many as there are ranks, if the page stays small and they can still be
+    /// distinguished.
     fn rows(&self, memory: &RanksMemory) -> usize {
-        let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(LEAST_ROWS);
+        let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
         // Shared rows have two numbers in each cell.
         if memory.members.len() > most { most / 2 } else { most }
     }
@@ -125,7 +127,7 @@ impl Page<'_> {
         let _ = writeln!(out, "<p class=\"answer\">{}</p>", escaped(&answer, 2 * SENTENCE_BYTES));
         let others =
             heat.courses.iter().filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
-        let others = others.take(MOST_SINCE).filter_map(|course| self.since(course, heat));
+        let others = others.take(MAX_SINCE).filter_map(|course| self.since(course, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
         if !lines.is_empty() {
@@ -137,18 +139,18 @@ impl Page<'_> {
         }
     }
 
-    /// Since when a rank is odd, in a sentence.
+    /// Returns a sentence about the moment from which a rank is odd.
     fn since(&self, course: &Course, heat: &HeatMap) -> Option<String> {
         let words = course.words(&heat.columns)?;
         Some(format!("{} {words}.", capitalised(&self.ranks.label(course.rank))))
     }
 
-    /// The groups that make ranks odd.
+    /// Writes the groups that make ranks odd.
     fn why(&self, memory: &RanksMemory, out: &mut String) {
         let explained = self.ranks.explained(memory);
         for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
             // The first few are open.
-            let open = if place < MOST_SINCE { " open=\"open\"" } else { "" };
+            let open = if place < MAX_SINCE { " open=\"open\"" } else { "" };
             table::why(self.ranks, outlier, open, out);
         }
         let more = explained.len().saturating_sub(table::MOST_EXPLAINED);
@@ -159,7 +161,7 @@ impl Page<'_> {
         }
     }
 
-    /// What the files do not say, and which could not be read.
+    /// Writes the data that the files lack, and the files that could not be read.
     fn incomplete(&self, out: &mut String) {
         for gap in self.ranks.gaps() {
             let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escaped(&gap, SENTENCE_BYTES));
@@ -170,18 +172,18 @@ impl Page<'_> {
         }
         let files = counted(unread.len() as u64, "file");
         let _ = writeln!(out, "<section>\n<h2>Not read: {files}</h2>\n<ul class=\"unread\">");
-        for (file, why) in unread.iter().take(MOST_UNREAD) {
+        for (file, why) in unread.iter().take(MAX_UNREADABLE) {
             let (file, why) = (line(file, NAME_BYTES), escaped(why, SENTENCE_BYTES));
             let _ = writeln!(out, "<li><code>{file}</code>: {why}</li>");
         }
-        if unread.len() > MOST_UNREAD {
-            let more = human_count((unread.len() - MOST_UNREAD) as u64);
+        if unread.len() > MAX_UNREADABLE {
+            let more = human_count((unread.len() - MAX_UNREADABLE) as u64);
             let _ = writeln!(out, "<li>… {more} more</li>");
         }
         out.push_str("</ul>\n</section>\n");
     }
 
-    /// What a rank is called where there is little room: its number, or the end of its file's name.
+    /// Returns the name of a rank where there is little space: its number, or the end of its file's name.
     fn short(&self, rank: usize) -> String {
         let digest = &self.ranks.ranks[rank];
         match digest.name.rank {
@@ -193,8 +195,8 @@ impl Page<'_> {
         }
     }
 
-    /// A rank's name with these attributes, as a link to its own page, or else to its row in the table. One that has neither is no
-    /// link.
+    /// Returns a rank's name with these attributes, as a link to its own page, or else to its row in the table. A
+    /// rank with neither is not a link.
     fn named(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
             Some(link) => Some(escaped(link, usize::MAX)),
@@ -208,7 +210,7 @@ impl Page<'_> {
     }
 }
 
-/// In which tint an odd rank is drawn: the first few have one each.
+/// Returns the tint of an odd rank: the first few have one each.
 fn tint(place: usize) -> usize {
     place.min(chart::MOST_LINES)
 }

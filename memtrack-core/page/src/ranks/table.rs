@@ -7,16 +7,16 @@ use memtrack_report::analysis::ranks::heat::HeatMap;
 use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
-/// Odd ranks of which it is told why.
+/// The most odd ranks that are explained.
 pub(super) const MOST_EXPLAINED: usize = 24;
-/// Groups that are told of one.
-const MOST_GROUPS: usize = 8;
-/// Ranks in all tables together.
+/// The most groups in one explanation.
+const MAX_GROUPS: usize = 8;
+/// The most ranks in all tables together.
 pub(super) const MOST_LISTED: usize = 4096;
-/// Ranks in each table, however many there are.
+/// The ranks in each table that are always listed.
 pub(super) const LEAST_LISTED: usize = 128;
 
-/// Why a rank is odd.
+/// Writes the explanation of an odd rank.
 pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
     let _ = write!(
         out,
@@ -25,7 +25,7 @@ pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String
         escaped(&ranks.why_title(outlier), NAME_BYTES),
         capitalised(ranks.by.name())
     );
-    for difference in outlier.why.iter().take(MOST_GROUPS) {
+    for difference in outlier.why.iter().take(MAX_GROUPS) {
         let _ = writeln!(
             out,
             "<tr><td class=\"number\">{}</td><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
@@ -35,14 +35,14 @@ pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String
         );
     }
     out.push_str("</tbody></table>\n");
-    let more = outlier.why.len().saturating_sub(MOST_GROUPS);
+    let more = outlier.why.len().saturating_sub(MAX_GROUPS);
     if more > 0 {
         let _ = writeln!(out, "<p class=\"note\">… and {}</p>", counted(more as u64, "more group"));
     }
     out.push_str("</details>\n");
 }
 
-/// The table of one kind of memory.
+/// Writes the table of one kind of memory.
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let (ranks, memory) = (page.ranks, &page.ranks.memories[number]);
     let numbers = &page.tables[number];
@@ -84,7 +84,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
 }
 
-/// In what a rank is odd, and since when.
+/// Returns the quantities in which a rank is odd, and the moments from which it is.
 fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();

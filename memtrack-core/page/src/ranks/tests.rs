@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// Ends whatever it is in, if it is not escaped.
+/// A text that would end any element, attribute or section around it, if it is not escaped.
 const HOSTILE: &str = "</script></title></style><script>alert(1)</script>]]>--><img/src=x/onerror=alert(1)>\"'`\0\u{7}\u{1b}\u{202e}\u{ffff}&lt;";
 
-/// A rank that allocates so many MiB in each of its steps, and frees them again.
+/// Creates a rank that allocates so many MiB in each of its steps, and frees them again.
 fn digest(file: &str, mib: &[u64]) -> RankDigest {
     let mut snapshot =
         Snapshot { clock: Clock { first: (0, 7_000), last: (1_000_000, 1_007_000) }, ..Snapshot::default() };
@@ -39,7 +39,7 @@ fn digest(file: &str, mib: &[u64]) -> RankDigest {
     RankDigest::of(&snapshot, &mut symbols, Path::new(file), true, &DigestOptions::new().bins(MOST_COLUMNS))
 }
 
-/// So many ranks of six steps, of which one grows.
+/// Creates `count` ranks of six steps, of which one grows.
 fn ranks(count: usize, growing: usize) -> Ranks {
     let one = |rank: usize| {
         let mib: Vec<u64> = (0..6).map(|step| 100 + if rank == growing { 10 * step } else { 0 }).collect();
@@ -52,7 +52,7 @@ fn page(ranks: &Ranks) -> String {
     html(ranks, &vec![None; ranks.ranks.len()])
 }
 
-/// What a page is made of, where it is well-formed.
+/// The parts of a page, where it is well-formed.
 #[derive(Debug, Default)]
 struct Parsed {
     elements: BTreeMap<String, usize>,
@@ -61,11 +61,11 @@ struct Parsed {
     text: String,
 }
 
-/// What a page is made of; whatever its names are, there is nothing in it that could act or ask the network.
+/// Parses a page, and checks that nothing in it could run or use the network, whatever its names are.
 #[track_caller]
 fn parsed(document: &str) -> Parsed {
     let mut document = document.to_owned();
-    // Scripts, their data and styles are no XML.
+    // Scripts, their data and styles are not XML.
     for (name, end) in [("<script", "</script>"), ("<style", "</style>")] {
         let mut at = 0;
         while let Some(begin) = document[at..].find(name) {
@@ -131,7 +131,7 @@ fn parsed(document: &str) -> Parsed {
 }
 
 #[test]
-fn the_answer_comes_first_and_says_since_when() {
+fn the_answer_comes_first_with_the_moment_of_the_change() {
     let page = page(&ranks(8, 5));
     let parsed = parsed(&page);
     let answer = "Rank 5 peaks higher than the others: 150.0 MiB, 50.0 MiB more than the median of 100.0 MiB. Rank 5 holds more \
@@ -161,7 +161,7 @@ fn a_rank_with_a_page_is_a_link_to_it_wherever_it_is_named() {
 }
 
 #[test]
-fn nothing_in_a_name_is_markup() {
+fn names_are_never_markup() {
     let mut digests: Vec<RankDigest> =
         (0..4).map(|rank| digest(&format!("{HOSTILE}{rank}x"), &[100; 6])).collect();
     digests[1] = digest(&format!("{HOSTILE}x"), &[300; 6]);
@@ -182,7 +182,7 @@ fn nothing_in_a_name_is_markup() {
 
 #[test]
 fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
-    // Noise cannot be packed: the worst case.
+    // Random data cannot be packed: the worst case.
     let mut state = 1u64;
     let mut noise = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -209,7 +209,7 @@ fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
 }
 
 #[test]
-fn one_rank_and_two_have_no_median_to_be_off() {
+fn one_or_two_ranks_have_no_median() {
     for count in [1, 2] {
         let page = page(&ranks(count, 0));
         let parsed = parsed(&page);

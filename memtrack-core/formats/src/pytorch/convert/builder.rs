@@ -1,4 +1,5 @@
-//! A snapshot in PyTorch's form from an allocator's own tables: the same keys in the same order as PyTorch's own.
+//! The builder of a snapshot in PyTorch's form from an allocator's own tables: the same keys in the same order as
+//! PyTorch's own.
 
 use super::segments::{block_shapes, segment_shapes};
 use super::{Convert, event_shapes};
@@ -10,14 +11,14 @@ use memtrack_model::snapshot::pytorch::{
 };
 use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 
-/// Makes a snapshot in PyTorch's form.
+/// A builder of a snapshot in PyTorch's form.
 pub struct Builder<'a> {
     convert: Convert<'a>,
     settings: Option<Value>,
 }
 
 impl<'a> Builder<'a> {
-    /// A snapshot whose events and blocks name the stacks and scopes of `tables`, with the names of `names`.
+    /// Creates a builder whose events and blocks refer to the stacks and scopes of `tables`, with names from `names`.
     pub fn new(tables: &'a Snapshot, names: &'a mut dyn NameFrames) -> Self {
         let mut convert = Convert::new(tables, names);
         convert.to.meta.max_entries = u64::MAX;
@@ -28,7 +29,7 @@ impl<'a> Builder<'a> {
         Self { convert, settings: None }
     }
 
-    /// The strings of the snapshot.
+    /// Returns the strings of the snapshot.
     pub fn strings(&mut self) -> &mut StringInterner {
         &mut self.convert.names.strings
     }
@@ -98,12 +99,12 @@ impl<'a> Builder<'a> {
         });
     }
 
-    /// The value of `allocator_settings`.
+    /// Sets the value of `allocator_settings`.
     pub fn settings(&mut self, settings: Value) {
         self.settings = Some(settings);
     }
 
-    /// The snapshot.
+    /// Returns the snapshot.
     pub fn finish(self) -> PytorchSnapshot {
         let mut snapshot = self.convert.into_snapshot();
         if let Some(settings) = self.settings {
@@ -116,7 +117,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The place of the pool among an event's keys, and among a segment's.
+/// The position of the pool among an event's keys, and among a segment's.
 const EVENT_POOL: u16 = 7;
 const SEGMENT_POOL: u16 = 8;
 
@@ -124,7 +125,7 @@ fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place:
     if let Some(number) = records.pool_number(pool) {
         return records.set(row, key, number);
     }
-    // More pools than the column tells apart.
+    // More pools than fit into the column.
     let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
     records.odd.push(Odd { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
     records.set(row, key, 0);
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_lie_where_their_keys_do() {
+    fn pools_are_stored_at_the_positions_of_their_keys() {
         for shape in segment_shapes() {
             assert_eq!(known(&shape.keys[usize::from(SEGMENT_POOL)]), Some(Key::SegmentPoolId));
         }

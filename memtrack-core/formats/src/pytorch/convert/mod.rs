@@ -30,7 +30,7 @@ use places::Places;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// The keys of an event in PyTorch's order, those that are there with a stack last.
+/// The keys of an event in PyTorch's order; those that only events with a stack have are last.
 const EVENT: [Key; 9] = [
     Key::Action,
     Key::Addr,
@@ -43,8 +43,8 @@ const EVENT: [Key; 9] = [
     Key::Frames,
 ];
 
-/// The shapes of events: with an address or as an `oom`, each without and with a stack; and those with an address and a
-/// category, without and with a stack.
+/// Returns the shapes of events: with an address or as an `oom`, each without and with a stack; and those with an
+/// address and a category, without and with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
     let (without, with) = ([&EVENT[..8], &[Key::Category]].concat(), [&EVENT[..], &[Key::Category]].concat());
@@ -54,7 +54,7 @@ fn event_shapes() -> Vec<Shape> {
 /// The first of the shapes with a category.
 const WITH_CATEGORY: u32 = 4;
 
-/// A recording in PyTorch's form.
+/// Converts a recording to PyTorch's form.
 pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapshot {
     let mut convert = Convert::new(snapshot, names);
     convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
@@ -77,7 +77,7 @@ struct Convert<'a> {
     ordinals: Ordinals,
     /// The metadata of sampled blocks.
     samples: Texts,
-    /// Where the blocks of sampled devices lie.
+    /// The places of blocks on devices that were sampled.
     places: HashMap<DeviceId, Places>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Convert<'a> {
         self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
     }
 
-    /// The events of a device, under its number in PyTorch's file.
+    /// Converts the events of a device, under its number in PyTorch's file.
     fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
         let from = self.from;
         let start = self.to.events.len();
@@ -126,16 +126,16 @@ impl<'a> Convert<'a> {
             let mut address = event.address;
             if let Some(places) = &mut places {
                 if event.action == Action::Alloc
-                    && let Some(before) = places.in_the_way(&event)
+                    && let Some(before) = places.unfreed_at(&event)
                 {
                     let (ticks, stack) = (event.ticks, StackId::NONE);
-                    let gone = Event { action: Action::Free, ticks, stack, ..before };
-                    let address = places.place(&gone);
-                    self.whole_event(&Event { address, ..gone }, None);
+                    let free = Event { action: Action::Free, ticks, stack, ..before };
+                    let address = places.place(&free);
+                    self.whole_event(&Event { address, ..free }, None);
                 }
                 address = places.place(&event);
             }
-            // Of a free's two events the first is the one that counts.
+            // The first of a free's two events is the one that counts.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
@@ -156,7 +156,7 @@ impl<'a> Convert<'a> {
         start..self.to.events.len()
     }
 
-    /// An event, or the two that PyTorch makes of it.
+    /// Converts an event, to the two that PyTorch has for a free.
     fn whole_event(&mut self, event: &Event, category: Option<StringId>) {
         if event.action == Action::Free {
             self.event(&Event { action: Action::FreeRequested, ..*event }, category);
@@ -166,14 +166,14 @@ impl<'a> Convert<'a> {
         }
     }
 
-    /// What an event's memory was for, if that was found out.
+    /// Returns the category of an event's memory, if it is known.
     fn category(&mut self, row: usize) -> Option<StringId> {
         let category = self.from.categories.get()?.of_event(row)?;
         Some(self.names.strings.intern(category.as_bytes()))
     }
 
-    /// The device's number in PyTorch's file. There, the host's own number stands for pinned memory, and the host's heap is
-    /// one more device.
+    /// Returns the device's number in PyTorch's file. There, the host's own number stands for pinned memory, and the
+    /// host's heap is one more device.
     fn device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
@@ -212,7 +212,7 @@ impl<'a> Convert<'a> {
         self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
     }
 
-    /// The path of a scope: `encoder.forward.matmul`; empty outside.
+    /// Returns the path of a scope: `encoder.forward.matmul`; empty outside.
     fn scope(&mut self, scope: ScopeId) -> StringId {
         let (table, strings) = (&self.from.scopes, &mut self.names.strings);
         *self.scopes.entry(scope).or_insert_with(|| {
@@ -222,8 +222,8 @@ impl<'a> Convert<'a> {
         })
     }
 
-    /// What memtrack adds: the parts of the scopes' paths, the driver's readings, the recorder's counts, and what sampled
-    /// blocks stand for. If several scopes have one path, the parts are those of the first.
+    /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver's readings, the recorder's
+    /// counts, and the weights of sampled blocks. If several scopes have one path, the parts are those of the first.
     fn settings(&mut self) -> Value {
         let sums = self.scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
@@ -250,7 +250,7 @@ impl<'a> Convert<'a> {
         settings::with_parts(parts.into_iter().chain(known), strings)
     }
 
-    /// The exact sums of scopes; none where there are none.
+    /// Returns the exact sums of scopes; none where they were not recorded.
     fn scope_sums(&mut self) -> Option<Value> {
         let from = self.from;
         let sums = from.scope_sums.as_ref()?;
@@ -300,14 +300,15 @@ impl<'a> Convert<'a> {
 
 /// The largest integer that is written.
 ///
-/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's issue
-/// 115234), and today give them another type than all other numbers. A size that large is not real and becomes this one.
-/// An address or handle may be real (tagged pointers), and its bits matter: see [`keep_bits`]. What was read from a file
-/// of PyTorch's does not pass here: Python's own pickler would write it unchanged, and so does memtrack.
+/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's
+/// issue 115234), and today give them another type than all other numbers. A size that large is not real and becomes
+/// this one. An address or handle may be real (tagged pointers), and its bits matter: see [`keep_bits`]. Values from
+/// a file of PyTorch's are not changed by this: Python's own pickler would write them unchanged, and so does
+/// memtrack.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
-/// An address or handle of 2^63 and more is written as the negative number with its bits, as PyTorch's C++ writer does;
-/// the column, and readers of the file, have it unchanged.
+/// Keeps the bits of an address or handle of 2^63 and more: it is written as the negative number with its bits, as
+/// PyTorch's C++ writer does; the column, and readers of the file, have it unchanged.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > LARGEST
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
@@ -316,14 +317,14 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// The flags without the mark of a sampled block: its size is already the bytes that it stands for.
+/// Removes the flag of a sampled block: its size is already the bytes that it represents.
 fn without_sampling(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
     let kept = others.into_iter().filter(|&other| flags.contains(other));
     kept.fold(EventFlags::default(), EventFlags::with)
 }
 
-/// All memory in a recording is in the default pool.
+/// Sets the default pool, which contains all memory of a recording.
 fn set_default_pool(records: &mut Records, row: usize, key: Key) {
     let pool = records.pool_number((0, 0)).unwrap_or(0);
     records.set(row, key, pool);

@@ -8,7 +8,7 @@ use memtrack_model::snapshot::{FrameId, FrameTable, Snapshot, StringId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The tables of names, and what was named so far.
+/// The tables of names, and the names found so far.
 pub(super) struct Names<'a> {
     from: &'a Snapshot,
     symbols: &'a mut dyn NameFrames,
@@ -35,7 +35,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The named stack of a recorded one.
+    /// Returns the named stack of a recorded one.
     pub(super) fn stack(&mut self, stack: StackId) -> StackId {
         if let Some(&known) = self.known_stacks.get(&stack) {
             return known;
@@ -59,7 +59,7 @@ impl<'a> Names<'a> {
             .iter()
             .map(|frame| {
                 let name = self.strings.intern(frame.function.as_bytes());
-                // What PyTorch writes where it knows no file.
+                // PyTorch's text for an unknown file.
                 let file = self.strings.intern(frame.file.as_deref().unwrap_or("??").as_bytes());
                 let line = u64::from(frame.line.unwrap_or(0));
                 let table = &mut self.frames;

@@ -1,5 +1,5 @@
-//! Where sampled blocks are placed in a PyTorch file. There a sampled block has the bytes that it stands for, and would
-//! overlap its neighbours at its own address, so it gets a place of its own above all memory of the heap. Blocks that were not
+//! The places of sampled blocks in a PyTorch file. There a sampled block has the bytes that it represents, and would
+//! overlap its neighbours at its own address, so it gets a place above all memory of the heap. Blocks that were not
 //! sampled keep their addresses.
 
 use foldhash::fast::FixedState;
@@ -9,12 +9,12 @@ use std::collections::{HashMap, VecDeque};
 
 /// Places are a multiple of this many bytes.
 const UNIT: u64 = 512;
-/// No memory has higher addresses, and nothing is placed above.
-const HIGHEST: u64 = 1 << 62;
+/// The highest address: no memory is above it, and no block is placed there.
+const MAX_ADDRESS: u64 = 1 << 62;
 
-/// The places of one device's blocks while its events are walked in order.
+/// The places of one device's blocks while its events are visited in order.
 pub(super) struct Places {
-    /// Bytes of a place: the most that a sampled block stands for.
+    /// The bytes of a place: the most that a sampled block represents.
     place_bytes: u64,
     /// The first place that was never used.
     next: u64,
@@ -24,7 +24,7 @@ pub(super) struct Places {
     /// Places of blocks for which the trace has only the free, in order.
     freed_only: VecDeque<u64>,
     /// Places of blocks that are live at the end but not in the trace, by their own addresses.
-    untold: HashMap<u64, u64, FixedState>,
+    not_in_trace: HashMap<u64, u64, FixedState>,
 }
 
 /// A live block.
@@ -36,13 +36,13 @@ struct Open {
 }
 
 impl Places {
-    /// For the blocks of `device`; none where no block of it was sampled.
+    /// Creates the places for the blocks of `device`; none where no block of it was sampled.
     pub(super) fn of(from: &Snapshot, device: DeviceId) -> Option<Self> {
         let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
         let (mut highest, mut most, mut sampled) = (0, 0, false);
         let mut see = |address: u64, size_bytes: u64, flags: EventFlags| {
             let end = address.saturating_add(size_bytes);
-            highest = if end <= HIGHEST { end.max(highest) } else { highest };
+            highest = if end <= MAX_ADDRESS { end.max(highest) } else { highest };
             if is_sampled(flags) {
                 sampled = true;
                 most = Weighed::of(size_bytes, flags, &from.meta).bytes.max(most);
@@ -64,18 +64,19 @@ impl Places {
             return None;
         }
         let mut places = Self {
-            place_bytes: most.clamp(1, HIGHEST).next_multiple_of(UNIT),
+            place_bytes: most.clamp(1, MAX_ADDRESS).next_multiple_of(UNIT),
             next: highest.next_multiple_of(1 << 20),
             free: Vec::new(),
             open: HashMap::default(),
             freed_only: VecDeque::new(),
-            untold: HashMap::default(),
+            not_in_trace: HashMap::default(),
         };
         places.before_the_trace(from, device);
         Some(places)
     }
 
-    /// Gives blocks that were live before the first event their places: nothing else may lie there meanwhile.
+    /// Assigns places to the blocks that were live before the first event: no other block may be placed there
+    /// meanwhile.
     fn before_the_trace(&mut self, from: &Snapshot, device: DeviceId) {
         let mut open: HashMap<u64, (), FixedState> = HashMap::default();
         for row in from.events.rows_of(device) {
@@ -100,7 +101,7 @@ impl Places {
         });
         for block in older {
             let place = self.take();
-            self.untold.insert(block.address, place);
+            self.not_in_trace.insert(block.address, place);
         }
     }
 
@@ -112,15 +113,15 @@ impl Places {
         })
     }
 
-    /// The block that an allocation finds at its address, where one of the two was sampled: its free was not recorded, and
-    /// without one it would stay in the file for ever.
-    pub(super) fn in_the_way(&mut self, alloc: &Event) -> Option<Event> {
+    /// Returns the block that an allocation finds at its address, where one of the two was sampled: its free was not
+    /// recorded, and without one it would stay in the file for ever.
+    pub(super) fn unfreed_at(&mut self, alloc: &Event) -> Option<Event> {
         let before = self.open.get(&alloc.address)?;
         let is_sampled = alloc.flags.contains(EventFlags::SAMPLED);
         (is_sampled || before.place.is_some()).then_some(before.event)
     }
 
-    /// The address of an event's block in the file. To be asked for each event, in order.
+    /// Returns the address of an event's block in the file. Has to be called for each event, in order.
     pub(super) fn place(&mut self, event: &Event) -> u64 {
         let is_sampled = event.flags.contains(EventFlags::SAMPLED);
         let address = event.address;
@@ -146,15 +147,15 @@ impl Places {
         }
     }
 
-    /// A block that is live after all events, as the trace has it and where it lies in the file.
+    /// Returns a block that is live after all events, as the trace describes it, with its address in the file.
     pub(super) fn live(&self, block: &LiveBlock) -> LiveBlock {
-        let own = block.address;
-        let Some(Open { event, place }) = self.open.get(&own) else {
-            let address = self.untold.get(&own).copied().unwrap_or(own);
+        let recorded = block.address;
+        let Some(Open { event, place }) = self.open.get(&recorded) else {
+            let address = self.not_in_trace.get(&recorded).copied().unwrap_or(recorded);
             return LiveBlock { address, ..*block };
         };
-        // Where the trace knows of another block there, it is the one that reports count.
+        // If the trace contains another block there, reports count that one.
         let (size_bytes, flags) = (event.size_bytes, event.flags);
-        LiveBlock { address: place.unwrap_or(own), size_bytes, flags, ..*block }
+        LiveBlock { address: place.unwrap_or(recorded), size_bytes, flags, ..*block }
     }
 }

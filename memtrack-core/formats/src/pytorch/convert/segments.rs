@@ -20,7 +20,7 @@ pub(super) const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
-/// The shapes of segments: without and with a stack, which PyTorch adds last.
+/// Returns the shapes of segments: without and with a stack, which PyTorch adds last.
 pub(super) fn segment_shapes() -> Vec<Shape> {
     let mut with_stack = SEGMENT;
     with_stack.swap(10, 11);
@@ -29,18 +29,18 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
-/// The shapes of blocks: without and with their scopes, and the text of sampled ones.
+/// Returns the shapes of blocks: without and with their scopes, and the text of sampled ones.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }
 
-/// Segments up to this size in bytes are what PyTorch calls small.
+/// The largest size in bytes of segments that PyTorch calls small.
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 
-/// A live block as the file has it.
-struct Told {
+/// A live block as the file contains it.
+struct FileBlock {
     block: LiveBlock,
-    /// Its scope, and the text of a sampled one; mostly nothing.
+    /// Its scope, and the text of a sampled one; usually empty.
     metadata: StringId,
 }
 
@@ -57,8 +57,8 @@ impl Convert<'_> {
         self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = block_shapes();
         let (from, ordinals) = (self.from, self.ordinals);
-        let mut blocks: Vec<Told> = from.blocks.iter().map(|block| self.told(block)).collect();
-        blocks.sort_by_key(|Told { block, .. }| (ordinals.of(block.device), block.address));
+        let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.file_block(block)).collect();
+        blocks.sort_by_key(|FileBlock { block, .. }| (ordinals.of(block.device), block.address));
         let real = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
         let mut segments: Vec<Segment> = from.segments.iter().map(real).collect();
         segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
@@ -66,15 +66,15 @@ impl Convert<'_> {
         let mut next = 0;
         while segments.peek().is_some() || next < blocks.len() {
             let place = |device, address| (ordinals.of(device), address);
-            let block = blocks.get(next).map(|Told { block, .. }| place(block.device, block.address));
+            let block = blocks.get(next).map(|FileBlock { block, .. }| place(block.device, block.address));
             let segment = segments.peek().map(|segment| place(segment.device, segment.address));
-            // Whatever begins first comes first; a block outside all segments stands alone.
+            // In order of the address; a block outside all segments gets one of its own.
             if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
                 let alone = &blocks[next..=next];
                 next += 1;
                 self.segment(&around(&alone[0].block), alone);
             } else if let Some(segment) = segments.next() {
-                let within = |Told { block, .. }: &&Told| {
+                let within = |FileBlock { block, .. }: &&FileBlock| {
                     let inside = block.address.checked_sub(segment.address);
                     block.device == segment.device
                         && inside.is_some_and(|offset| offset < segment.size_bytes.max(1))
@@ -87,8 +87,8 @@ impl Convert<'_> {
         }
     }
 
-    /// A block with the bytes that it stands for, where it lies in the file.
-    fn told(&mut self, block: &LiveBlock) -> Told {
+    /// Returns a block with the bytes that it represents, at its address in the file.
+    fn file_block(&mut self, block: &LiveBlock) -> FileBlock {
         let block = self.places.get(&block.device).map_or(*block, |places| places.live(block));
         let weighed = Weighed::of(block.size_bytes, block.flags, &self.from.meta);
         let mut metadata = self.scope(block.scope);
@@ -96,24 +96,24 @@ impl Convert<'_> {
             metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
         }
         let flags = without_sampling(block.flags);
-        Told { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
+        FileBlock { block: LiveBlock { size_bytes: weighed.bytes, flags, ..block }, metadata }
     }
 
-    fn segment(&mut self, segment: &Segment, blocks: &[Told]) {
+    fn segment(&mut self, segment: &Segment, blocks: &[FileBlock]) {
         let first = self.pytorch.blocks.len() as u64;
         let mut sums = Sums::default();
         let mut free_from = segment.address;
         let end = segment.address.saturating_add(segment.size_bytes);
         let total = end - segment.address;
-        for (place, Told { block, metadata }) in blocks.iter().enumerate() {
+        for (place, FileBlock { block, metadata }) in blocks.iter().enumerate() {
             if block.address > free_from {
                 self.free(free_from, block.address);
             }
-            // A sampled neighbour may be missing, so what is in its place is free as far as we know.
+            // A sampled neighbour may be missing, so its memory counts as free.
             let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
             let start = block.address.max(free_from);
             let size = block.size_bytes.min(limit.saturating_sub(start));
-            let told = BlockInfo {
+            let file_block = BlockInfo {
                 address: start,
                 size,
                 requested_size: block.size_bytes.min(LARGEST),
@@ -123,7 +123,7 @@ impl Convert<'_> {
                 },
                 stack: block.stack,
             };
-            self.block(&told, *metadata);
+            self.block(&file_block, *metadata);
             sums.active += size;
             sums.allocated += if block.pending_free { 0 } else { size };
             sums.requested = sums.requested.saturating_add(block.size_bytes);
@@ -160,7 +160,7 @@ impl Convert<'_> {
         keep_bits(segments, row, Key::Stream, segment.stream.0);
         set_default_pool(segments, row, Key::SegmentPoolId);
         self.to.segments.push(Segment { device, size_bytes: total, stack, ticks: 0, ..*segment });
-        for Told { block, .. } in blocks {
+        for FileBlock { block, .. } in blocks {
             let stack = self.names.stack(block.stack);
             let size_bytes = block.size_bytes.min(LARGEST);
             let scope = ScopeId::NONE;
@@ -168,13 +168,13 @@ impl Convert<'_> {
         }
     }
 
-    /// A free block up to `end`.
+    /// Appends a free block up to `end`.
     fn free(&mut self, address: u64, end: u64) {
         let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
         self.block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
     }
 
-    /// A block, and what its `user_metadata` says.
+    /// Appends a block with its `user_metadata`.
     pub(super) fn block(&mut self, block: &BlockInfo, metadata: StringId) {
         let stack = self.names.stack(block.stack);
         let state = self.names.strings.intern(block.state.name().as_bytes());
@@ -196,7 +196,7 @@ impl Convert<'_> {
     }
 }
 
-/// The segment that consists of one block.
+/// Returns a segment that consists of one block.
 fn around(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,

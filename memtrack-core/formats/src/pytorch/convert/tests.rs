@@ -1,4 +1,4 @@
-//! Devices keep their numbers and names when a recording becomes PyTorch's.
+//! Devices keep their numbers and names when a recording is converted to PyTorch's form.
 
 use super::convert;
 use memtrack_model::event::DeviceId;

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::io::Read;
 
 /// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
-/// only told from the rest.
+/// recognised and dropped.
 pub(crate) fn pickle(
     reader: impl Read,
     max_input: u64,
@@ -43,7 +43,7 @@ pub(crate) fn pickle(
     })
 }
 
-/// The error of a machine: where it got to, if its input ended.
+/// Returns the error of a machine, with the position if its input ended.
 fn cut(
     error: (u64, PickleErrorKind),
     format: Format,

@@ -1,4 +1,4 @@
-//! Pickles put together by hand, for what no writer does and the fast path must get right all the same.
+//! Hand-made pickles, for cases that no writer produces and the fast path must handle correctly.
 
 use crate::LoadError;
 use crate::pytorch::read::fold::rows::Folder;
@@ -11,13 +11,13 @@ fn text(text: &str) -> Vec<u8> {
     [&[0x8c, text.len() as u8], text.as_bytes()].concat()
 }
 
-/// Puts a frame of that name into a memo slot.
+/// Writes a frame of that name into a memo slot.
 fn frame(slot: u8, name: &str) -> Vec<u8> {
     let items = [text("filename"), text("a.py"), text("name"), text(name), text("line"), b"K\x01".to_vec()];
     [b"}q", &[slot][..], b"(", &items.concat(), b"u0"].concat()
 }
 
-/// An event whose stack the instructions in `frames` make, appended to the trace.
+/// Writes an event whose stack the instructions in `frames` make, appended to the trace.
 fn event(frames: &[u8]) -> Vec<u8> {
     let head = [text("action"), text("alloc"), text("addr"), b"K\x01".to_vec(), text("frames")];
     [b"}(", &head.concat()[..], frames, b"ua"].concat()
@@ -29,12 +29,12 @@ fn read(trace: &[Vec<u8>], events: bool) -> Snapshot {
 
 fn try_read(trace: &[Vec<u8>], events: bool) -> Result<Snapshot, LoadError> {
     let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
-    // What follows the end keeps the whole of it on the fast path.
+    // The bytes after the end keep the whole pickle on the fast path.
     let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
     crate::pytorch::read::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
 }
 
-/// The names in the stack of each event.
+/// Returns the names in the stack of each event.
 fn names(snapshot: &Snapshot) -> Vec<String> {
     let name = |frame: &memtrack_model::snapshot::FrameId| {
         let records = &snapshot.frames.records;
@@ -62,7 +62,7 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
 #[test]
 fn a_list_that_grows_by_its_memo_slot_may_do_so_until_an_event_has_it() {
     let frames = [frame(0, "f"), frame(1, "g")].concat();
-    // A list in slot 2 that nobody has, and its growth: APPENDS to what a reference brought up, then POP.
+    // A list in slot 2 without an owner, and its growth: APPENDS to a value pushed by a reference, then POP.
     let (list, grow) = (b"]q\x02(h\x00h\x01e0".to_vec(), b"h\x02(h\x01h\x00e0".to_vec());
     let used = event(b"h\x02");
     let before = [frames.clone(), list.clone(), grow.clone(), used.clone(), used.clone()];
@@ -91,7 +91,7 @@ fn without_events_there_are_as_many_traces_and_nothing_in_them() {
     assert_eq!(snapshot.events.len(), 0);
 }
 
-/// Everything else here would hold too if no event were ever read by a stencil.
+/// Without this, the other tests would pass even if no event were ever read by a stencil.
 #[test]
 fn events_spelled_alike_are_learnt_from_once() {
     let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];
@@ -106,7 +106,7 @@ fn events_spelled_alike_are_learnt_from_once() {
         let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
         let mut machine = Machine::new(Watch::new(u64::MAX, &count, &mut quiet), folder);
         machine.run(&mut crate::pickle::source::Source::new(&pickle[..])).unwrap();
-        assert_eq!((machine.stencils.known.len(), machine.stencils.in_vain), (1, 0));
+        assert_eq!((machine.stencils.known.len(), machine.stencils.misses), (1, 0));
         let events = if skips_events { 0..0 } else { 0..9 };
         assert!(machine.folder.events.address.iter().copied().eq(events));
     }

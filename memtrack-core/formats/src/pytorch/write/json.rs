@@ -1,18 +1,18 @@
-//! The snapshot as JSON, which pytorch.org/memory_viz also reads. Nothing can be shared there, so it is
-//! larger; what JSON cannot represent is refused, as Python does.
+//! The snapshot as JSON, which pytorch.org/memory_viz also reads. JSON cannot share values, so it is larger; values
+//! that JSON cannot represent are refused, as Python does.
 
 use super::{Container, Shared, Sink};
 use memtrack_model::snapshot::{StringId, Value};
 use memtrack_model::text::lossy;
 use std::io::{self, Write};
 
-/// Writes one JSON document.
+/// A writer of one JSON document.
 pub(super) struct JsonSink<W> {
     out: W,
     buffer: Vec<u8>,
-    /// Open containers: what they are, and whether an item was written.
+    /// The open containers: their kinds, and whether an item was written.
     open: Vec<(Container, bool)>,
-    /// The next value is a key.
+    /// Whether the next value is a key.
     key: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How long a snapshot becomes if nothing can be shared, computed without writing it: what is shared is measured once.
+//! The length of a snapshot if nothing can be shared, computed without writing it: shared values are measured once.
 
 use super::{Container, Shared, Sink};
 use memtrack_model::snapshot::StringId;
@@ -6,30 +6,30 @@ use memtrack_model::text::lossy;
 use std::collections::HashMap;
 use std::io;
 
-/// No snapshot of PyTorch's becomes longer than this times its length with everything shared. Real ones, with a
-/// hundred frames for each event, become 100 times as long.
-const MOST_TIMES: u64 = 4096;
+/// The highest allowed ratio of that length to the length with everything shared. Real snapshots, with a hundred
+/// frames for each event, become 100 times as long.
+const MAX_EXPANSION: u64 = 4096;
 /// Documents up to this length are never refused.
 const SMALL_BYTES: u64 = 16 << 20;
-/// About the length of a reference to something that was written before.
+/// The approximate length of a reference to a value that was written before.
 const REFERENCE_BYTES: u64 = 3;
 
-/// Counts bytes instead of writing them.
+/// A sink that counts bytes instead of writing them.
 #[derive(Default)]
 pub(super) struct MeasureSink {
-    /// Bytes with everything written wherever it is used.
+    /// The bytes with every value written at each use.
     expanded: u64,
-    /// Bytes with everything shared written once.
+    /// The bytes with every shared value written once.
     once: u64,
-    /// Open containers: what they are shared as, and `expanded` where they began.
+    /// The open containers: their sharing, and `expanded` at their start.
     open: Vec<(Option<Shared>, u64)>,
-    /// Lengths of what is shared, 0 where it was not met yet.
+    /// The lengths of shared values, 0 where a value was not seen yet.
     stacks: Vec<u64>,
     frames: Vec<u64>,
     others: HashMap<Shared, u64>,
-    /// Whether a string was met.
+    /// Whether a string was seen.
     strings: Vec<bool>,
-    /// The last string, the root's key that is being written, and `expanded` where its value began.
+    /// The last string, the root's key that is being written, and `expanded` at the start of its value.
     last: Vec<u8>,
     root_key: Vec<u8>,
     root_start: u64,
@@ -38,10 +38,10 @@ pub(super) struct MeasureSink {
 }
 
 impl MeasureSink {
-    /// Refuses what would be written without end.
+    /// Refuses a snapshot whose text would be practically endless.
     pub(super) fn finish(self) -> io::Result<()> {
         let Self { expanded, once, longest: (key, _), .. } = self;
-        if expanded <= SMALL_BYTES.saturating_add(once.saturating_mul(MOST_TIMES)) {
+        if expanded <= SMALL_BYTES.saturating_add(once.saturating_mul(MAX_EXPANSION)) {
             return Ok(());
         }
         let place = match &key[..] {
@@ -106,8 +106,8 @@ impl Sink for MeasureSink {
         }
         let bytes = text.len() as u64 + 2;
         self.expanded = self.expanded.saturating_add(bytes);
-        let met = std::mem::replace(&mut self.strings[row], true);
-        self.once = self.once.saturating_add(if met { REFERENCE_BYTES } else { bytes });
+        let seen = std::mem::replace(&mut self.strings[row], true);
+        self.once = self.once.saturating_add(if seen { REFERENCE_BYTES } else { bytes });
         if self.open.len() == 1 {
             self.last.clear();
             self.last.extend_from_slice(&text[..text.len().min(40)]);
@@ -155,7 +155,7 @@ impl Sink for MeasureSink {
 
     fn end(&mut self) -> io::Result<()> {
         if let Some((Some(shared), start)) = self.open.pop() {
-            // Never 0, which means that it was not met: the sum may have come to its end.
+            // Never 0, which means that it was not seen: the sum may have saturated.
             let length = (self.expanded - start).max(1);
             *self.length_of(shared) = length;
         }

@@ -1,5 +1,5 @@
-//! Writing: one walk over the tables ([`walk`]), two kinds of output ([`Sink`]). The keys come in the order of the
-//! records' shapes, so that what was read is written unchanged.
+//! Writing: one traversal of the tables ([`walk`]), two kinds of output ([`Sink`]). The keys come in the order of the
+//! records' shapes, so that a snapshot from a file is written unchanged.
 
 mod json;
 mod measure;
@@ -10,7 +10,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Snapshot, StringId};
 use std::io::{self, Write};
 
-/// What a container is.
+/// The kind of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Container {
     List,
@@ -20,38 +20,38 @@ enum Container {
     FrozenSet,
 }
 
-/// What may be written once and referred to afterwards.
+/// A value that may be written once and referred to afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shared {
     Stack(u32),
     Frame(u32),
     Pool(u64, u64),
-    /// A value, by where it lies in memory.
+    /// A value, by its address in memory.
     Value(usize),
 }
 
-/// Takes a snapshot apart into values, one call each, in order. A container is begun with its number of items; each
+/// A receiver of a snapshot's values, one call each, in order. A container is begun with its number of items; each
 /// item (of a dictionary: a key and a value) comes between [`Sink::item`] and [`Sink::item_end`].
 trait Sink {
     fn none(&mut self) -> io::Result<()>;
     fn bool(&mut self, truth: bool) -> io::Result<()>;
     fn int(&mut self, number: i64) -> io::Result<()>;
-    /// An integer of more than 64 bits: little-endian two's complement.
+    /// Writes an integer of more than 64 bits: little-endian two's complement.
     fn big(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn float(&mut self, number: f64) -> io::Result<()>;
     fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Refers to something that was written before; `false` when it must be written (again).
+    /// Refers to a value that was written before; `false` when it must be written (again).
     fn recall(&mut self, shared: Shared) -> io::Result<bool>;
     fn begin(&mut self, container: Container, items: usize, shared: Option<Shared>) -> io::Result<()>;
     fn item(&mut self) -> io::Result<()>;
-    /// Between the key and the value of an item; the key is a string unless `key` says otherwise.
+    /// Separates the key and the value of an item; the key is a string unless `key` is set.
     fn colon(&mut self) -> io::Result<()>;
     fn item_end(&mut self) -> io::Result<()>;
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// How a snapshot in PyTorch's form is written.
+/// The encoding of a snapshot in PyTorch's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// A pickle, as PyTorch's own.
@@ -60,7 +60,7 @@ pub enum Encoding {
     Json,
 }
 
-/// Writes a snapshot in PyTorch's form to `output` and gives it back.
+/// Writes a snapshot in PyTorch's form to `output` and returns it.
 /// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) converts a recording to that form.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
-//! The snapshot as a pickle of protocol 4, as CPython's writer makes it: frames of 64 KiB, containers memoised, what is
-//! shared written once. It uses only instructions that pytorch.org/memory_viz knows, as long as the values do.
+//! The snapshot as a pickle of protocol 4, as CPython's writer makes it: frames of 64 KiB, containers memoised,
+//! shared values written once. It uses only instructions that pytorch.org/memory_viz supports, as long as the values
+//! do.
 
 use super::{Container, Shared, Sink};
 use crate::pickle::emitter::Emitter;
@@ -8,12 +9,12 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Items are put into their container in batches of this size.
+/// The size of the batches in which items are put into their container.
 const BATCH: usize = 1000;
-/// No slot yet.
+/// The mark of a value without a memo slot.
 const UNSET: u32 = u32::MAX;
 
-/// Writes one pickle.
+/// A writer of one pickle.
 pub(super) struct PickleSink<W> {
     out: Emitter<W>,
     strings: Vec<u32>,
@@ -141,7 +142,7 @@ impl<W: Write> Sink for PickleSink<W> {
             Container::Tuple => None,
         };
         self.out.begin(opcode.as_slice());
-        // Tuples and frozen sets exist only once they are whole.
+        // Tuples and frozen sets exist only once they are complete.
         if !matches!(container, Container::Tuple | Container::FrozenSet) {
             let slot = self.out.memoize()?;
             if let Some(shared) = shared {

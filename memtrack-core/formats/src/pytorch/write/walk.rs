@@ -1,4 +1,4 @@
-//! The walk over a PyTorch snapshot, from the root down, in the order of the file it came from.
+//! The traversal of a PyTorch snapshot, from the root down, in the order of the file it came from.
 
 use super::{Container, Shared, Sink};
 use memtrack_model::event::StackId;
@@ -7,7 +7,7 @@ use memtrack_model::snapshot::{FrameId, Snapshot, StringId, Value};
 use std::io;
 use std::ops::Range;
 
-/// Walks over the whole snapshot.
+/// Visits the whole snapshot.
 pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> {
     let pytorch = snapshot.pytorch.as_deref();
     let pytorch = pytorch
@@ -21,7 +21,7 @@ struct Walk<'a, S> {
     sink: &'a mut S,
 }
 
-/// Where a record's columns are.
+/// The location of a record's columns.
 #[derive(Clone, Copy)]
 enum Table {
     Events,
@@ -76,7 +76,7 @@ impl<S: Sink> Walk<'_, S> {
         self.sink.end()
     }
 
-    /// A list of dictionaries.
+    /// Writes a list of dictionaries.
     fn records(&mut self, records: &Records, rows: Range<usize>, table: Table) -> io::Result<()> {
         self.records_in(Container::List, records, rows, table)
     }
@@ -123,7 +123,7 @@ impl<S: Sink> Walk<'_, S> {
         self.sink.end()
     }
 
-    /// What a known key holds, from its column.
+    /// Writes the value of a known key, from its column.
     fn column(
         &mut self,
         records: &Records,
@@ -183,7 +183,7 @@ impl<S: Sink> Walk<'_, S> {
 
     fn stack(&mut self, stack: StackId) -> io::Result<()> {
         let shared = Shared::Stack(stack.0);
-        // Empty lists are as long as references to them, and nobody expects to find them shared.
+        // Empty lists are as long as references to them, and no reader expects them to be shared.
         if !stack.is_none() && self.sink.recall(shared)? {
             return Ok(());
         }
@@ -244,11 +244,11 @@ impl<S: Sink> Walk<'_, S> {
 
     fn values(&mut self, container: Container, items: &[Value]) -> io::Result<()> {
         let shared = match (container, items) {
-            // The reader keeps small pairs by value, so what was shared among them is not known: all that are equal.
+            // The reader keeps small pairs by value, so their sharing is unknown: all equal ones are shared.
             (Container::Tuple, &[Value::Int(first @ 0..), Value::Int(second @ 0..)]) => {
                 Some(Shared::Pool(first as u64, second as u64))
             }
-            // Empty ones all lie at one place, and are not the same.
+            // Empty ones all have the same address, without being the same.
             _ => Some(Shared::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty()),
         };
         if let Some(shared) = shared

@@ -1,12 +1,12 @@
-//! Events as PyTorch's dictionaries: the columns that every event has are the snapshot's [`EventTable`], what only
-//! PyTorch says is a [`Records`] beside it, row by row.
+//! Events as PyTorch's dictionaries: the columns that every event has are the snapshot's [`EventTable`]; everything
+//! else that PyTorch's files contain is a [`Records`] beside it, row by row.
 
 use super::key::{Key, id_of};
 use super::records::{Records, known};
 use crate::event::StackId;
 use crate::snapshot::{EventTable, Value};
 
-/// The exact value at a place of an event's shape.
+/// Returns the exact value at a place of an event's shape.
 pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize) -> Option<Value> {
     if let Some(odd) = details.odd_at(row, place) {
         return Some(odd.clone());
@@ -14,7 +14,7 @@ pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize
     let number = |number: u64| Some(Value::integer(number.into()));
     let shape = details.shape_of(row);
     match known(shape.keys.get(place)?) {
-        // An event with both has `device_free` in a column of its own.
+        // For an event with both keys, `device_free` has a column of its own.
         Some(Key::DeviceFree) if shape.has(Key::Addr) => details.value_at(row, place),
         Some(Key::Addr | Key::DeviceFree) => number(events.address[row]),
         Some(Key::Size) => number(events.size_bytes[row]),

@@ -1,12 +1,12 @@
-//! Snapshots that are in PyTorch's form for certain.
+//! Snapshots that are certain to be in PyTorch's form.
 
 use super::PyTorch;
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use std::ops::Deref;
 
-/// A [`Snapshot`] in PyTorch's form, which reports in PyTorch's words, the state of segments and replays need. A
-/// recording does not have this form by itself; `SnapshotFiles::as_pytorch` converts it.
+/// A [`Snapshot`] in PyTorch's form, which reports in PyTorch's terms, the state of segments and replays need. A
+/// recording is not in this form by itself; `SnapshotFiles::as_pytorch` converts it.
 ///
 /// It dereferences to the snapshot, for reading only.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,12 +15,12 @@ pub struct PytorchSnapshot {
 }
 
 impl PytorchSnapshot {
-    /// What only PyTorch's files contain.
+    /// Returns the parts that only PyTorch's files contain.
     pub fn details(&self) -> &PyTorch {
         self.pytorch.as_deref().expect("checked when it was made")
     }
 
-    /// The snapshot itself.
+    /// Returns the snapshot itself.
     pub fn into_snapshot(self) -> Snapshot {
         self.snapshot
     }
@@ -32,14 +32,14 @@ impl PytorchSnapshot {
 }
 
 impl Default for PytorchSnapshot {
-    /// A file that says nothing.
+    /// Creates a file without any content.
     fn default() -> Self {
         Self { snapshot: Snapshot { pytorch: Some(Box::default()), ..Snapshot::default() } }
     }
 }
 
 impl TryFrom<Snapshot> for PytorchSnapshot {
-    /// A recording, as it was.
+    /// The recording, unchanged.
     type Error = Box<Snapshot>;
 
     fn try_from(snapshot: Snapshot) -> Result<Self, Box<Snapshot>> {

@@ -1,10 +1,10 @@
-//! The keys PyTorch writes. A [`Key`] says which column a value goes to and of what kind the column is; keys that are
-//! not here are kept as they are, in the records' shapes and side tables.
+//! The keys PyTorch writes. A [`Key`] determines the column of a value and the kind of that column; other keys are
+//! kept unchanged, in the records' shapes and side tables.
 
 use crate::event::Action;
 use crate::snapshot::StringId;
 
-/// What a column of a [`super::Records`] holds.
+/// The content of a column of a [`super::Records`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An unsigned 64-bit integer.
@@ -21,7 +21,7 @@ pub enum Kind {
     Pool,
     /// The rows of a segment's blocks.
     Rows,
-    /// No column: the value stays beside the table.
+    /// No column: the value is kept beside the table.
     Other,
 }
 
@@ -38,12 +38,12 @@ macro_rules! keys {
             /// All keys, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The key as it is written.
+            /// Returns the key as it is written.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What its column holds.
+            /// Returns the kind of its column.
             pub const fn kind(self) -> Kind {
                 match self { $(Self::$name => Kind::$kind,)* }
             }
@@ -94,34 +94,34 @@ keys! {
 }
 
 impl Key {
-    /// The key with that id in a table that begins with the [`vocabulary`].
+    /// Returns the key with that id in a table that begins with the [`vocabulary`].
     #[inline]
     pub fn of(id: StringId) -> Option<Self> {
         // Id 0 is the empty string.
         Self::ALL.get(id.index().wrapping_sub(1)).copied()
     }
 
-    /// The key's id in a table that begins with the [`vocabulary`].
+    /// Returns the key's id in a table that begins with the [`vocabulary`].
     pub const fn id(self) -> StringId {
         StringId(self as u32 + 1)
     }
 }
 
-/// The strings that every table of the PyTorch reader begins with, from id 1 on: first all keys, so that an id tells
-/// the [`Key`] without looking at bytes, then PyTorch's actions.
+/// Returns the strings that every table of the PyTorch reader begins with, from id 1 on: first all keys, so that an
+/// id determines the [`Key`] without comparing bytes, then PyTorch's actions.
 pub fn vocabulary() -> impl Iterator<Item = &'static str> {
     let keys = Key::ALL.iter().map(|key| key.name());
     keys.chain(Action::ALL.iter().filter(|&&action| action != Action::Other).map(|action| action.name()))
 }
 
-/// The action with that id in a table that begins with the [`vocabulary`].
+/// Returns the action with that id in a table that begins with the [`vocabulary`].
 #[inline]
 pub fn action_of(id: StringId) -> Option<Action> {
     let number = id.index().checked_sub(Key::ALL.len() + 1)?;
     u8::try_from(number).ok().and_then(Action::from_number).filter(|&action| action != Action::Other)
 }
 
-/// The id of an action's name in a table that begins with the [`vocabulary`].
+/// Returns the id of an action's name in a table that begins with the [`vocabulary`].
 pub const fn id_of(action: Action) -> StringId {
     StringId((Key::ALL.len() + 1) as u32 + action as u32)
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_tell_keys_and_actions() {
+    fn ids_identify_keys_and_actions() {
         assert!(Key::ALL.len() <= 64, "shapes keep the keys in a 64-bit mask");
         for &key in Key::ALL {
             assert_eq!(Key::of(key.id()), Some(key));

@@ -1,5 +1,5 @@
-//! What only PyTorch's snapshots contain: [`PyTorch`] explains where everything is. The readers and writers of the
-//! files are in packages above this one.
+//! The content of PyTorch's snapshots that recordings do not have: [`PyTorch`] explains where everything is. The
+//! readers and writers of the files are in packages above this one.
 
 mod events;
 mod form;
@@ -19,56 +19,55 @@ use super::{Snapshot, StringTable, Value};
 use crate::event::{DeviceId, StackId};
 use std::ops::Range;
 
-/// What a PyTorch file contains beyond what every snapshot does.
+/// The content of a PyTorch file beyond that of every snapshot.
 ///
 /// **Representation.** A file is a dictionary of lists of dictionaries. Each sort of dictionary is one table of
 /// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
 /// [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are ranges of rows.
 /// Root keys without a table, such as the settings, are [`Value`]s.
 ///
-/// The parts that every snapshot has are filled from these tables, so that reports need not look here: row `n` of
-/// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds; an
-/// event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no other:
-/// [`Snapshot::oom_free_bytes`]); the segments and
-/// the active blocks are in [`Snapshot::segments`] and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists
-/// of frames are [`Snapshot::named`] stacks, interned by content; an event or block without the key `frames` has the
-/// empty stack, and [`Records::has`] tells it from one whose list is empty. Events that memtrack recorded have their
-/// scopes again.
+/// The parts that every snapshot has are filled from these tables, so that reports need not use them: row `n` of
+/// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds;
+/// an event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no
+/// other: [`Snapshot::oom_free_bytes`]); the segments and the active blocks are in [`Snapshot::segments`] and
+/// [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists of frames are [`Snapshot::named`] stacks, interned
+/// by content; an event or block without the key `frames` has the empty stack, and [`Records::has`] distinguishes it
+/// from one whose list is empty. Events that memtrack recorded have their scopes again.
 ///
 /// [`Oom`]: crate::event::Action::Oom
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PyTorch {
-    /// The root's keys in order, and what is under them.
+    /// The root's keys in order, and their values.
     pub root: Vec<(Value, Part)>,
-    /// The root is only the list of segments (`torch.cuda.memory_snapshot()`).
+    /// Whether the root is only the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
-    /// The first segments are in a tuple; PyTorch writes a list.
+    /// Whether the first segments are in a tuple; PyTorch writes a list.
     pub segments_are_a_tuple: bool,
-    /// The traces are in a tuple; PyTorch writes a list.
+    /// Whether the traces are in a tuple; PyTorch writes a list.
     pub traces_are_a_tuple: bool,
     /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device number that a recording's host heap was given. Only in files that memtrack wrote.
+    /// The device number of a recording's host heap. Only in files that memtrack wrote.
     pub heap: Option<DeviceId>,
     /// When the recording began, in microseconds since the Unix epoch. Only in files that memtrack wrote.
     pub start_us: Option<u64>,
-    /// Blocks that stand for others; only in files that memtrack wrote.
+    /// The blocks that represent others; only in files that memtrack wrote.
     pub samples: Samples,
-    /// What only PyTorch records about the events, by the rows of [`Snapshot::events`].
+    /// The content of events that only PyTorch records, by the rows of [`Snapshot::events`].
     pub events: Records,
     /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
     pub segments: Records,
-    /// How many of the segments are devices'; the rest are pinned host memory.
+    /// The number of segments that belong to devices; the rest are pinned host memory.
     pub device_segments: usize,
-    /// The blocks. Where the file gives no address, the column holds the running sum from the segment's.
+    /// The blocks. Where the file contains no address, the column contains the running sum from the segment's.
     pub blocks: Records,
     /// The profiler's ranges.
     pub annotations: Records,
 }
 
-/// What is under a key of the root.
+/// The value of a key of the root.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// The first segments.
@@ -81,22 +80,22 @@ pub enum Part {
     HostTraces,
     /// The annotations.
     Annotations,
-    /// Something without a table.
+    /// A value without a table.
     Value(Value),
 }
 
-/// Whom a block was handed to.
+/// The request that a block serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tenant {
-    /// What was asked for, if that is known.
+    /// The requested bytes, if they are known.
     pub requested_bytes: Option<u64>,
-    /// Where it was.
+    /// The stack of the request.
     pub stack: StackId,
 }
 
 impl PyTorch {
-    /// What is under a root key that has no table, such as [`Key::AllocatorSettings`].
+    /// Returns the value of a root key that has no table, such as [`Key::AllocatorSettings`].
     pub fn root_value(&self, key: Key) -> Option<&Value> {
         let under = |(name, part): &(Value, Part)| known(name) == Some(key) && matches!(part, Part::Value(_));
         match self.root.iter().find(|entry| under(entry)) {
@@ -105,7 +104,8 @@ impl PyTorch {
         }
     }
 
-    /// The tenant of a block in use whose tenants are listed, as PyTorch did up to 2.0: the first is the live one.
+    /// Returns the tenant of a block in use whose tenants are listed, as PyTorch did up to 2.0: the first is the live
+    /// one.
     pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
         if self.blocks.has(block, Key::Frames) {
             return None;
@@ -126,22 +126,24 @@ impl PyTorch {
         Some(tenant)
     }
 
-    /// What was asked for of a block in use: as its tenant says, or else the block. `None` where neither does.
+    /// Returns the requested bytes of a block in use: from its tenant, or else from the block. `None` where neither
+    /// contains them.
     pub fn requested_bytes(&self, strings: &StringTable, block: usize) -> Option<u64> {
         let of_tenant = self.tenant(strings, block).and_then(|tenant| tenant.requested_bytes);
         let blocks = &self.blocks;
-        let says = || blocks.has(block, Key::RequestedSize).then(|| blocks.number(block, Key::RequestedSize));
-        of_tenant.or_else(says)
+        let of_block =
+            || blocks.has(block, Key::RequestedSize).then(|| blocks.number(block, Key::RequestedSize));
+        of_tenant.or_else(of_block)
     }
 
-    /// Whether the root has that key.
+    /// Returns whether the root has that key.
     pub fn has(&self, key: Key) -> bool {
         self.root.iter().any(|(name, _)| known(name) == Some(key))
     }
 }
 
 impl Snapshot {
-    /// The exact value under `key` of a PyTorch event; `None` where the event has no such key.
+    /// Returns the exact value under `key` of a PyTorch event; `None` where the event has no such key.
     pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
         let details = &self.pytorch.as_deref()?.events;
         if !details.has(row, key) {
@@ -151,9 +153,9 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// How much of the device was free when memory ran out, at an event [`Oom`](crate::event::Action::Oom). In a
-    /// PyTorch file, such an event may have an address as well, which means nothing. `None` where the file does not say it,
-    /// and of a heap, of which nobody knows.
+    /// Returns how much of the device was free when memory ran out, at an event [`Oom`](crate::event::Action::Oom).
+    /// In a PyTorch file, such an event may have an address as well, which means nothing. `None` where the file does
+    /// not contain it, and for a heap, whose free memory is unknown.
     ///
     /// # Panics
     /// When there is no such event.
@@ -163,9 +165,9 @@ impl Snapshot {
         }
         let Some(pytorch) = self.pytorch.as_deref() else { return Some(self.events.address[row]) };
         let details = &pytorch.events;
-        let says = details.has(row, Key::DeviceFree)
+        let is_known = details.has(row, Key::DeviceFree)
             && details.odd_under(row, Key::DeviceFree).is_none_or(|value| !matches!(value, Value::None));
-        says.then(|| match details.has(row, Key::Addr) {
+        is_known.then(|| match details.has(row, Key::Addr) {
             true => details.number(row, Key::DeviceFree),
             false => self.events.address[row],
         })

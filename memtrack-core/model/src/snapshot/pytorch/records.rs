@@ -1,12 +1,13 @@
-//! Dictionaries of one sort as a table. Each record has a [`Shape`] (its keys, in order); what its keys hold lies in
-//! columns, and what does not fit its column lies beside, exactly as it was.
+//! Dictionaries of one sort as a table. Each record has a [`Shape`] (its keys, in order); the values of its keys are
+//! in columns, and values that do not fit their column are kept beside them, exactly as they were.
 
 use super::{Key, Kind};
 use crate::event::StackId;
 use crate::snapshot::{StringId, Value};
 use std::ops::Range;
 
-/// Real files have a handful of pools; those of a file with more lie beside.
+/// The most distinct pools in a column. Real files have a handful; a file with more keeps the others beside the
+/// column.
 const MAX_POOLS: usize = 256;
 
 /// The keys of a record, in the order of the file.
@@ -19,31 +20,31 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape of these keys.
+    /// Creates a shape of these keys.
     pub fn new(keys: Vec<Value>) -> Self {
         let mask = keys.iter().filter_map(known).fold(0, |mask, key| mask | 1 << key as u8);
         Self { keys: keys.into(), mask }
     }
 
-    /// A shape of known keys.
+    /// Creates a shape of known keys.
     pub fn of(keys: &[Key]) -> Self {
         Self::new(keys.iter().map(|key| Value::Str(key.id())).collect())
     }
 
-    /// Whether the record has that key.
+    /// Returns whether the record has that key.
     #[inline]
     pub fn has(&self, key: Key) -> bool {
         self.mask >> key as u8 & 1 == 1
     }
 
-    /// Whether the record has a key whose bit is set in `mask`.
+    /// Returns whether the record has a key whose bit is set in `mask`.
     #[inline]
     pub fn has_any(&self, mask: u64) -> bool {
         self.mask & mask != 0
     }
 }
 
-/// The known key that a key is.
+/// Returns the known key that equals `key`.
 pub fn known(key: &Value) -> Option<Key> {
     match key {
         Value::Str(id) => Key::of(*id),
@@ -51,7 +52,7 @@ pub fn known(key: &Value) -> Option<Key> {
     }
 }
 
-/// One column, as wide as its kind needs.
+/// A column, as wide as its kind needs.
 #[derive(Clone, Debug, PartialEq)]
 enum Column {
     Narrow(Vec<u32>),
@@ -63,7 +64,7 @@ enum Column {
 pub struct Odd {
     /// The record.
     pub row: u32,
-    /// The place of its key in the record's shape.
+    /// The position of its key in the record's shape.
     pub place: u16,
     /// The value.
     pub value: Value,
@@ -71,12 +72,12 @@ pub struct Odd {
 
 /// Dictionaries of one sort, by row.
 ///
-/// **Representation.** `shape[row]` says which keys a record has and in which order; a key that is missing in the file
-/// is missing in the shape. A known key's values lie in one column for all rows, made when the first row has the key
-/// and 0 where a row does not have it. A column holds the nearest number of its kind (an integer as unsigned 64 bits, a
-/// string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact value is an [`Odd`],
-/// and the column holds 0 or what Python's `int` would make of it. So reports read columns, while writers and others
-/// that must be exact use [`Self::value`], which looks for an [`Odd`] first.
+/// **Representation.** `shape[row]` determines which keys a record has and in which order; a key that is missing in
+/// the file is missing in the shape. A known key's values lie in one column for all rows, made when the first row has
+/// the key and 0 where a row does not have it. A column contains the nearest number of its kind (an integer as
+/// unsigned 64 bits, a string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact
+/// value is an [`Odd`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
+/// while writers and others that must be exact use [`Self::value`], which searches for an [`Odd`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
@@ -85,24 +86,24 @@ pub struct Records {
     pub shape: Vec<u32>,
     /// The columns that exist, by key; at most as many as there are keys.
     columns: Vec<(Key, Column)>,
-    /// What is beside, by row and place.
+    /// The values beside the columns, by row and place.
     pub odd: Vec<Odd>,
     /// The pools that pool columns refer to; pool 0 is (0, 0) once there is any.
     pub pools: Vec<(u64, u64)>,
 }
 
 impl Records {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.shape.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.shape.is_empty()
     }
 
-    /// The shape of a record.
+    /// Returns the shape of a record.
     ///
     /// # Panics
     /// When `row` is not below [`Self::len`].
@@ -110,13 +111,13 @@ impl Records {
         &self.shapes[self.shape[row] as usize]
     }
 
-    /// Whether a record has that key; `false` for a row that is not there.
+    /// Returns whether a record has that key; `false` for a row that does not exist.
     #[inline]
     pub fn has(&self, row: usize, key: Key) -> bool {
         self.shape.get(row).is_some_and(|&shape| self.shapes[shape as usize].has(key))
     }
 
-    /// The number in a column; 0 where there is none.
+    /// Returns the number in a column; 0 where there is none.
     #[inline]
     pub fn number(&self, row: usize, key: Key) -> u64 {
         match self.columns.iter().find(|(name, _)| *name == key) {
@@ -126,23 +127,23 @@ impl Records {
         }
     }
 
-    /// The string under `key`; empty where there is none.
+    /// Returns the string under `key`; empty where there is none.
     pub fn text(&self, row: usize, key: Key) -> StringId {
         StringId(self.number(row, key) as u32)
     }
 
-    /// The stack under `key`; the empty one where there is none.
+    /// Returns the stack under `key`; the empty one where there is none.
     pub fn stack(&self, row: usize, key: Key) -> StackId {
         StackId(self.number(row, key) as u32)
     }
 
-    /// The pool under `key`; (0, 0) where there is none.
+    /// Returns the pool under `key`; (0, 0) where there is none.
     pub fn pool(&self, row: usize, key: Key) -> (u64, u64) {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
-    /// The pool under `key`, also where it lies beside its column (of many pools, large numbers, a list); `None` where
-    /// the record names none.
+    /// Returns the pool under `key`, also where it is kept beside its column (of many pools, large numbers, a list);
+    /// `None` where the record contains none.
     pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
         if !self.has(row, key) {
             return None;
@@ -156,27 +157,27 @@ impl Records {
         }
     }
 
-    /// The rows under `key` ([`Key::Blocks`]).
+    /// Returns the rows under `key` ([`Key::Blocks`]).
     pub fn rows(&self, row: usize, key: Key) -> Range<usize> {
         let packed = self.number(row, key);
         let start = (packed >> 32) as usize;
         start..start + (packed as u32) as usize
     }
 
-    /// What lies beside for that place of a record's shape.
+    /// Returns the value beside the column for that place of a record's shape.
     pub fn odd_at(&self, row: usize, place: usize) -> Option<&Value> {
         let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
         at.ok().map(|at| &self.odd[at].value)
     }
 
-    /// Everything that lies beside for a record.
+    /// Returns all values beside the columns for a record.
     pub fn odd_of(&self, row: usize) -> &[Odd] {
         let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
         let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
         &self.odd[start..start + length]
     }
 
-    /// What lies beside the column of `key`, because it does not fit there.
+    /// Returns the value beside the column of `key`, if it does not fit into the column.
     pub fn odd_under(&self, row: usize, key: Key) -> Option<&Value> {
         if self.odd.is_empty() || !self.has(row, key) {
             return None;
@@ -185,7 +186,7 @@ impl Records {
         self.odd_at(row, place)
     }
 
-    /// The exact value at a place of a record's shape; [`Kind::Rows`] and events' own columns are not here.
+    /// Returns the exact value at a place of a record's shape, except for [`Kind::Rows`] and events' own columns.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
         if let Some(odd) = self.odd_at(row, place) {
             return Some(odd.clone());
@@ -210,7 +211,7 @@ impl Records {
         })
     }
 
-    /// The exact value under `key`; `None` where the record has no such key.
+    /// Returns the exact value under `key`; `None` where the record has no such key.
     pub fn value(&self, row: usize, key: Key) -> Option<Value> {
         if !self.has(row, key) {
             return None;
@@ -225,7 +226,7 @@ impl Records {
         self.shape.len() - 1
     }
 
-    /// Sets a column of the last record, and makes the column when it is the first to have it.
+    /// Sets a column of the last record, and creates the column if this is the first record that has it.
     #[inline]
     pub fn set(&mut self, row: usize, key: Key, number: u64) {
         let at = match self.column_of(key) {
@@ -240,13 +241,14 @@ impl Records {
         self.set_column(row, at, number);
     }
 
-    /// The place of a key's column among the columns, which does not change; none as long as no row has the key.
+    /// Returns the position of a key's column among the columns, which does not change; none as long as no row has
+    /// the key.
     #[inline]
     pub fn column_of(&self, key: Key) -> Option<usize> {
         self.columns.iter().position(|(name, _)| *name == key)
     }
 
-    /// Sets the column at `at`, as [`Self::column_of`] says, of the last record.
+    /// Sets the column at `at`, a result of [`Self::column_of`], of the last record.
     #[inline]
     pub fn set_column(&mut self, row: usize, at: usize, number: u64) {
         // Rows before that lack the key hold 0.
@@ -262,7 +264,7 @@ impl Records {
         }
     }
 
-    /// The number of a pool in [`Self::pools`]; none once there are too many to look through.
+    /// Returns the number of a pool in [`Self::pools`]; none once there are too many to search.
     pub fn pool_number(&mut self, pool: (u64, u64)) -> Option<u64> {
         if let Some(found) = self.pools.iter().rposition(|&known| known == pool) {
             return Some(found as u64);
@@ -277,7 +279,7 @@ impl Records {
         Some(self.pools.len() as u64 - 1)
     }
 
-    /// The records at `rows`, in that order; a row may be there more than once or not at all.
+    /// Copies the records at `rows`, in that order; a row may occur several times or not at all.
     pub fn gather(&self, rows: &[u32]) -> Self {
         fn pick<T: Copy + Default>(column: &[T], rows: &[u32]) -> Vec<T> {
             rows.iter().map(|&row| column.get(row as usize).copied().unwrap_or_default()).collect()
@@ -302,7 +304,7 @@ impl Records {
         }
     }
 
-    /// Bytes of memory that the table takes, what is beside roughly.
+    /// Returns the bytes of memory that the table takes, with an estimate for the values beside it.
     pub fn used_bytes(&self) -> u64 {
         let columns = self.columns.iter().map(|(_, column)| match column {
             Column::Narrow(column) => column.capacity() * 4,

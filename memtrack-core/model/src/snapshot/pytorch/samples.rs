@@ -1,12 +1,12 @@
-//! Sampled blocks in PyTorch's files, which have no weights: there, a block that was picked has the bytes that it
-//! stands for, so that totals and peaks are the estimates. Its own size and its weight are in its `user_metadata` for
-//! people, and for memtrack once for each such text among the settings, where nothing else looks:
+//! Sampled blocks in PyTorch's files, which have no weights: there, a sampled block has the bytes that it represents,
+//! so that totals and peaks are the estimates. Its own size and its weight are in its `user_metadata` for people, and
+//! for memtrack once for each such text among the settings, which no other program reads:
 //! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
 use crate::snapshot::{StringId, Weighed};
 use std::collections::HashMap;
 
-/// Which texts say that a block is a sample, and of what.
+/// The texts that mark a block as a sample, and the samples' data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     by_text: HashMap<StringId, Sample>,
@@ -21,7 +21,7 @@ pub struct Sample {
     pub path: StringId,
     /// Its own size.
     pub size_bytes: u64,
-    /// The blocks it stands for.
+    /// The number of blocks it represents.
     pub weight: f64,
 }
 
@@ -32,24 +32,24 @@ impl Sample {
 }
 
 impl Samples {
-    /// Samples by their texts, and by the rows of [`Snapshot::blocks`].
+    /// Creates the table of samples by their texts, and by the rows of [`Snapshot::blocks`].
     ///
     /// [`Snapshot::blocks`]: crate::Snapshot::blocks
     pub fn new(by_text: HashMap<StringId, Sample>, by_block: HashMap<u32, Sample>) -> Self {
         Self { by_text, by_block }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.by_text.is_empty()
     }
 
-    /// Whether a text belongs to samples.
+    /// Returns whether a text belongs to samples.
     pub fn has(&self, text: StringId) -> bool {
         self.by_text.contains_key(&text)
     }
 
-    /// A block of `bytes` whose metadata is `text`.
+    /// Returns the weight of a block of `bytes` whose metadata is `text`.
     pub fn weighed(&self, text: StringId, bytes: u64) -> Weighed {
         match self.by_text.get(&text) {
             Some(sample) => sample.weighed(bytes),
@@ -57,7 +57,7 @@ impl Samples {
         }
     }
 
-    /// The block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
+    /// Returns the weight of the block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
     pub fn weighed_block(&self, row: usize, bytes: u64) -> Weighed {
         match self.by_block.get(&(row as u32)) {
             Some(sample) => sample.weighed(bytes),
@@ -65,7 +65,7 @@ impl Samples {
         }
     }
 
-    /// The path of the scope that a text names.
+    /// Returns the path of the scope that a text names.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }

@@ -1,4 +1,4 @@
-//! What an allocator holds, in PyTorch's words: segments with their blocks, as its snapshots list them.
+//! The state of an allocator, in PyTorch's terms: segments with their blocks, as its snapshots list them.
 
 use crate::event::{DeviceId, StackId, StreamId};
 
@@ -16,7 +16,7 @@ pub enum PoolKind {
 }
 
 impl PoolKind {
-    /// PyTorch's `segment_type`: `small` or `large`.
+    /// Returns PyTorch's `segment_type`: `small` or `large`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -25,19 +25,19 @@ impl PoolKind {
     }
 }
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// It is handed out.
+    /// It is allocated.
     ActiveAllocated,
-    /// It was given back, but other streams may still use it.
+    /// Its free was requested, but other streams may still use it.
     ActivePendingFree,
     /// It is free.
     Inactive,
 }
 
 impl BlockState {
-    /// PyTorch's name.
+    /// Returns PyTorch's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ActiveAllocated => "active_allocated",
@@ -50,15 +50,15 @@ impl BlockState {
 /// One block. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How large it is.
+    /// Its size.
     pub size: u64,
-    /// What was asked for; of a free block, when it or a part of it was handed out last.
+    /// The requested bytes; for a free block, of the last request that it or a part of it served.
     pub requested_size: u64,
-    /// What it is used for.
+    /// Its use.
     pub state: BlockState,
-    /// Who asked for it.
+    /// The stack of the request.
     pub stack: StackId,
 }
 
@@ -67,15 +67,15 @@ pub struct BlockInfo {
 pub struct SegmentInfo {
     /// The device.
     pub device: DeviceId,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How large it is.
+    /// Its size.
     pub total_size: u64,
-    /// What of it is handed out.
+    /// The part that is allocated.
     pub allocated_size: u64,
-    /// What of it is not free.
+    /// The part that is not free.
     pub active_size: u64,
-    /// What was asked for of that.
+    /// The requested bytes of that.
     pub requested_size: u64,
     /// The stream it belongs to.
     pub stream: StreamId,
@@ -83,16 +83,16 @@ pub struct SegmentInfo {
     pub kind: PoolKind,
     /// The private pool it is in, or (0, 0).
     pub pool: MempoolId,
-    /// Whether it is of an expandable range.
+    /// Whether it belongs to an expandable range.
     pub is_expandable: bool,
-    /// Who caused it.
+    /// The stack of the request that caused it.
     pub stack: StackId,
     /// Its blocks, by address.
     pub blocks: Vec<BlockInfo>,
 }
 
 impl SegmentInfo {
-    /// PyTorch's `segment_type`: `small` or `large`.
+    /// Returns PyTorch's `segment_type`: `small` or `large`.
     pub const fn segment_type(&self) -> &'static str {
         self.kind.name()
     }

@@ -1,5 +1,5 @@
-//! The fast path of the [`Machine`]: the tokens that events are made of, straight from the window. Of an event that is
-//! spelled like one before it and of a list of frames it takes all tokens at once.
+//! The fast path of the [`Machine`]: the tokens that events are made of, straight from the window. An event that is
+//! spelled like one before it, and a list of frames, are consumed as a whole.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -10,7 +10,7 @@ use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
-/// What ends a burst.
+/// The end of a burst.
 pub(crate) enum End {
     /// The window ends before the next token does.
     Cut,
@@ -21,13 +21,14 @@ pub(crate) enum End {
 }
 
 impl Machine<'_> {
-    /// Carries out what it can of `ready`; `next` is the place of the token that ends it, or that failed.
+    /// Executes as many tokens of `ready` as it can; `next` is the offset of the token that ends the burst, or that
+    /// failed.
     ///
     /// # Errors
-    /// When a token cannot be carried out.
+    /// When a token cannot be executed.
     #[inline(always)]
     pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
-        // Behind the mark that was set last, as long as nothing ended there.
+        // The position after the last mark, as long as no container was closed.
         let mut marked = None;
         let mut room = [0; token::LONGEST];
         loop {
@@ -80,27 +81,27 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the list on top of the stack, which must be new, the stack of frames that `ready` begins with. The length
-    /// of what that took, or `None` when there is no such list or run.
+    /// Turns the list on top of the stack, which must be new, into the stack of frames that `ready` begins with.
+    /// Returns the length of the consumed bytes, or `None` when there is no such list or run.
     #[inline]
     fn stack_in(&mut self, ready: &[u8]) -> Option<usize> {
         let list = self.top().ok().filter(|list| list.tag() == cell::LIST)?;
         if self.heap.containers[list.row()] != Cell::UNSET {
             return None;
         }
-        let run = self.runs.meet(ready)?;
+        let run = self.runs.find(ready)?;
         let stack = self.loose_stack(run, ready)?;
         self.heap.containers[list.row()] = Cell::loose_stack(stack);
         Some(run.length + 1)
     }
 
-    /// The loose stack of the run that `ready` begins with; `None` when not all of it are frames.
+    /// Returns the loose stack of the run that `ready` begins with; `None` when not all of it are frames.
     #[inline]
     pub(crate) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
         run.stack.or_else(|| self.spell_out(&ready[..run.length]))
     }
 
-    /// The same for a run that was not met before.
+    /// Returns the loose stack of a run that was not seen before.
     fn spell_out(&mut self, run: &[u8]) -> Option<StackId> {
         if !self.runs.has_room(run) {
             return None;

@@ -1,5 +1,5 @@
 //! Stacks by the bytes that spell them. Frames are shared, so a list of frames is a run of memo slots, and the same
-//! run is the same stack as long as no slot is set again: it need not be taken apart a second time.
+//! run is the same stack as long as no slot is set again: it need not be parsed a second time.
 
 use crate::pickle::opcode as op;
 use crate::pickle::token::{self, Token};
@@ -7,26 +7,26 @@ use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
 
-/// Longest run that is kept, in bytes.
+/// The longest run that is kept, in bytes.
 const MAX_RUN_BYTES: usize = 4096;
-/// Most bytes of runs. A file with more distinct stacks is read all the same, without help from here.
+/// The most bytes of runs. A file with more distinct stacks is still read, without this shortcut.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Runs are guessed by so many bytes that they begin with: enough to get past the frames of the allocator.
+/// The number of first bytes by which runs are guessed: enough to get past the frames of the allocator.
 const HEAD_BYTES: usize = 32;
-/// Guesses that are kept; a power of two.
+/// The number of guesses that are kept; a power of two.
 const GUESSES: usize = 4096;
 const NO_ENTRY: u32 = u32::MAX;
 
-/// Runs that were met, and their stacks.
+/// The runs seen so far, and their stacks.
 #[derive(Debug)]
 pub(crate) struct Runs {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// The entry met last.
+    /// The last entry seen.
     last: u32,
-    /// The entry met last with such a head, if any: comparing it is cheaper than measuring a run and looking it up.
+    /// The last entry seen with such a head, if any: comparing it is cheaper than measuring a run and looking it up.
     by_head: Box<[u32]>,
 }
 
@@ -40,12 +40,12 @@ struct Entry {
     next: u32,
 }
 
-/// A run that some bytes begin with, APPENDS behind it.
+/// A run at the start of some bytes, with APPENDS after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// Its length in bytes, without APPENDS.
     pub(crate) length: usize,
-    /// Its stack, if it was met before.
+    /// Its stack, if it was seen before.
     pub(crate) stack: Option<StackId>,
 }
 
@@ -56,7 +56,7 @@ impl Default for Runs {
     }
 }
 
-/// Where the guess for such bytes is; `None` when they are fewer than a head.
+/// Returns the index of the guess for such bytes; `None` when they are fewer than a head.
 #[inline]
 fn head_of(ready: &[u8]) -> Option<usize> {
     let head: &[u8; HEAD_BYTES] = ready.first_chunk()?;
@@ -66,7 +66,7 @@ fn head_of(ready: &[u8]) -> Option<usize> {
     Some((mixed >> 52) as usize % GUESSES)
 }
 
-/// The length of the run that `ready` begins with, if APPENDS ends it.
+/// Returns the length of the run that `ready` begins with, if APPENDS ends it.
 #[inline]
 pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     let mut length = 0;
@@ -79,7 +79,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     }
 }
 
-/// The memo slots of a run, which [`length_of`] has measured.
+/// Returns the memo slots of a run that [`length_of`] has measured.
 pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let (Token::Get(slot), bytes) = token::first(run)? else { return None };
@@ -93,9 +93,9 @@ impl Runs {
         &self.bytes[entry.start as usize..][..entry.length as usize]
     }
 
-    /// The run that `ready` begins with, if there is one.
+    /// Returns the run that `ready` begins with, if there is one.
     #[inline(always)]
-    pub(crate) fn meet(&mut self, ready: &[u8]) -> Option<Run> {
+    pub(crate) fn find(&mut self, ready: &[u8]) -> Option<Run> {
         let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
         if let Some(run) = self.guess(next, ready) {
             self.last = next;
@@ -104,7 +104,7 @@ impl Runs {
         self.search(ready)
     }
 
-    /// The same for one that does not follow the run before as it did the last time.
+    /// Searches for a run that does not follow the run before as it did the last time.
     fn search(&mut self, ready: &[u8]) -> Option<Run> {
         let head = head_of(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
@@ -127,7 +127,7 @@ impl Runs {
         Some(Run { length, stack: Some(self.entries[at as usize].stack) })
     }
 
-    /// The run of an entry, if `ready` begins with it.
+    /// Returns the run of an entry, if `ready` begins with it.
     #[inline]
     fn guess(&self, at: u32, ready: &[u8]) -> Option<Run> {
         let entry = self.entries.get(at as usize)?;
@@ -136,7 +136,7 @@ impl Runs {
         same.then_some(Run { length, stack: Some(entry.stack) })
     }
 
-    /// An entry was met, after another.
+    /// Records that an entry came after the last one.
     #[inline]
     fn follow(&mut self, at: u32) {
         if let Some(last) = self.entries.get_mut(self.last as usize) {
@@ -145,12 +145,12 @@ impl Runs {
         self.last = at;
     }
 
-    /// Whether one more run can be kept.
+    /// Returns whether one more run can be kept.
     pub(crate) fn has_room(&self, run: &[u8]) -> bool {
         self.bytes.len() + run.len() <= MAX_BYTES
     }
 
-    /// Keeps a run that is not here yet.
+    /// Keeps a run that is not in the table yet.
     pub(crate) fn keep(&mut self, run: &[u8], stack: StackId) {
         let (hash, start) = (hash_of(run), self.bytes.len() as u32);
         self.bytes.extend_from_slice(run);
@@ -161,7 +161,7 @@ impl Runs {
         self.index.insert_unique(hash, at, |&at| entries[at as usize].hash);
     }
 
-    /// A memo slot was set again: what was learnt may be wrong now.
+    /// Forgets everything after a memo slot was set again: the runs may be other stacks now.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.index.clear();
@@ -171,7 +171,7 @@ impl Runs {
         self.last = NO_ENTRY;
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
         (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)
@@ -183,40 +183,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_measured_taken_apart_and_found_again() {
+    fn a_run_is_measured_parsed_and_found_again() {
         let ready = b"h\x07j\x01\x02\0\0h\x09e...";
         assert_eq!(length_of(ready), Some(9));
         assert_eq!(slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
         let mut runs = Runs::default();
         runs.keep(&ready[..9], StackId(5));
         runs.keep(&ready[..2], StackId(6));
-        let met = |runs: &mut Runs, ready: &[u8]| runs.meet(ready).map(|run| (run.length, run.stack));
-        // Found, then guessed after the one before; cut by APPENDS it is another.
+        let find = |runs: &mut Runs, ready: &[u8]| runs.find(ready).map(|run| (run.length, run.stack));
+        // Found, then guessed after the one before; with APPENDS removed it is another.
         for _ in 0..2 {
-            assert_eq!(met(&mut runs, ready), Some((9, Some(StackId(5)))));
-            assert_eq!(met(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
-            assert_eq!(met(&mut runs, b"h\x07h\x07e"), Some((4, None)));
+            assert_eq!(find(&mut runs, ready), Some((9, Some(StackId(5)))));
+            assert_eq!(find(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
+            assert_eq!(find(&mut runs, b"h\x07h\x07e"), Some((4, None)));
         }
         runs.forget();
-        assert_eq!(met(&mut runs, ready), Some((9, None)));
+        assert_eq!(find(&mut runs, ready), Some((9, None)));
     }
 
     #[test]
-    fn runs_with_the_same_head_are_told_apart() {
+    fn runs_with_the_same_head_are_distinguished() {
         let run = |tail: &[u8]| [&b"h\x01".repeat(20)[..], tail, b"e"].concat();
         let (one, other) = (run(b"h\x02"), run(b"h\x03"));
         let mut runs = Runs::default();
         runs.keep(&one[..42], StackId(1));
         runs.keep(&other[..42], StackId(2));
         for (ready, stack) in [(&one, 1), (&one, 1), (&other, 2), (&one, 1), (&other, 2), (&other, 2)] {
-            assert_eq!(runs.meet(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
+            assert_eq!(runs.find(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
         }
-        assert_eq!(runs.meet(&run(b"h\x02h\x03")), Some(Run { length: 44, stack: None }));
-        assert_eq!(runs.meet(&one[..42]), None);
+        assert_eq!(runs.find(&run(b"h\x02h\x03")), Some(Run { length: 44, stack: None }));
+        assert_eq!(runs.find(&one[..42]), None);
     }
 
     #[test]
-    fn what_is_cut_empty_or_no_run_is_left_alone() {
+    fn truncated_empty_and_other_bytes_are_not_runs() {
         for ready in [&b""[..], b"e", b"h\x01", b"h", b"j\x01\x02e", b"h\x01}e", b"h\x01a"] {
             assert_eq!(length_of(ready), None, "{ready:?}");
         }

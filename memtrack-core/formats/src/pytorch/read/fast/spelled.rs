@@ -1,5 +1,6 @@
-//! Reading an event by a [stencil](crate::pytorch::read::fast::stencil): from its bytes to its row. Nothing is changed before all of it is
-//! known to fit, so that the machine reads whatever does not fit as if nothing had been tried.
+//! Reading of an event by a [stencil](crate::pytorch::read::fast::stencil): from its bytes to its row. Nothing is
+//! changed before the whole event is known to fit, so that the machine can read an event that does not fit from its
+//! start.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -12,26 +13,26 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
 
-/// New values that one event may put into the memo: its list of frames and its pools.
+/// The most new values that one event may put into the memo: its list of frames and its pools.
 const MAX_NEW: usize = 3;
 
 /// An event that fits a stencil.
 struct Fitting {
     event: Event,
-    /// What goes into the columns of the records, by place.
+    /// The values for the columns of the records, by place.
     columns: [u64; MAX_PLACES],
-    /// What the memo gets; `UNSET` is the list of frames, which has no row yet.
+    /// The new values for the memo; `UNSET` is the list of frames, which has no row yet.
     new: [Cell; MAX_NEW],
     new_count: usize,
     frames: Frames,
 }
 
-/// What an event has under `frames`.
+/// The value of an event under `frames`.
 #[derive(Clone, Copy)]
 enum Frames {
     /// Nothing, or it is not needed.
     None,
-    /// A list that is there already, and is a stack.
+    /// A list that exists already, and is a stack.
     Known(Cell),
     /// A new list without frames.
     Empty,
@@ -39,21 +40,21 @@ enum Frames {
     New(StackId),
 }
 
-/// The number, if a column holds it exactly.
+/// Returns the number, if a column represents it exactly.
 #[inline]
 fn unsigned(value: Cell) -> Option<u64> {
     if value.tag() == cell::INT { u64::try_from(value.as_int()).ok() } else { None }
 }
 
-/// The string.
+/// Returns the string.
 #[inline]
 fn string(value: Cell) -> Option<StringId> {
     (value.tag() == cell::STR).then(|| StringId(value.payload() as u32))
 }
 
 impl Machine<'_> {
-    /// Makes the dictionary on top of the stack, if it is new, the event whose entries `ready` begins with: what
-    /// follows the mark. The length of that, or `None` when no stencil fits.
+    /// Turns the dictionary on top of the stack, if it is new, into the event whose entries `ready` begins with (the
+    /// bytes after the mark). Returns their length, or `None` when no stencil fits.
     ///
     /// # Errors
     /// When a list of frames cannot be used.
@@ -65,7 +66,7 @@ impl Machine<'_> {
         }
         let pools = self.event_pools().len();
         for index in 0..self.stencils.known.len() {
-            // Filled and used where it is: a copy would wait for the words that were written last.
+            // Filled and used in place: a copy would wait for the words that were written last.
             let mut fitting = Fitting {
                 event: Event::BLANK,
                 columns: [0; MAX_PLACES],
@@ -77,7 +78,7 @@ impl Machine<'_> {
                 self.enter_event(index, dict, &mut fitting)?;
                 return Ok(Some(length));
             }
-            // Of an event that does not fit, not every pool need be one: a key that comes again has another value.
+            // The values of an event that does not fit need not be pools: a key that occurs twice has another value.
             self.event_pools().truncate(pools);
         }
         Ok(None)
@@ -87,8 +88,9 @@ impl Machine<'_> {
         &mut self.folder.sorts[Table::Events as usize].records.pools
     }
 
-    /// Reads the entries of an event by a stencil; their length in bytes, with SETITEMS. Of the machine this changes only
-    /// what is known of pools, and of runs as the machine itself will when the event does not fit.
+    /// Reads the entries of an event by a stencil and returns their length in bytes, with SETITEMS. The only changes
+    /// to the machine are those to the pools, and to the runs, which the machine will make itself when the event does
+    /// not fit.
     #[inline(always)]
     fn fit(&mut self, index: usize, ready: &[u8], fitting: &mut Fitting) -> Option<usize> {
         let stencil = &self.stencils.known[index];
@@ -156,7 +158,7 @@ impl Machine<'_> {
         Some(at + 1)
     }
 
-    /// Makes `dict` the event that fits the stencil at `index`.
+    /// Turns `dict` into the event that fits the stencil at `index`.
     #[inline(always)]
     fn enter_event(
         &mut self,

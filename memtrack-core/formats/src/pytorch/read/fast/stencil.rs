@@ -1,5 +1,6 @@
-//! Stencils: how the last events were spelled. The keys of an event are memo slots, so events of one shape begin each
-//! entry with the same bytes; where they do, [`crate::pytorch::read::fast::spelled`] reads an event without the machine's stack.
+//! Stencils: the spelling of the last events. The keys of an event are memo slots, so events of one shape begin each
+//! entry with the same bytes; where they do, [`crate::pytorch::read::fast::spelled`] reads an event without the
+//! machine's stack.
 //!
 //! **What does it save?** Loading took 0.30 instead of 0.44 s in one interleaved run. A file that arrives byte by byte,
 //! where no event is ever complete in the window, must give the same result (`tests/tests/snapshot/spellings.rs`).
@@ -14,14 +15,15 @@ use crate::pytorch::read::machine::memo::Memo;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::{Key, Kind};
 
-/// An event with more entries is read by the machine.
+/// The most entries of an event that a stencil reads; the machine reads larger ones.
 pub(crate) const MAX_PLACES: usize = 16;
-/// Shapes that are known at a time. Files have two or three: with a stack and without, and when memory ran out.
+/// The most shapes that are known at a time. Files have two or three: with a stack and without, and when memory ran
+/// out.
 const MAX_STENCILS: usize = 4;
-/// After so many events more that were learnt from than were read by what was learnt, nothing is learnt any more.
-const PATIENCE: u32 = 1000;
+/// The excess of learnt stencils over events that a stencil read from which no more stencils are learnt.
+const MAX_MISSES: u32 = 1000;
 
-/// Where the value of an entry goes.
+/// The destination of an entry's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Address,
@@ -30,16 +32,16 @@ pub(crate) enum Target {
     Ticks,
     Stack,
     Action,
-    /// A column of the records, by its place among them.
+    /// A column of the records, by its index among them.
     Column(Kind, usize),
-    /// Nowhere: events are not kept.
+    /// None: events are not kept.
     Dropped,
 }
 
-/// One entry: the instruction that brings its key, and where its value goes.
+/// One entry: the instruction that pushes its key, and the destination of its value.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// The instruction as the low bytes of a word, and which bits of the word it has.
+pub(crate) struct StencilEntry {
+    /// The instruction as the low bytes of a word, and a mask of its bits.
     pub(crate) key: u64,
     pub(crate) mask: u64,
     pub(crate) key_bytes: usize,
@@ -50,38 +52,38 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Stencil {
     pub(crate) shape: u32,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<StencilEntry>,
 }
 
-/// The stencils that are known, the one used last at the front.
+/// The known stencils, the one used last at the front.
 #[derive(Debug, Default)]
 pub(crate) struct Stencils {
     pub(crate) known: Vec<Stencil>,
-    /// Events that were learnt from, less those that were read by what was learnt; not below 0.
-    pub(crate) in_vain: u32,
+    /// The number of learnt stencils minus the number of events that a stencil read; not below 0.
+    pub(crate) misses: u32,
 }
 
 impl Stencils {
-    /// The stencil at `index` has read an event.
+    /// Records that the stencil at `index` has read an event.
     #[inline]
     pub(crate) fn matched(&mut self, index: usize) {
         if index > 0 {
             self.known[..=index].rotate_right(1);
         }
-        self.in_vain = self.in_vain.saturating_sub(1);
+        self.misses = self.misses.saturating_sub(1);
     }
 
-    /// A memo slot was set again: what brought one key may bring another now.
+    /// Forgets everything after a memo slot was set again: a slot may now contain another key.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// A value as the instructions spell it.
+/// A value, as the instructions spell it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spelled {
-    /// One that is there already, or needs no room.
+    /// A value that exists already, or needs no memo slot.
     Value(Cell),
     /// A new pair of integers, which takes a memo slot.
     Pair(Cell),
@@ -89,14 +91,15 @@ pub(crate) enum Spelled {
     List(Option<Run>),
 }
 
-/// The value that `bytes` begin with, and the length of its instructions; `None` for what stencils do not know.
+/// Returns the value that `bytes` begin with, and the length of its instructions; `None` for values that stencils do
+/// not support.
 #[inline(always)]
 pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
     let (token, length) = token::of(bytes.first_chunk()?);
     let value = match token {
         Token::Get(slot) => memo.get(slot as usize)?,
         Token::Int(number) => {
-            // Only of such a pair is made, so nothing is looked for behind an address.
+            // Pairs consist of small numbers, so a large one such as an address is not the start of a pair.
             let small = number >> cell::PAIR_BITS == 0;
             if small && matches!(bytes.get(length), Some(&(op::BININT1 | op::BININT2 | op::BININT))) {
                 return pair_in(number, bytes, length);
@@ -107,7 +110,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Sp
         Token::Plain(op::NEWFALSE) => Cell::bool(false),
         Token::Plain(op::EMPTY_LIST) => match bytes[1..] {
             [op::MEMOIZE, op::MARK, ..] => {
-                let run = runs.meet(&bytes[3..])?;
+                let run = runs.find(&bytes[3..])?;
                 return Some((Spelled::List(Some(run)), 3 + run.length + 1));
             }
             [op::MEMOIZE, ..] => return Some((Spelled::List(None), 2)),
@@ -118,7 +121,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Sp
     Some((Spelled::Value(value), length))
 }
 
-/// The pair of `first`, whose token has `length` bytes, and of the integer behind it.
+/// Returns the pair of `first`, whose token has `length` bytes, and of the integer behind it.
 #[inline(always)]
 fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(Spelled, usize)> {
     let (Token::Int(second), more) = token::of(bytes[length..].first_chunk()?) else { return None };
@@ -128,27 +131,27 @@ fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(Spelled, usize)> 
 }
 
 impl Machine<'_> {
-    /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` is what follows its mark,
-    /// SETITEMS included.
+    /// Learns from the dictionary on top of the stack, if it has just become an event; `entries` are the bytes after
+    /// its mark, SETITEMS included.
     #[inline]
     pub(crate) fn learn_event(&mut self, entries: &[u8]) {
         let is_event = |dict: Cell| self.heap.containers[dict.row()].tag() == cell::EVENT;
-        if self.stencils.in_vain < PATIENCE && self.stack.last().is_some_and(|&dict| is_event(dict)) {
+        if self.stencils.misses < MAX_MISSES && self.stack.last().is_some_and(|&dict| is_event(dict)) {
             self.learn(entries);
         }
     }
 
     fn learn(&mut self, entries: &[u8]) {
-        self.stencils.in_vain += 1;
+        self.stencils.misses += 1;
         if let Some(stencil) = self.stencil_of(entries) {
             self.stencils.known.truncate(MAX_STENCILS - 1);
             self.stencils.known.insert(0, stencil);
         }
     }
 
-    /// The stencil of `entries`, SETITEMS included.
+    /// Returns the stencil of `entries`, SETITEMS included.
     fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
-        // What a value needs to look at may lie behind the last one.
+        // Reading a value may access bytes after the last one.
         let padded = [entries, &[op::SETITEMS; 2 * token::LONGEST]].concat();
         let (mut at, mut spellings, mut keys) = (0, Vec::new(), Vec::new());
         while entries.get(at) != Some(&op::SETITEMS) {
@@ -167,7 +170,7 @@ impl Machine<'_> {
             |key: &Cell| (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
         let names: Vec<Key> = keys.iter().map(known).collect::<Option<_>>()?;
         let sort = &self.folder.sorts[Table::Events as usize];
-        // Where events are dropped, none has a shape.
+        // Dropped events have no shape.
         let shape = if self.folder.skips_events { 0 } else { sort.last_if(&keys)? };
         let has_address = names.contains(&Key::Addr);
         let target = |name: Key| {
@@ -185,7 +188,12 @@ impl Machine<'_> {
             })
         };
         let place = |((key, key_bytes), &name): ((u64, usize), &Key)| {
-            Some(Place { key, mask: u64::MAX >> (64 - 8 * key_bytes), key_bytes, target: target(name)? })
+            Some(StencilEntry {
+                key,
+                mask: u64::MAX >> (64 - 8 * key_bytes),
+                key_bytes,
+                target: target(name)?,
+            })
         };
         let places = spellings.into_iter().zip(&names).map(place).collect::<Option<_>>()?;
         Some(Stencil { shape, places })

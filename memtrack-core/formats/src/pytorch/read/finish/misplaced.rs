@@ -1,5 +1,5 @@
-//! What stands where a list must: a report would take it for an empty one, and print a zero for what the file does not say
-//! in a way that anybody understands. Everything else that is odd is kept as it is.
+//! Values in the place of a list: a report would treat such a value as an empty list, and print a zero for data that
+//! the file contains in an unknown form. All other unusual values are kept as they are.
 
 use crate::pytorch::read::finish::whole::{Refusal, shape};
 use crate::pytorch::read::fold::rows::Table;
@@ -7,10 +7,10 @@ use crate::pytorch::read::fold::shapes::Sort;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 
-/// A value that is no list of what it must be.
+/// A value that is not the required list.
 #[derive(Debug)]
 pub(super) struct Misplaced {
-    /// Where, below the record that was looked at.
+    /// The position, below the record that was checked.
     path: String,
     found: &'static str,
     wanted: &'static str,
@@ -28,18 +28,18 @@ impl Misplaced {
         self
     }
 
-    /// The error, for the record that stands at `path`.
+    /// Returns the error, for the record at `path`.
     pub(super) fn at(self, path: &str) -> Refusal {
         shape(&format!("{path}{}", self.path), self.found, self.wanted)
     }
 }
 
-/// In an event.
+/// Checks an event.
 pub(super) fn in_event(sorts: &[Sort; 5], row: usize) -> Result<(), Misplaced> {
     frames(&sorts[Table::Events as usize].records, row)
 }
 
-/// In a segment and its blocks.
+/// Checks a segment and its blocks.
 pub(super) fn in_segment(sorts: &[Sort; 5], row: usize) -> Result<(), Misplaced> {
     let [segments, blocks] = [Table::Segments, Table::Blocks].map(|table| &sorts[table as usize].records);
     frames(segments, row)?;
@@ -56,7 +56,7 @@ pub(super) fn in_segment(sorts: &[Sort; 5], row: usize) -> Result<(), Misplaced>
     Ok(())
 }
 
-/// The tenants of a block.
+/// Checks the tenants of a block.
 fn history(value: &Value) -> Result<(), Misplaced> {
     let tenants = match value {
         Value::None => return Ok(()),
@@ -86,7 +86,7 @@ fn frames(records: &Records, row: usize) -> Result<(), Misplaced> {
     }
 }
 
-/// Whether a value that is no stack yet says of frames what can be understood: a stack, or that there are none.
+/// Returns whether a value that is not a stack yet is a valid description of frames: a stack, or none at all.
 fn are_frames(value: &Value) -> bool {
     match value {
         Value::None | Value::Stack(_) => true,

@@ -1,9 +1,9 @@
-//! In which order the events of the table stand in the traces.
+//! The order of the table's events in the traces.
 
 /// Rows of events, in the order of the traces.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// So many rows came first, each in its place; mostly that is all of them.
+    /// The number of rows at the start that are in place; mostly that is all of them.
     in_place: u32,
     /// All rows, once one was out of place.
     rows: Vec<u32>,
@@ -22,17 +22,17 @@ impl Order {
         self.rows.push(row);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
-    /// Whether it is the order of a table of `length` rows itself.
+    /// Returns whether it is the order of a table of `length` rows itself.
     pub(crate) fn is_that_of(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }
 
-    /// The rows.
+    /// Returns the rows.
     pub(crate) fn into_rows(self) -> Vec<u32> {
         if self.rows.is_empty() { (0..self.in_place).collect() } else { self.rows }
     }

@@ -1,4 +1,4 @@
-//! Fills what every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
+//! Computation of the parts of every snapshot (segments, live blocks, counts per device) from PyTorch's tables.
 
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) fn fill(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.take() else { return };
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
-    // Nobody counted what was handed out.
+    // The file contains no counts of allocations.
     let statistics = |device| DeviceStatistics { counted: false, ..DeviceStatistics::of(device) };
     for (ordinal, rows) in pytorch.traces.iter().enumerate() {
         let device = DeviceId(ordinal as u16);
@@ -64,7 +64,7 @@ pub(crate) fn fill(snapshot: &mut Snapshot) {
     snapshot.pytorch = Some(pytorch);
 }
 
-/// The device of a segment; one that has none is of device 0.
+/// Returns the device of a segment; one without a device is on device 0.
 fn device(pytorch: &PyTorch, segment: usize) -> DeviceId {
     if segment >= pytorch.device_segments {
         return DeviceId::HOST;

@@ -1,4 +1,5 @@
-//! Cells into [`Value`]s: what has no column is kept as Python had it, shared where the file shared it.
+//! Conversion of cells to [`Value`]s: data without a column is kept in its Python form, shared where the file shared
+//! it.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Folder, Table};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 pub(crate) const MAX_DEPTH: u32 = 500;
 
 impl Folder {
-    /// The value of a cell that lies `depth` levels down.
+    /// Converts a cell that lies `depth` levels down.
     pub(crate) fn value(
         &mut self,
         heap: &mut Heap,
@@ -77,7 +78,7 @@ impl Folder {
             _ => heap.body(value).to_vec(),
         };
         if tag == cell::DICT {
-            // Frames may be a tuple wherever they stand.
+            // Frames may be a tuple in any place.
             let frames = Cell::new(cell::STR, Key::Frames.id().0.into());
             for [key, value] in items.as_chunks_mut::<2>().0 {
                 if *key == frames && value.tag() == cell::TUPLE && self.stack(heap, *value)?.is_some() {
@@ -104,7 +105,7 @@ impl Folder {
         Ok(made)
     }
 
-    /// A dictionary with an `action` somewhere else than in a trace.
+    /// Converts a dictionary with an `action` that is not in a trace.
     fn event_as_value(&self, row: usize) -> Value {
         let records = &self.sorts[Table::Events as usize].records;
         let keys = &records.shape_of(row).keys;

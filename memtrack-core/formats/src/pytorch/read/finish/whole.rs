@@ -1,5 +1,5 @@
 //! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
-//! the lists become ranges of rows, segments and blocks become records, and everything is checked to be where it must.
+//! the lists become ranges of rows, segments and blocks become records, and the position of everything is checked.
 
 use crate::LoadError;
 use crate::pickle::PickleErrorKind;
@@ -14,11 +14,11 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch, Records};
 use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
 
-/// Why reading stopped here.
+/// The reason why reading stopped here.
 pub(crate) enum Refusal {
     /// A value cannot be kept.
     Kind(PickleErrorKind),
-    /// It is no snapshot.
+    /// It is not a snapshot.
     Shape(LoadError),
 }
 
@@ -67,7 +67,7 @@ impl Finish {
                 "one with `segments` or `device_traces`",
             ));
         }
-        // Rows of devices come before those of the host, whatever the order of the keys.
+        // Rows of devices come before those of the host, in any order of the keys.
         if let Some(segments) = segments {
             self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
@@ -138,7 +138,7 @@ impl Finish {
         self.heap.containers[list.row()].tag() != cell::STACK && self.heap.body(list).iter().all(plain)
     }
 
-    /// What must be a list, or a tuple, that stands at `path`: Python iterates over both.
+    /// Returns the list at `path`, which may be a tuple: Python iterates over both.
     fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
         match self.folder.listed(&mut self.heap, list)? {
             Some(list) => Ok(list),
@@ -146,13 +146,13 @@ impl Finish {
         }
     }
 
-    /// Its items.
+    /// Returns the items of the list at `path`.
     fn items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
         let list = self.list(list, path)?;
         self.checked(list, path).map(<[Cell]>::to_vec)
     }
 
-    /// The same of a list, without a copy.
+    /// Returns the items of a list without a copy.
     fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
         match self.heap.containers[list.row()].tag() {
             cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
@@ -178,7 +178,7 @@ impl Finish {
         Ok(())
     }
 
-    /// Gives the blocks of a segment that have no address the running sum.
+    /// Sets the running sum for the blocks of a segment that have no address.
     fn place_blocks(&mut self, segment: usize) {
         let [.., segments, blocks, _] = &mut self.folder.sorts;
         let mut address = segments.records.number(segment, Key::Address);
@@ -292,7 +292,7 @@ impl Finish {
     }
 }
 
-/// A tick is a microsecond, and the first event that has a time is the start.
+/// Returns a clock whose tick is a microsecond, and which starts at the first event that has a time.
 fn clock(events: &EventTable, records: &Records) -> Clock {
     let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
     Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))

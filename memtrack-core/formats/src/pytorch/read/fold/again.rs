@@ -1,5 +1,5 @@
-//! Lists that stand in several places, as in no file of PyTorch's. A place takes a reference in the file, and in memory
-//! as much as is in the list, so how much may be there again is bounded.
+//! Lists that occur in several places, which no file of PyTorch's has. A place takes a reference in the file, and in
+//! memory as much as the list, so the number of repeated items is bounded.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Folder, Table};
@@ -7,14 +7,18 @@ use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use std::collections::{HashMap, HashSet};
 
-/// Items of lists that were met before.
-const MOST_AGAIN: u64 = 1 << 20;
+/// The most items of repeated lists.
+const MAX_REPEATED_ITEMS: u64 = 1 << 20;
 
-fn few(again: u64, what: &'static str) -> Result<(), PickleErrorKind> {
-    if again > MOST_AGAIN { Err(PickleErrorKind::TooLarge { what, limit: MOST_AGAIN }) } else { Ok(()) }
+fn check_repeated(again: u64, what: &'static str) -> Result<(), PickleErrorKind> {
+    if again > MAX_REPEATED_ITEMS {
+        Err(PickleErrorKind::TooLarge { what, limit: MAX_REPEATED_ITEMS })
+    } else {
+        Ok(())
+    }
 }
 
-/// The traces that were met, and how many events were in those that were met again.
+/// The traces seen so far, and the number of events in repeated ones.
 #[derive(Default)]
 pub(crate) struct Again {
     seen: HashSet<Cell>,
@@ -22,24 +26,24 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// Meets a trace of so many events.
+    /// Records a trace of `items` events.
     pub(crate) fn see(&mut self, list: Cell, items: usize) -> Result<(), PickleErrorKind> {
         if !self.seen.insert(list) {
             self.items += items as u64;
         }
-        few(self.items, "events in traces that several devices share")
+        check_repeated(self.items, "events in traces that several devices share")
     }
 }
 
-/// The lists that tuples became.
+/// The lists that tuples were converted to.
 pub(crate) type Listed = HashMap<Cell, Cell, foldhash::fast::FixedState>;
 
 /// The rows of blocks that were read, by their lists.
 pub(crate) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
 
 impl Folder {
-    /// The list that a list or tuple is: Python iterates over both. A tuple that stands in several places becomes one
-    /// list. `None` for anything else.
+    /// Returns the list of a list or tuple: Python iterates over both. A tuple that occurs in several places becomes
+    /// one list. `None` for anything else.
     #[cold]
     pub(crate) fn listed(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<Cell>, PickleErrorKind> {
         match list.tag() {
@@ -56,13 +60,13 @@ impl Folder {
         Ok(Some(made))
     }
 
-    /// The blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is no list of blocks. A list
-    /// that several segments share has its rows once.
+    /// Returns the blocks of a segment: their rows, as [`Key::Blocks`] packs them; `None` when it is not a list of
+    /// blocks. A list that several segments share has its rows once.
     pub(crate) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
         let Some(list) = self.listed(heap, list)? else { return Ok(None) };
         if let Some(&packed) = self.block_lists.get(&list) {
             self.blocks_again += packed & u64::from(u32::MAX);
-            few(self.blocks_again, "blocks in lists that several segments share")?;
+            check_repeated(self.blocks_again, "blocks in lists that several segments share")?;
             return Ok(Some(packed));
         }
         let items = heap.body(list).to_vec();

@@ -1,4 +1,5 @@
-//! Folding an event: what every event has goes into the snapshot's own columns, the rest into the records beside them.
+//! Folding of an event: the data that every event has goes into the snapshot's own columns, the rest into the records
+//! beside them.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};
@@ -12,7 +13,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::action_of;
 
 impl Folder {
-    /// An event.
+    /// Folds an event.
     pub(crate) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;
         let deduplicated;
@@ -27,7 +28,7 @@ impl Folder {
         self.event_of(heap, shape, items)
     }
 
-    /// An event of that shape.
+    /// Folds an event of that shape.
     pub(crate) fn event_of(
         &mut self,
         heap: &mut Heap,

@@ -1,10 +1,10 @@
-//! What a column of numbers holds of a value: the number itself, or what comes nearest.
+//! The number that a column stores for a value: the value itself, or the nearest number.
 
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// The number, if a column holds it exactly.
+/// Returns the number, if a column represents it exactly.
 #[inline]
 pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     match value.tag() {
@@ -14,13 +14,13 @@ pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     }
 }
 
-/// What a column holds of a number it cannot hold exactly.
+/// Returns the number that a column stores for one that it cannot represent exactly.
 pub(crate) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::TRUE => Some(1),
-        // `as` cuts the fraction, and takes what is negative or no number for 0.
+        // `as` drops the fraction, and maps negative numbers and NaN to 0.
         cell::FLOAT => Some(heap.float_of(value) as u64),
-        // PyTorch's C++ writer and memtrack give addresses and handles a sign: the bits are the truth.
+        // PyTorch's C++ writer and memtrack write addresses and handles with a sign: only the bits matter.
         cell::INT if is_handle(key) => Some(value.as_int() as u64),
         cell::WIDE if is_handle(key) => i64::try_from(heap.wide_of(value)).ok().map(|signed| signed as u64),
         _ => None,

@@ -1,6 +1,6 @@
-//! Folding: a dictionary becomes a row of a table as soon as it is filled. Its keys tell what a dictionary is: one
-//! with an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are
-//! folded by [`crate::pytorch::read::finish::whole`].
+//! Folding: a dictionary becomes a row of a table as soon as it is filled. Its keys identify the dictionary: one with
+//! an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are folded by
+//! [`crate::pytorch::read::finish::whole`].
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
@@ -14,7 +14,7 @@ use memtrack_model::snapshot::pytorch::{Key, Kind, Odd};
 use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
 use std::collections::HashMap;
 
-/// A dictionary with more entries is no event and no frame.
+/// The most entries of an event or a frame.
 const MAX_ENTRIES: usize = 500;
 
 /// An event that is not kept.
@@ -24,8 +24,8 @@ const fn bit(key: Key) -> u64 {
     1 << key as u8
 }
 
-/// Keys of segments, blocks, annotations and the root: with one of them a dictionary is no event and no frame, whatever
-/// else is in it.
+/// Keys of segments, blocks, annotations and the root: a dictionary with one of them is neither an event nor a frame,
+/// with any other keys.
 const NEITHER: u64 = bit(Key::Blocks)
     | bit(Key::State)
     | bit(Key::TotalSize)
@@ -33,7 +33,7 @@ const NEITHER: u64 = bit(Key::Blocks)
     | bit(Key::Segments)
     | bit(Key::DeviceTraces);
 /// Keys that frames do not have.
-const NO_FRAME: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
+const NOT_IN_FRAMES: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
 
 /// The sorts of dictionaries that have a table.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(crate) enum Table {
     Annotations,
 }
 
-/// Where the values of one record go, until all of them are known.
+/// The destinations of one record's values, until all of them are known.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     columns: Vec<(Key, u64)>,
@@ -58,10 +58,10 @@ pub(crate) struct Folder {
     pub(crate) events: EventTable,
     pub(crate) sorts: [Sort; 5],
     pub(crate) stacks: StackInterner,
-    /// Stacks that lists became before anybody looked, by numbers of their own: stacks are numbered as they are used,
-    /// so that equal snapshots have equal numbers however they were written.
+    /// Stacks that lists became before their first use, by numbers of their own: stacks are numbered as they are
+    /// used, so that equal snapshots have equal numbers however they were written.
     pub(crate) loose: StackInterner,
-    /// What each of [`Self::loose`] is in [`Self::stacks`]; `NONE` as long as it was not used.
+    /// The id of each of [`Self::loose`] in [`Self::stacks`]; `NONE` as long as it was not used.
     pub(crate) used: Vec<StackId>,
     /// Frames by their shape and values.
     pub(crate) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
@@ -69,11 +69,11 @@ pub(crate) struct Folder {
     pub(crate) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(crate) block_lists: BlockLists,
     pub(crate) listed: Listed,
-    /// Blocks in lists that were met again.
+    /// Blocks in repeated lists.
     pub(crate) blocks_again: u64,
-    /// The file is JSON, which has no tuples.
+    /// Whether the file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
-    /// Events are not read: they are recognised and dropped.
+    /// Whether events are recognised and dropped.
     pub(crate) skips_events: bool,
     pub(crate) scratch_fields: Fields,
     pub(crate) scratch_cells: Vec<Cell>,
@@ -81,7 +81,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Folds a dictionary whose keys and values take turns in `items`; `None` when it is no event and no frame.
+    /// Folds a dictionary whose keys and values alternate in `items`; `None` when it is neither an event nor a frame.
     #[inline]
     pub(crate) fn dictionary(
         &mut self,
@@ -109,7 +109,7 @@ impl Folder {
             return if self.skips_events { Ok(Some(SKIPPED)) } else { self.event(heap, items).map(Some) };
         }
         let named = bit(Key::Name) | bit(Key::Line);
-        if seen & NO_FRAME == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
+        if seen & NOT_IN_FRAMES == 0 && (seen & bit(Key::Filename) != 0 || seen & named == named) {
             return self.frame(heap, items).map(Some);
         }
         Ok(None)
@@ -138,7 +138,7 @@ impl Folder {
         Ok(self.enter(table, shape, &mut fields))
     }
 
-    /// The number of the shape that a dictionary has; `None` when a key is there twice.
+    /// Returns the number of the shape that a dictionary has; `None` when a key occurs twice.
     pub(crate) fn shape(
         &mut self,
         table: Table,
@@ -158,7 +158,7 @@ impl Folder {
         Ok(Some(self.sorts[table as usize].add(items, keys)))
     }
 
-    /// Finds where one value of a record goes: into its column if it fits, beside it if not.
+    /// Stores one value of a record: in its column if it fits, beside it if not.
     pub(crate) fn set(
         &mut self,
         table: Table,
@@ -199,7 +199,7 @@ impl Folder {
         place: usize,
         [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
-        // Tenants are iterated over too.
+        // Python iterates over tenants too, so they may be a tuple.
         let tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
         let value = if tuple { self.listed(heap, value)?.unwrap_or(value) } else { value };
         let value = self.value(heap, value, 0)?;
@@ -221,7 +221,7 @@ impl Folder {
         row
     }
 
-    /// A pair of integers: a tuple, or in JSON a list.
+    /// Returns a pair of integers: a tuple, or in JSON a list.
     fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
         let pair = match value.tag() {
             cell::PAIR => value.as_pair(),
@@ -234,7 +234,7 @@ impl Folder {
         self.sorts[table as usize].records.pool_number(pair)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
         let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64 + self.listed.capacity() * 24;

@@ -1,5 +1,5 @@
-//! Folding what was filled piece by piece, and the guard against what holds itself: while the contents of a container
-//! are away, it is a value that is being made.
+//! Folding of dictionaries that were filled piece by piece, and the guard against values that contain themselves:
+//! while the contents of a container are taken out, it is a value that is being made.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Folder, SKIPPED};
@@ -9,7 +9,7 @@ use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
 impl Folder {
-    /// Folds a dictionary that was filled piece by piece, if it is one to fold.
+    /// Folds a dictionary that was filled piece by piece, if it is an event or a frame.
     pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
             return Ok(());
@@ -25,7 +25,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The same for a dictionary that stands where an event must.
+    /// Folds such a dictionary in the place of an event.
     pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
@@ -38,7 +38,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Ends the time in which a container's contents were away, and a value inside of it that is itself was a cycle.
+    /// Puts an end to the state in which a container's contents are taken out, during which a reference to itself
+    /// inside it is a cycle.
     pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
             Some(before) => self.made.insert(container, before),

@@ -1,4 +1,4 @@
-//! Which shape a dictionary has. Most dictionaries have the keys of the one before, so that is looked at first.
+//! The shape of a dictionary. Most dictionaries have the keys of the one before, so that shape is tried first.
 
 use crate::pytorch::read::machine::cell::Cell;
 use memtrack_model::snapshot::Value;
@@ -16,7 +16,7 @@ pub(crate) struct Sort {
 }
 
 impl Sort {
-    /// The shape of the dictionary before, if this one has it too, and none of the known keys in `barred`.
+    /// Returns the shape of the dictionary before, if this one has it too, and none of the known keys in `barred`.
     #[inline]
     pub(crate) fn again(&self, items: &[Cell], barred: u64) -> Option<u32> {
         let keys = self.keys.get(self.last)?;
@@ -25,12 +25,12 @@ impl Sort {
         (same && !self.records.shapes[self.last].has_any(barred)).then_some(self.last as u32)
     }
 
-    /// The shape of the dictionary before, if these are its keys.
+    /// Returns the shape of the dictionary before, if these are its keys.
     pub(crate) fn last_if(&self, keys: &[Cell]) -> Option<u32> {
         (*self.keys.get(self.last)?.as_ref() == *keys).then_some(self.last as u32)
     }
 
-    /// The shape of a dictionary whose keys and values take turns in `items`.
+    /// Returns the shape of a dictionary whose keys and values alternate in `items`.
     #[inline]
     pub(crate) fn find(&mut self, items: &[Cell]) -> Option<u32> {
         if let Some(shape) = self.again(items, 0) {
@@ -54,7 +54,7 @@ impl Sort {
     }
 }
 
-/// A dictionary in which no key is there twice: as in Python, the first place and the last value count.
+/// Removes repeated keys from a dictionary: as in Python, the first place and the last value count.
 pub(crate) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
     let pairs = items.as_chunks::<2>().0;
     let mut seen = HashSet::with_capacity(pairs.len());

@@ -1,4 +1,4 @@
-//! Folding frames, and the lists of them that stacks are.
+//! Folding of frames, and of the lists of frames that form stacks.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Folder, Table};
@@ -8,7 +8,7 @@ use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
 impl Folder {
-    /// A frame, known or new.
+    /// Folds a frame, known or new.
     pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
         key.clear();
@@ -25,7 +25,7 @@ impl Folder {
         Ok(Cell::new(cell::FRAME, row.into()))
     }
 
-    /// The stack that a list or tuple of frames is; `None` when it is neither, or holds something else.
+    /// Returns the stack of a list or tuple of frames; `None` when it is neither, or contains other values.
     #[inline]
     pub(crate) fn stack(
         &mut self,
@@ -81,7 +81,7 @@ impl Folder {
         Ok(stack)
     }
 
-    /// The number of a loose stack that is used.
+    /// Returns the number of a loose stack that is used.
     #[inline]
     pub(crate) fn used(&mut self, loose: StackId) -> StackId {
         if self.used.len() <= loose.index() {
@@ -93,7 +93,7 @@ impl Folder {
         self.used[loose.index()]
     }
 
-    /// Makes a loose stack the list of frames again that it was.
+    /// Turns a loose stack back into the list of frames.
     #[cold]
     pub(crate) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
         let frames = self.loose.table.get(heap.containers[list.row()].as_stack());

@@ -23,16 +23,16 @@ tags! {
     LIST = 12, DICT = 13, SET = 14, FROZENSET = 15,
     // A class.
     GLOBAL = 16,
-    // What lists and dictionaries become: contents on the heap, a stack, a frame, an event.
+    // The later forms of lists and dictionaries: contents on the heap, a stack, a frame, an event.
     BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
-    // A dictionary or set that was still empty when a value was made of it: it must stay so.
+    // A dictionary or set that was still empty when it was converted to a value: it must stay empty.
     EMPTY = 21,
 }
 
-/// Marks a stack that was made of a list nobody has looked at yet: the list may still grow.
+/// The mark of a stack made from a list that was not used yet: the list may still grow.
 const LOOSE: u64 = 1 << 32;
 
-/// Bits of each integer of a `PAIR`.
+/// The bits of each integer of a `PAIR`.
 pub(crate) const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
 
@@ -60,43 +60,43 @@ impl Cell {
         self.0 & PAYLOAD
     }
 
-    /// The payload as a row of a table.
+    /// Returns the payload as a row of a table.
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
     }
 
-    /// What a list of frames becomes before anybody has looked at it.
+    /// Returns the form of a list of frames before its first use.
     #[inline]
     pub(crate) const fn loose_stack(stack: StackId) -> Self {
         Self::new(STACK, stack.0 as u64 | LOOSE)
     }
 
-    /// Whether this is a stack whose list may still grow.
+    /// Returns whether this is a stack whose list may still grow.
     #[inline]
     pub(crate) const fn is_loose_stack(self) -> bool {
         self.tag() == STACK && self.payload() & LOOSE != 0
     }
 
-    /// The stack of a `STACK`.
+    /// Returns the stack of a `STACK`.
     #[inline]
     pub(crate) const fn as_stack(self) -> StackId {
         StackId(self.payload() as u32)
     }
 
-    /// An integer, if it fits.
+    /// Converts an integer, if it fits.
     #[inline]
     pub(crate) const fn int(number: i64) -> Option<Self> {
         if number << 8 >> 8 == number { Some(Self::new(INT, number as u64 & PAYLOAD)) } else { None }
     }
 
-    /// The number of an `INT`.
+    /// Returns the number of an `INT`.
     #[inline]
     pub(crate) const fn as_int(self) -> i64 {
         (self.0 << 8) as i64 >> 8
     }
 
-    /// A tuple of two small integers, if they are.
+    /// Converts a tuple, if it consists of two small integers.
     #[inline]
     pub(crate) fn pair(first: Self, second: Self) -> Option<Self> {
         let small =
@@ -104,7 +104,7 @@ impl Cell {
         Some(Self::new(PAIR, small(first)? << PAIR_BITS | small(second)?))
     }
 
-    /// The numbers of a `PAIR`.
+    /// Returns the numbers of a `PAIR`.
     pub(crate) const fn as_pair(self) -> (u64, u64) {
         (self.payload() >> PAIR_BITS, self.payload() & ((1 << PAIR_BITS) - 1))
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_pairs_come_back() {
+    fn numbers_and_pairs_round_trip() {
         for number in [0, 1, -1, (1 << 55) - 1, -(1 << 55)] {
             let cell = Cell::int(number).unwrap();
             assert_eq!((cell.tag(), cell.as_int()), (INT, number));

@@ -1,6 +1,6 @@
 //! The pickle machine for snapshots. It understands the same instructions as [`crate::pickle`], but keeps values in
-//! eight-byte cells and folds dictionaries into tables as soon as they are filled, so that a file of a gigabyte needs
-//! less than that to be read.
+//! eight-byte cells and folds dictionaries into tables as soon as they are filled, so that reading a file of a
+//! gigabyte takes less memory than that.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -24,7 +24,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) stack: Vec<Cell>,
     /// Height of the stack at each mark.
     pub(crate) marks: Vec<usize>,
-    /// Height at the innermost mark: what is below cannot be taken.
+    /// The height at the innermost mark: values below it cannot be popped.
     pub(crate) floor: usize,
     pub(crate) memo: Memo,
     pub(crate) runs: Runs,
@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
             self.at = offset + next as u64;
             let end = end?;
             if self.watch.is_due(self.at) {
-                self.look()?;
+                self.check_cost()?;
             }
             let value = match end {
                 End::Cut => {
@@ -99,18 +99,18 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Looks at what reading costs; `self.at` is how far it got.
+    /// Checks the cost of reading so far; `self.at` is the position.
     #[cold]
-    fn look(&mut self) -> Result<()> {
+    fn check_cost(&mut self) -> Result<()> {
         let used = self.heap.used_bytes()
             + self.folder.used_bytes()
             + self.memo.used_bytes()
             + self.runs.used_bytes()
             + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
-        self.watch.look(self.at, used)
+        self.watch.check(self.at, used)
     }
 
-    /// Why there is no value to take.
+    /// Returns the error when there is no value to pop.
     #[cold]
     fn missing(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
         self.floor = self.stack.len();
     }
 
-    /// Takes the innermost mark away and returns where its values start.
+    /// Removes the innermost mark and returns where its values start.
     #[inline]
     pub(crate) fn pop_mark(&mut self) -> Result<usize> {
         let start = self.marks.pop().ok_or(PickleErrorKind::NoMark)?;
@@ -146,7 +146,7 @@ impl<'a> Machine<'a> {
         Ok(start)
     }
 
-    /// The value under `start`, a container of kind `tag`.
+    /// Returns the value under `start`, a container of kind `tag`.
     #[inline]
     fn container_below(&self, start: usize, tag: u8, name: &'static str) -> Result<Cell> {
         match start.checked_sub(1) {
@@ -162,7 +162,7 @@ impl<'a> Machine<'a> {
         value.ok_or(PickleErrorKind::UnsetMemo(slot))
     }
 
-    /// Puts a value into the slot that is next.
+    /// Stores a value in the next slot.
     #[inline]
     pub(crate) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
@@ -170,14 +170,15 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A memo slot was set again: what was learnt of the bytes that name slots may be wrong now.
+    /// Forgets the learnt spellings after a memo slot was set again: they may be wrong now.
     #[cold]
     fn forget(&mut self) {
         self.runs.forget();
         self.stencils.forget();
     }
 
-    /// A memo slot that the file names. Every slot a sensible writer fills takes it two bytes or more.
+    /// Stores the top value in a memo slot that the file names. A normal writer needs two bytes or more to fill a
+    /// slot.
     pub(crate) fn memoize_at(&mut self, slot: u64) -> Result<()> {
         let value = self.top()?;
         match usize::try_from(slot) {
@@ -212,7 +213,7 @@ impl<'a> Machine<'a> {
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
         let folded = if fresh { self.folder.dictionary(&mut self.heap, items)? } else { None };
         match folded {
-            // Its own values have looked at it, and found it empty.
+            // A value inside it refers to it, and found it empty.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
                 return Err(PickleErrorKind::Cyclic);
             }
@@ -237,7 +238,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Whether keys and values take turns, and the keys are some that Python can hash.
+/// Checks that keys and values alternate, and that Python can hash the keys.
 #[inline]
 pub(crate) fn check_pairs(items: &[Cell]) -> Result<()> {
     let (pairs, rest) = items.as_chunks::<2>();

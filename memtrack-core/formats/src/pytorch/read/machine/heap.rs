@@ -1,5 +1,5 @@
-//! Where the reader keeps what does not fit a [`Cell`]. Lists and dictionaries are a cell each that says what became
-//! of them; the contents of those that were folded into tables are given back at once and used again.
+//! The storage for values that do not fit a [`Cell`]. A list or dictionary is a cell that records its present form;
+//! the contents of those that were folded into tables are freed at once and reused.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::number::Integer;
@@ -16,15 +16,15 @@ pub(crate) struct Heap {
     bytes: Vec<Vec<u8>>,
     items: Vec<Cell>,
     tuples: Vec<(u64, u64)>,
-    /// Lists, dictionaries and sets: `UNSET` while empty, else what became of them.
+    /// Lists, dictionaries and sets: `UNSET` while empty, else their present form.
     pub(crate) containers: Vec<Cell>,
     bodies: Vec<Vec<Cell>>,
     free: Vec<u32>,
-    /// Bytes of what is not measured by its table.
+    /// The bytes of data whose table does not measure them.
     loose_bytes: u64,
 }
 
-/// Bodies longer than this are not kept for use again.
+/// The longest body that is kept for reuse, in cells.
 const KEEP_CELLS: usize = 4096;
 
 impl Heap {
@@ -84,14 +84,14 @@ impl Heap {
         Cell::new(cell::TUPLE, self.tuples.len() as u64 - 1)
     }
 
-    /// A new empty container with that tag.
+    /// Creates an empty container with that tag.
     #[inline]
     pub(crate) fn container(&mut self, tag: u8) -> Cell {
         self.containers.push(Cell::UNSET);
         Cell::new(tag, self.containers.len() as u64 - 1)
     }
 
-    /// Appends to a list, dictionary (keys and values take turns) or set.
+    /// Appends to a list, dictionary (keys and values alternate) or set.
     #[inline]
     pub(crate) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
         let body = self.containers[container.row()];
@@ -112,14 +112,14 @@ impl Heap {
         Ok(())
     }
 
-    /// What a container holds; nothing once it was folded.
+    /// Returns the contents of a container; empty once it was folded.
     #[inline]
     pub(crate) fn body(&self, container: Cell) -> &[Cell] {
         let body = self.containers[container.row()];
         if body.tag() == cell::BODY { &self.bodies[body.row()] } else { &[] }
     }
 
-    /// Takes the contents of a container away, for a moment: [`Self::fold`] or [`Self::put_back`] follows.
+    /// Takes the contents out of a container for a moment: [`Self::fold`] or [`Self::put_back`] follows.
     #[inline]
     pub(crate) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
         let body = self.containers[container.row()];
@@ -133,7 +133,7 @@ impl Heap {
         }
     }
 
-    /// A container has become `folded`; its contents (as taken) are not needed any more.
+    /// Replaces a container by `folded`; its contents (as taken out) are not needed any more.
     #[inline]
     pub(crate) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
         let body = std::mem::replace(&mut self.containers[container.row()], folded);
@@ -147,7 +147,7 @@ impl Heap {
         }
     }
 
-    /// The items of a tuple.
+    /// Returns the items of a tuple.
     pub(crate) fn tuple_items(&self, tuple: Cell) -> &[Cell] {
         let (start, length) = self.tuples[tuple.row()];
         &self.items[start as usize..(start + length) as usize]
@@ -169,7 +169,7 @@ impl Heap {
         &self.bytes[cell.row()]
     }
 
-    /// Bytes of memory in use, without the slack in contents.
+    /// Returns the bytes of memory in use, without the slack in contents.
     pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;

@@ -1,5 +1,6 @@
 //! JSON as Python writes it, into the same cells as a pickle. Python's JSON has integers of any size, lone surrogates
-//! in escapes, and the words `NaN` and `Infinity`, and errors must tell the byte: that is why this is not a library's.
+//! in escapes, and the words `NaN` and `Infinity`, and errors must contain the byte offset: that is why no library is
+//! used.
 
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, number, text};
@@ -13,7 +14,7 @@ use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// Longest number, in bytes.
+/// The length of the longest number, in bytes.
 const MAX_NUMBER_BYTES: usize = 8192;
 
 /// The reader's state.
@@ -22,10 +23,10 @@ pub(crate) struct Json<'a, R> {
     pub(crate) heap: Heap,
     pub(crate) folder: Folder,
     watch: Watch<'a>,
-    /// The next byte, when it was looked at already.
+    /// The next byte, when it was peeked.
     next: Option<u8>,
     stack: Vec<Cell>,
-    /// Open objects (`true`) and arrays, with the height of the stack at their start.
+    /// The open objects (`true`) and arrays, with the height of the stack at their start.
     open: Vec<(bool, usize)>,
     scratch: Vec<u8>,
 }
@@ -44,7 +45,7 @@ impl<'a, R: Read> Json<'a, R> {
         }
     }
 
-    /// Reads one value, and nothing after it but white space.
+    /// Reads one value, with only white space after it.
     ///
     /// # Errors
     /// With the offset at which it failed.
@@ -52,7 +53,7 @@ impl<'a, R: Read> Json<'a, R> {
         self.whole().map_err(|kind| (self.offset(), kind))
     }
 
-    /// How many bytes were understood so far.
+    /// Returns the number of bytes parsed so far.
     pub(crate) fn offset(&self) -> u64 {
         self.source.offset() - u64::from(self.next.is_some())
     }
@@ -65,7 +66,7 @@ impl<'a, R: Read> Json<'a, R> {
             if self.begin()? {
                 continue;
             }
-            // A value is on the stack: close what it ends, up to where another begins.
+            // A value is on the stack: closes the containers that it ends, up to the start of another value.
             while let Some(&(object, start)) = self.open.last() {
                 self.skip_space()?;
                 match (self.take()?, object) {
@@ -90,7 +91,7 @@ impl<'a, R: Read> Json<'a, R> {
         }
     }
 
-    /// Begins a value; `true` when it is a container that holds one.
+    /// Begins a value; `true` when it is a container with a value in it.
     fn begin(&mut self) -> Result<bool> {
         self.skip_space()?;
         let value = match self.peek()? {
@@ -127,8 +128,8 @@ impl<'a, R: Read> Json<'a, R> {
         Ok(false)
     }
 
-    /// Checks from time to time what was read and what it takes in memory: after every value, because a list or an object may
-    /// have any number of them before it ends.
+    /// Checks from time to time how much was read and the memory that it takes: after every value, because a list or
+    /// an object may contain any number of them before it ends.
     #[inline]
     fn watch_cost(&mut self) -> Result<()> {
         let offset = self.source.offset();
@@ -136,7 +137,7 @@ impl<'a, R: Read> Json<'a, R> {
             return Ok(());
         }
         let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
-        self.watch.look(offset, used)
+        self.watch.check(offset, used)
     }
 
     /// Ends a container.
@@ -159,7 +160,7 @@ impl<'a, R: Read> Json<'a, R> {
         self.watch_cost()
     }
 
-    /// A key and its colon.
+    /// Reads a key and its colon.
     fn key(&mut self) -> Result<()> {
         self.skip_space()?;
         let key = self.string()?;
@@ -217,7 +218,7 @@ impl<'a, R: Read> Json<'a, R> {
                 byte => bytes.push(byte),
             }
             if bytes.len().is_multiple_of(1 << 20) && !bytes.is_empty() {
-                self.watch.look(self.source.offset(), bytes.capacity() as u64)?;
+                self.watch.check(self.source.offset(), bytes.capacity() as u64)?;
             }
         }
         if !memtrack_model::text::is_utf8_with_surrogates(&bytes) {
@@ -239,7 +240,7 @@ impl<'a, R: Read> Json<'a, R> {
             b'u' => self.unit()?,
             _ => return Err(PickleErrorKind::Malformed("escape in a string")),
         };
-        // A high surrogate with a low one after it is one character; alone, each stays what it is.
+        // A high surrogate with a low one after it is one character; a lone one is kept.
         while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
             self.next = None;
             if self.peek()? != b'u' {
@@ -258,7 +259,7 @@ impl<'a, R: Read> Json<'a, R> {
         text::push_code_point(bytes, unit)
     }
 
-    /// Four hexadecimal digits.
+    /// Reads four hexadecimal digits.
     fn unit(&mut self) -> Result<u32> {
         let mut unit = 0;
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! The memo: what a pickle refers to again, by number.
+//! The memo: the values to which a pickle refers again, by number.
 
 use crate::pytorch::read::machine::cell::Cell;
 
@@ -6,24 +6,24 @@ use crate::pytorch::read::machine::cell::Cell;
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     slots: Vec<Cell>,
-    /// Slots that were set, which is the slot that MEMOIZE takes next.
+    /// The number of slots that were set, which is the slot that MEMOIZE fills next.
     taken: usize,
 }
 
 impl Memo {
-    /// What is in a slot; `None` when it was never set.
+    /// Returns the value in a slot; `None` when it was never set.
     #[inline]
     pub(crate) fn get(&self, slot: usize) -> Option<Cell> {
         self.slots.get(slot).copied().filter(|&value| value != Cell::UNSET)
     }
 
-    /// Sets the slot that is next.
+    /// Sets the next slot.
     #[inline]
     pub(crate) fn append(&mut self, value: Cell) -> bool {
         self.set(self.taken, value)
     }
 
-    /// Sets a slot. Whether it held something before: no sensible writer does that.
+    /// Sets a slot. Returns whether it had a value before, which no normal writer does.
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, value: Cell) -> bool {
         if slot >= self.slots.len() {
@@ -34,14 +34,14 @@ impl Memo {
         again
     }
 
-    /// Whether the next slots that MEMOIZE takes hold nothing yet.
+    /// Returns whether the next slots that MEMOIZE fills are empty.
     #[inline]
     pub(crate) fn has_room(&self, slots: usize) -> bool {
         let behind = self.slots.get(self.taken..).unwrap_or_default();
         behind.iter().take(slots).all(|&value| value == Cell::UNSET)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         8 * self.slots.capacity() as u64
     }

@@ -1,4 +1,4 @@
-//! What reads bytes: the pickle machine and JSON, the cells that both make, and what bounds them.
+//! The readers of bytes: the pickle machine and JSON, the cells that both make, and the limits on their cost.
 
 pub(super) mod cell;
 pub(super) mod core;

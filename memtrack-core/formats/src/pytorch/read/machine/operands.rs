@@ -1,6 +1,6 @@
-//! What follows a token of the [`Machine`]: long integers, strings, lines; and names of classes.
+//! The data after a token of the [`Machine`]: long integers, strings, lines; and names of classes.
 
-use crate::pickle::line::{self, Line};
+use crate::pickle::line::{self, LineValue};
 use crate::pickle::number::from_twos_complement;
 use crate::pickle::source::Source;
 use crate::pickle::{Global, PickleErrorKind, text};
@@ -10,11 +10,11 @@ use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// Longest integer and longest line of the text protocols, in bytes.
+/// The length of the longest integer and the longest line of the text protocols, in bytes.
 pub(crate) const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
 impl Machine<'_> {
-    /// An integer of `length` bytes.
+    /// Reads an integer of `length` bytes.
     pub(crate) fn long(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         if length > MAX_OPERAND_BYTES {
             return Err(PickleErrorKind::TooLarge { what: "bytes of an integer", limit: MAX_OPERAND_BYTES });
@@ -24,7 +24,7 @@ impl Machine<'_> {
         Ok(self.heap.integer(from_twos_complement(bytes)))
     }
 
-    /// A string of `length` bytes.
+    /// Reads a string of `length` bytes.
     #[inline]
     pub(crate) fn string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         if let Some(ready) = source.ready(length) {
@@ -35,7 +35,7 @@ impl Machine<'_> {
         Ok(self.heap.string(text::checked(&self.scratch)?))
     }
 
-    /// So many bytes.
+    /// Reads `length` bytes.
     pub(crate) fn bytes(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         self.scratch.clear();
         self.limited(source, length)?;
@@ -50,22 +50,22 @@ impl Machine<'_> {
             let part = missing.min(1 << 20);
             source.append_to(&mut self.scratch, part)?;
             missing -= part;
-            self.watch.look(source.offset(), self.scratch.capacity() as u64)?;
+            self.watch.check(source.offset(), self.scratch.capacity() as u64)?;
         }
         Ok(())
     }
 
-    /// A value of the text protocols: its operand is a line.
+    /// Reads a value of the text protocols: its operand is a line.
     pub(crate) fn text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
         Ok(match line::value(opcode, &source.line(MAX_OPERAND_BYTES)?)? {
-            Line::Bool(truth) => Cell::bool(truth),
-            Line::Integer(integer) => self.heap.integer(integer),
-            Line::Float(number) => self.heap.float(number),
-            Line::Text(text) => self.heap.string(&text),
+            LineValue::Bool(truth) => Cell::bool(truth),
+            LineValue::Integer(integer) => self.heap.integer(integer),
+            LineValue::Float(number) => self.heap.float(number),
+            LineValue::Text(text) => self.heap.string(&text),
         })
     }
 
-    /// The class `module.name`, if it is one that stands for plain data.
+    /// Returns the class `module.name`, if it is one that stands for plain data.
     pub(crate) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
         match Global::find(module, name) {
             Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),

@@ -1,4 +1,4 @@
-//! The instructions that events are not made of: text protocols, classes, odds and ends.
+//! The instructions that do not occur in events: text protocols, classes and the rest.
 
 use crate::pickle::source::Source;
 use crate::pickle::token::Rare;
@@ -11,7 +11,7 @@ use std::io::Read;
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 impl Machine<'_> {
-    /// Carries out what has a larger operand; `None` when it leaves no new value.
+    /// Executes an instruction with a larger operand; `None` when it leaves no new value.
     pub(crate) fn rare(&mut self, source: &mut Source<impl Read>, token: Rare) -> Result<Option<Cell>> {
         Ok(Some(match token {
             Rare::Text(length) => self.string(source, length)?,
@@ -29,7 +29,7 @@ impl Machine<'_> {
         }))
     }
 
-    /// Carries out an instruction without an operand or with lines; `None` when it leaves no new value.
+    /// Executes an instruction without an operand or with lines; `None` when it leaves no new value.
     pub(crate) fn plain(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Option<Cell>> {
         Ok(Some(match opcode {
             op::NONE => Cell::NONE,
@@ -62,7 +62,7 @@ impl Machine<'_> {
         }))
     }
 
-    /// Instructions that leave no new value on the stack.
+    /// Executes an instruction that leaves no new value on the stack.
     fn act(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
         match opcode {
             op::POP if self.marks.last() == Some(&self.stack.len()) => self.pop_mark().map(|_| ()),
@@ -83,7 +83,7 @@ impl Machine<'_> {
             op::APPEND => {
                 self.top()?;
                 let start = self.stack.len() - 1;
-                // The text protocol fills dictionaries piece by piece; in a list they are whole.
+                // The text protocol fills dictionaries piece by piece; inside a list they are complete.
                 self.folder.settle(&mut self.heap, self.stack[start])?;
                 self.append(start, cell::LIST)
             }
@@ -114,7 +114,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A container of everything above the innermost mark.
+    /// Makes a container of everything above the innermost mark.
     fn since_mark(&mut self, opcode: u8) -> Result<Cell> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
@@ -136,7 +136,7 @@ impl Machine<'_> {
         Ok(made)
     }
 
-    /// The few calls that are understood: they make empty dictionaries.
+    /// Executes the few supported calls: they make empty dictionaries.
     fn reduce(&mut self) -> Result<Cell> {
         let (arguments, class) = (self.pop()?, self.pop()?);
         if class.tag() != cell::GLOBAL {

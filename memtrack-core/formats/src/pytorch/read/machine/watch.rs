@@ -1,17 +1,17 @@
-//! What reading costs, checked on the way: progress reports, and the bounds on input and memory.
+//! The cost of reading, checked on the way: progress reports, and the bounds on input and memory.
 
 use crate::pickle::PickleErrorKind;
 use std::cell::Cell as Counter;
 
-/// How often it is checked, in bytes of input.
+/// The interval between two checks, in bytes of input.
 const STEP_BYTES: u64 = 64 << 10;
-/// Memory that every file may use.
+/// The memory that every file may use, in bytes.
 const BASE_BYTES: u64 = 192 << 20;
-/// And this many more bytes for each byte that was really read (before decompression). Valid files take less than ten;
-/// compressed ones up to their compression factor.
+/// The further bytes of memory for each byte that was really read (before decompression). Valid files take less than
+/// ten; compressed ones up to their compression factor.
 const BYTES_PER_BYTE: u64 = 64;
 
-/// Watches one load.
+/// The limits and progress of one load.
 pub(crate) struct Watch<'a> {
     next: u64,
     /// The most bytes of input, uncompressed.
@@ -26,17 +26,17 @@ impl<'a> Watch<'a> {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
 
-    /// Whether it is time for a check.
+    /// Returns whether it is time for a check.
     #[inline]
     pub(crate) fn is_due(&self, offset: u64) -> bool {
         offset >= self.next
     }
 
-    /// Reports the progress; refuses what is too large.
+    /// Reports the progress; refuses an input that is too large.
     ///
     /// # Errors
     /// When more input was read than the limits allow, or too much memory is used for it.
-    pub(crate) fn look(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
+    pub(crate) fn check(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {
             return Err(PickleErrorKind::TooLarge {
