@@ -1,4 +1,4 @@
-//! Who holds the memory now, in a paragraph: for a program's own log.
+//! The current holders of memory, as a paragraph for a program's own log.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -7,14 +7,15 @@ use memtrack_recorder::reentry;
 use memtrack_report::analysis::holds::{Asked, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// What the recorder prints without being asked.
+/// Formats the paragraph that the recorder prints by itself.
 pub(crate) fn teller(snapshot: &Snapshot, telling: Telling<'_>) -> String {
     for_the_log(snapshot, telling.refused.copied(), telling.since, NAMING)
 }
 
-/// Who holds the memory of `device` now, or with `None` that of the accelerator that holds the most, or of the host's heap
-/// where there is none: the lines of your own code that hold the most, what is cache, what memtrack does not see, what grew and
-/// what to do first. `None` when nothing is monitored, or nothing was recorded on the device.
+/// Returns the current holders of memory on `device`, or with `None` on the accelerator that holds the most,
+/// or on the host's heap if there is none: the lines of your own code that hold the most, the cache, memory
+/// that memtrack does not see, growth, and the first thing to do. `None` when nothing is monitored, or
+/// nothing was recorded on the device.
 ///
 /// It is displayed as a paragraph, for the program's own log:
 ///
@@ -43,10 +44,10 @@ pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::hand_over(|| {
         let symbols = &mut Symbolizer::of(&snapshot);
-        let asked = Asked::default().within(NAMING);
+        let options = Asked::default().within(NAMING);
         match device {
-            Some(device) => WhoHolds::of(&snapshot, symbols, device, &asked),
-            None => WhoHolds::of_all(&snapshot, symbols, &asked),
+            Some(device) => WhoHolds::of(&snapshot, symbols, device, &options),
+            None => WhoHolds::of_all(&snapshot, symbols, &options),
         }
     })
 }

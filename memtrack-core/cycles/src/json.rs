@@ -394,7 +394,10 @@ impl Serialize for Node<'_> {
         }
         let memory = graph.memory_of(id);
         if !memory.is_empty() {
-            map.serialize_entry("memory", &Each(|| memory.iter().map(|memory| MemoryJson { graph, memory })))?;
+            map.serialize_entry(
+                "memory",
+                &Each(|| memory.iter().map(|memory| MemoryJson { graph, memory })),
+            )?;
         }
         map.end()
     }

@@ -109,12 +109,18 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         row("Keeps", &escaped(&keeps, MAX_TEXT_BYTES));
     }
     if !cycle.pinned.is_none() && cycle.proof != Proof::HeldOutside {
-        row("Will keep", &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES));
+        row(
+            "Will keep",
+            &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES),
+        );
     }
     if cycle.nodes.len() > cycle.around.len() {
         row(
             "Values",
-            &escaped(&format!("{} lead to each other", human_count(cycle.nodes.len() as u64)), MAX_TEXT_BYTES),
+            &escaped(
+                &format!("{} lead to each other", human_count(cycle.nodes.len() as u64)),
+                MAX_TEXT_BYTES,
+            ),
         );
     }
     if !cycle.behind.is_empty() {

@@ -35,7 +35,10 @@ impl Drawn {
             way(graph, cycle, &cycle.around).take(CYCLE_SHARE).for_each(|node| drawn.add(node));
             // Both ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
-            let (head, tail) = (steps.min(CYCLE_SHARE / 2), steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps));
+            let (head, tail) = (
+                steps.min(CYCLE_SHARE / 2),
+                steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps),
+            );
             way(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
             way(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
             cycle.memory_node.into_iter().for_each(|node| drawn.add(node));

@@ -30,7 +30,8 @@ pub(super) fn root_ended() {
         return;
     }
     now();
-    NOT_BEFORE.set(begin.elapsed().checked_mul(PAUSE_FACTOR).and_then(|pause| Instant::now().checked_add(pause)));
+    NOT_BEFORE
+        .set(begin.elapsed().checked_mul(PAUSE_FACTOR).and_then(|pause| Instant::now().checked_add(pause)));
 }
 
 /// Scans now. Returns the number of kinds of cycles that were new to a watcher.

@@ -9,8 +9,8 @@ mod allocated;
 mod look;
 mod pages;
 mod report;
-mod shared;
 mod reported;
+mod shared;
 
 pub(crate) use allocated::frames_of;
 pub use allocated::name_allocations;
@@ -22,11 +22,11 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
 use pages::Pages;
+use reported::Reported;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use reported::Reported;
 
 /// The result of a scan, for the callback of [`observe_cycles`].
 #[derive(Debug)]
@@ -227,8 +227,11 @@ fn notify(report: &mut Report) -> usize {
     let mut named = false;
     let mut new_cycles = HashSet::new();
     for watcher in &all {
-        let new =
-            watcher.reported.lock().unwrap_or_else(PoisonError::into_inner).new_among(&report.graph, &findings);
+        let new = watcher
+            .reported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .new_among(&report.graph, &findings);
         if new.is_empty() {
             continue;
         }

@@ -60,7 +60,8 @@ mod tests {
     fn a_kind_is_reported_once_and_again_when_there_are_ten_times_as_many() {
         let mut before = Reported::default();
         let mut counts = [1, 1, 2, 9, 10, 10, 99, 100].into_iter();
-        let counted: Vec<usize> = counts.by_ref().map(|count| report(&mut before, &cycles("A", count))).collect();
+        let counted: Vec<usize> =
+            counts.by_ref().map(|count| report(&mut before, &cycles("A", count))).collect();
         assert_eq!(counted, [1, 0, 0, 0, 1, 0, 0, 1]);
     }
 

@@ -18,8 +18,10 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
     let (mut total, mut blocks) = (0_u64, Sum::default());
     for piece in memory.there(state) {
-        let line =
-            piece.obtained.and_then(|record| program_frame(trace, record)).map(|frame| Line::of(trace, frame));
+        let line = piece
+            .obtained
+            .and_then(|record| program_frame(trace, record))
+            .map(|frame| Line::of(trace, frame));
         let name = match line {
             Some(Line { file, line: 0, function }) => format!("{file} {function}"),
             Some(Line { file, line, function }) => format!("{file}:{line} {function}"),

@@ -39,7 +39,8 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
             _ => None,
         };
         let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
-        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_of_program(trace, frame))) {
+        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_of_program(trace, frame)))
+        {
             return Some(*frame);
         }
         next = of.parent;

@@ -271,7 +271,8 @@ struct ModuleBytes {
 
 fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> ModuleBytes {
     let none = || vec![0_u64; places.modules.len()];
-    let mut own = ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
+    let mut own =
+        ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
     // The storages already counted for each module, since modules share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {

@@ -25,7 +25,11 @@ struct Exchange {
 impl Case<'_> {
     /// Finds gradients by size: if the stacks of frees are not recorded, a gradient that is freed before the
     /// next part begins looks like the rest of the backward pass; its size is that of a parameter.
-    pub(super) fn gradients_by_size(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
+    pub(super) fn gradients_by_size(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
         if !is_enabled(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
             return;
         }
@@ -47,7 +51,11 @@ impl Case<'_> {
 
     /// Classifies blocks from before the first step that have the size of gradients: as many of them as one
     /// backward pass makes gradients are parameters, the others optimizer state.
-    pub(super) fn early_by_size(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
+    pub(super) fn early_by_size(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
         let gradients = self.gradients_of_a_pass(decided);
         let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {

@@ -398,7 +398,7 @@ impl CategoryReading {
         }
         if !self.can_tell() {
             hints.push(
-                "The file has no stacks, so nothing can be known of what its memory is for. Record with stacks, from before \
+                "The file has no stacks, so nothing can be told of what its memory is for. Record with stacks, from before \
                  the model is built: torch.cuda.memory._record_memory_history(context=\"all\", stacks=\"all\").",
             );
             hints.push(
@@ -423,7 +423,7 @@ impl CategoryReading {
         }
         if used(Rule::SizeOfGradient) || used(Rule::SizeOfGradientAgain) {
             hints.push(
-                "Memory from before the first event was known apart by sizes only; record from before the model is built \
+                "Memory from before the first event was told apart by sizes only; record from before the model is built \
                  to know.",
             );
         }

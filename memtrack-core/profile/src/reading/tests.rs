@@ -242,7 +242,9 @@ fn example(rule: Rule) -> Snapshot {
             .alloc(B, FORWARD),
         Rule::Backward => trace.alloc(TARGET, NODE).alloc(A, ENGINE).free(TARGET, ENGINE).alloc(B, FORWARD),
         Rule::NoFramesKept => trace.alloc(A, FORWARD).alloc(TARGET, NONE).alloc(B, STEP),
-        Rule::NoFramesInBackward => trace.alloc(A, FORWARD).alloc(TARGET, NONE).free(TARGET, NONE).alloc(B, STEP),
+        Rule::NoFramesInBackward => {
+            trace.alloc(A, FORWARD).alloc(TARGET, NONE).free(TARGET, NONE).alloc(B, STEP)
+        }
         Rule::ModuleMoved => trace.alloc(TARGET, MOVE).alloc(A, FORWARD),
         Rule::WeightsLoaded => trace.alloc(TARGET, LOAD).alloc(A, FORWARD),
         Rule::ModuleBuilt => trace.alloc(TARGET, BUILD).alloc(A, FORWARD),
@@ -260,7 +262,9 @@ fn example(rule: Rule) -> Snapshot {
         Rule::Forward => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, FORWARD),
         Rule::Functional => trace.alloc(TARGET, FUNCTIONAL),
         Rule::InputMade => trace.alloc(TARGET, RANDN).alloc(A, FORWARD),
-        Rule::HeldForBackward => trace.alloc(A, FORWARD).alloc(TARGET, PLAIN).alloc(B, NODE).free(TARGET, ENGINE),
+        Rule::HeldForBackward => {
+            trace.alloc(A, FORWARD).alloc(TARGET, PLAIN).alloc(B, NODE).free(TARGET, ENGINE)
+        }
         Rule::BeforeBackward => trace.alloc(TARGET, PLAIN).alloc(A, PLAIN).free(TARGET, PLAIN).alloc(B, NODE),
         Rule::FreedByZeroGrad => trace.free(TARGET, ZERO_GRAD),
         Rule::OldFreedInBackward => trace.alloc(A, NODE).free(TARGET, ENGINE),
@@ -306,8 +310,8 @@ fn decided_by_all(trace: Trace, address: u64) -> Option<(Category, Rule)> {
 fn each_rule_decides_its_example_and_no_other_rule_does() {
     for &rule in Rule::ALL {
         let snapshot = example(rule);
-        let (category, by) =
-            decided(&snapshot, TARGET, |_| true).unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
+        let (category, by) = decided(&snapshot, TARGET, |_| true)
+            .unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
         assert_eq!(by, rule, "decides the example of {}", rule.name());
         if rule.category() != Category::Unknown {
             assert_eq!(category, rule.category(), "{}", rule.name());
@@ -357,7 +361,8 @@ fn one_step_does_not_distinguish_frozen_weights_from_its_data() {
 fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
     // One gradient of the size, and many more blocks than an optimizer keeps for one parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
-    let trace = old.alloc(TARGET, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
+    let trace =
+        old.alloc(TARGET, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
     let snapshot = trace.snapshot();
     let rules: Vec<_> =
         (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
