@@ -177,22 +177,22 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
 
 /// A graph as memtrack writes it. The rest of the file, such as the findings, is derived from these fields.
 #[derive(Deserialize)]
-struct GraphJson<'a> {
+struct Own<'a> {
     memtrack_cycles: u64,
     #[serde(borrow)]
     origin: Cow<'a, str>,
     #[serde(default)]
     remarks: Vec<String>,
     #[serde(borrow)]
-    nodes: Vec<NodeJson<'a>>,
+    nodes: Vec<OwnNode<'a>>,
     #[serde(borrow, default)]
-    edges: Vec<EdgeJson<'a>>,
+    edges: Vec<OwnEdge<'a>>,
     #[serde(default)]
-    unexplained: Vec<UnexplainedJson>,
+    unexplained: Vec<OwnUnexplained>,
 }
 
 #[derive(Deserialize)]
-struct NodeJson<'a> {
+struct OwnNode<'a> {
     #[serde(borrow)]
     label: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -202,7 +202,7 @@ struct NodeJson<'a> {
     #[serde(default)]
     root: bool,
     #[serde(default)]
-    held: HeldJson,
+    held: OwnHeld,
     #[serde(default)]
     held_outside: u64,
     #[serde(default)]
@@ -212,13 +212,13 @@ struct NodeJson<'a> {
     #[serde(default)]
     serial: Option<u64>,
     #[serde(borrow, default)]
-    memory: Vec<MemoryJson<'a>>,
+    memory: Vec<OwnMemory<'a>>,
 }
 
 /// [`Held`], without its number.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-enum HeldJson {
+enum OwnHeld {
     #[default]
     Unreachable,
     Outside,
@@ -226,7 +226,7 @@ enum HeldJson {
 }
 
 #[derive(Deserialize)]
-struct MemoryJson<'a> {
+struct OwnMemory<'a> {
     #[serde(borrow)]
     device: Cow<'a, str>,
     storage: u64,
@@ -235,7 +235,7 @@ struct MemoryJson<'a> {
 }
 
 #[derive(Deserialize)]
-struct EdgeJson<'a> {
+struct OwnEdge<'a> {
     from: u64,
     to: u64,
     #[serde(borrow)]
@@ -243,7 +243,7 @@ struct EdgeJson<'a> {
 }
 
 #[derive(Deserialize)]
-struct UnexplainedJson {
+struct OwnUnexplained {
     node: u32,
     handles: u64,
     site: String,
@@ -254,7 +254,7 @@ struct UnexplainedJson {
 }
 
 fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error> {
-    let own = GraphJson::deserialize(json)?;
+    let own = Own::deserialize(json)?;
     if own.memtrack_cycles != VERSION {
         let found = own.memtrack_cycles;
         return Err(D::Error::custom(format_args!(
@@ -289,9 +289,9 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
             created: node.created.as_deref().map(|text| texts.number(text)),
             root: node.root,
             held: match node.held {
-                HeldJson::Unreachable => Held::Unreachable,
-                HeldJson::Outside => Held::Outside(node.held_outside),
-                HeldJson::Reachable => Held::Reachable,
+                OwnHeld::Unreachable => Held::Unreachable,
+                OwnHeld::Outside => Held::Outside(node.held_outside),
+                OwnHeld::Reachable => Held::Reachable,
             },
             weak_outside: node.weak_outside,
             incomplete: node.incomplete.as_deref().map(|text| texts.number(text)),
@@ -308,11 +308,11 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
         let (from, to) = (node(edge.from)?, node(edge.to)?);
         graph.edges.push(Edge { from, to, path: graph.texts.number(&edge.path) });
     }
-    graph.unexplained = own.unexplained.into_iter().map(UnexplainedJson::into_model).collect();
+    graph.unexplained = own.unexplained.into_iter().map(OwnUnexplained::into_model).collect();
     Ok(graph)
 }
 
-impl UnexplainedJson {
+impl OwnUnexplained {
     fn into_model(self) -> Unexplained {
         let Self { node, handles, site, scope, ended_roots } = self;
         Unexplained { node, handles, site, scope, ended_roots }

@@ -94,7 +94,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which
-        // it says.
+        // it reports.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }

@@ -108,7 +108,7 @@ impl AllocatorBackend {
 /// ```
 ///
 /// **Without effect.** All of PyTorch's keys are read, checked and reported; these change nothing here:
-/// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
+/// `release_lock_on_cudamalloc` (a device is locked while the driver allocates a segment; other devices are not),
 /// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
 /// `expandable_segments_reserve_by_class` (only PyTorch's own C++ assigns streams to classes), and `pinned_*`, since no host
 /// memory is allocated here.

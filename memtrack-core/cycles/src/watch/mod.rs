@@ -6,10 +6,10 @@
 //! thread.
 
 mod allocated;
-mod look;
 mod pages;
 mod report;
 mod reported;
+mod schedule;
 mod shared;
 
 pub(crate) use allocated::frames_of;
@@ -108,7 +108,7 @@ pub fn disable() {
 }
 
 fn follow() {
-    scope::roots_end_at(look::root_ended);
+    scope::roots_end_at(schedule::root_ended);
     scope::follow(true);
 }
 
@@ -216,7 +216,7 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
 /// Scans now, whatever the time since the last scan, and notifies the watchers. Returns the number of kinds
 /// of cycles that were new to one of them; 0 without watchers.
 pub fn check() -> usize {
-    look::now()
+    schedule::now()
 }
 
 /// Notifies each watcher of the cycles that are new to it. No lock is held while they are called.

@@ -1,6 +1,6 @@
 //! The thread that scans the values that threads share, every few seconds while there is a watcher.
 
-use super::{look, shortest_interval};
+use super::{schedule, shortest_interval};
 use memtrack_recorder::message;
 use memtrack_recorder::recorder::{ForkCell, generation};
 use memtrack_recorder::signals::Unsignalled;
@@ -47,12 +47,12 @@ pub(super) fn begin() {
 fn scan_while(wanted: impl Fn() -> Option<Duration>) {
     let (mut last, mut took) = (Instant::now(), Duration::ZERO);
     while let Some(every) = wanted() {
-        let pause = look::pause_after(took, every);
+        let pause = schedule::pause_after(took, every);
         match pause.checked_sub(last.elapsed()) {
             Some(left) if !left.is_zero() => thread::park_timeout(left.min(STEP)),
             _ => {
                 let begin = Instant::now();
-                look::now();
+                schedule::now();
                 last = Instant::now();
                 took = last - begin;
             }

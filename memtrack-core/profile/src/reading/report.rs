@@ -223,7 +223,7 @@ pub struct CategoryReading {
     pub all: Totals,
     /// The rules that were applied, those with most bytes first.
     pub rules: Vec<RuleRow>,
-    /// What would let more be known, as sentences.
+    /// What would let more be told, as sentences.
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,

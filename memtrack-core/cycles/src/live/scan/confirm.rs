@@ -63,7 +63,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
             }
         }
         let is_last = confirmed.looks == wanted;
-        let mut changed = look(table, &unheld, is_last.then_some(&mut confirmed));
+        let mut changed = visit_all(table, &unheld, is_last.then_some(&mut confirmed));
         let now = unheld.iter().map(|&place| table.weak_now(place));
         if confirmed.looks == 1 {
             weak_counts.resize(table.len(), 0);
@@ -85,7 +85,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
 }
 
 /// Visits the values once. Returns those that have changed.
-fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
+fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
     fence(Ordering::SeqCst);
@@ -103,10 +103,10 @@ fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32>
         again.place = place;
         again.expected = table.targets_of(place).iter();
         again.same = true;
-        let looked = table.look_at(place, &mut again);
+        let visited = table.visit(place, &mut again);
         let same = again.same && again.expected.next().is_none();
         // A value that panics does so each time; only the pointers that it reported before the panic count.
-        if !same || (!looked && !table.has(place, super::table::INCOMPLETE)) {
+        if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             again.changed.push(place);
         }
     }

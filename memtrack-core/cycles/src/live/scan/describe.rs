@@ -38,9 +38,9 @@ pub(super) fn describe(
             fields: 0,
             why: None,
         };
-        let looked = table.look_at(place, &mut named);
+        let visited = table.visit(place, &mut named);
         let Named { shown, why, .. } = named;
-        let why = match (why, looked) {
+        let why = match (why, visited) {
             (Some(why), _) => Some(why),
             (None, false) => Some("its `References` panicked".to_owned()),
             (None, true) => None,

@@ -67,7 +67,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
             continue;
         }
         let mut twice = Twice::new();
-        table.look_at(place, &mut twice);
+        table.visit(place, &mut twice);
         if !twice.targets.is_empty() {
             names.push(table.name(place));
             for target in twice.targets {

@@ -79,7 +79,7 @@ impl Table {
         table.add_registered();
         let mut next = 0;
         while next < table.holders.len() {
-            table.look_at_first(next);
+            table.visit_first(next);
             next += 1;
         }
         let strong = table.holders.iter().map(|holder| match holder {
@@ -125,12 +125,12 @@ impl Table {
         place
     }
 
-    fn look_at_first(&mut self, place: usize) {
+    fn visit_first(&mut self, place: usize) {
         // A visit adds to the table; meanwhile the visited value is moved out of it.
         let nothing = Holder::Root(Root::nothing());
         let holder = std::mem::replace(&mut self.holders[place], nothing);
         let mut found = First { table: self, flags: 0 };
-        if !look(&holder, &mut found) {
+        if !visit_holder(&holder, &mut found) {
             found.flags |= INCOMPLETE;
         }
         let flags = found.flags;
@@ -199,8 +199,8 @@ impl Table {
     }
 
     /// Visits a value again; returns false if that panicked.
-    pub(super) fn look_at(&self, place: u32, sink: &mut dyn Sink) -> bool {
-        look(&self.holders[place as usize], sink)
+    pub(super) fn visit(&self, place: u32, sink: &mut dyn Sink) -> bool {
+        visit_holder(&self.holders[place as usize], sink)
     }
 
     /// Drops the scan's pointers, in the order in which the values were found: in a chain that the program
@@ -223,13 +223,13 @@ fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     }
 }
 
-fn look(holder: &Holder, sink: &mut dyn Sink) -> bool {
+fn visit_holder(holder: &Holder, sink: &mut dyn Sink) -> bool {
     let mut visitor = Visitor::new(sink);
-    let look = AssertUnwindSafe(|| match holder {
+    let visit = AssertUnwindSafe(|| match holder {
         Holder::Value(value) => value.visit(&mut visitor),
         Holder::Root(root) => root.visit(&mut visitor),
     });
-    catch_unwind(look).is_ok()
+    catch_unwind(visit).is_ok()
 }
 
 /// The visitor of the first visit to a value.
