@@ -466,7 +466,7 @@ pub mod __private {
     #[cfg(feature = "record")]
     impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
-    /// A placeholder that gives the output type of an annotated async function; never called.
+    /// Gives the output type of an annotated async function to the compiler; never called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }

@@ -268,7 +268,7 @@ impl Recording {
         find()
     }
 
-    /// Device ids are sorted, and the host's is the largest.
+    /// Returns the first device: ids are sorted, and the host's is the largest.
     fn first_device(&self) -> DeviceId {
         self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
     }

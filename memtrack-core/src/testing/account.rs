@@ -26,6 +26,8 @@ pub(super) struct Tested {
 }
 
 impl Tested {
+    /// Begins a test and opens its account.
+    ///
     /// # Panics
     /// Panics when the test cannot be observed, or it `needs_the_heap` and the heap is not recorded.
     #[track_caller]

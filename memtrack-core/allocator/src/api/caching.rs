@@ -50,7 +50,8 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
+/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
+/// the middle of a change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use memtrack_model::event::StreamId;
 
-/// The driver's handle of a stream.
+/// Returns the driver's handle of a stream.
 pub(super) fn handle(stream: StreamId) -> sys::CUstream {
     stream.0 as sys::CUstream
 }

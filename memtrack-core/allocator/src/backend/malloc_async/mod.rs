@@ -46,7 +46,8 @@ impl CudaMallocAsync {
     }
 }
 
-/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
+/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
+/// the middle of a change.
 fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
