@@ -1,5 +1,5 @@
-//! Links the library so that it stays once it was loaded: its recorder's threads and handlers live on, and so does memory
-//! that it handed out.
+//! Links the library so that it is never unloaded: its recorder's threads and handlers continue to run, and
+//! memory that it allocated stays in use.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

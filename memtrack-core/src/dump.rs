@@ -1,4 +1,5 @@
-//! Files written while recording goes on: snapshots for PyTorch's tools, and pictures of what the segments hold.
+//! Files written while recording continues: snapshots for PyTorch's tools, and pictures of the segments'
+//! contents.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::{report_hook, session};
@@ -13,25 +14,27 @@ use memtrack_formats::{SnapshotFiles, format_of};
 #[cfg(feature = "formats")]
 use memtrack_symbols::Symbolizer;
 
-/// Writes dumps in every format that a file name may select.
+/// A writer of dumps in every format that a file name may select.
 #[cfg(feature = "formats")]
 pub(crate) const DUMPER: session::Dumper = session::Dumper {
     accepts: |path| format_of(path).map(|_| ()),
     write: |snapshot, path| snapshot.save_as(path, &mut Symbolizer::of(snapshot)),
 };
 
-/// Writes everything recorded so far to `path`, replacing what is there, while recording goes on: the counterpart of
-/// `torch.cuda.memory._dump_snapshot` in PyTorch. The suffix selects the format: `.pickle` opens in
-/// pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack` keeps everything;
-/// `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only `.memtrack` is available.
+/// Writes everything recorded so far to `path`, replacing an existing file, while recording continues: the
+/// counterpart of `torch.cuda.memory._dump_snapshot` in PyTorch. The suffix selects the format: `.pickle`
+/// opens in pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack`
+/// keeps everything; `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only
+/// `.memtrack` is available.
 ///
 /// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it first prints who holds the memory to stderr.
 ///
-/// `.pickle` and `.json` contain the names of functions, for which debug information is read, which takes some time and
-/// memory. The stacks of a `.memtrack` file are named later, by the reader.
+/// `.pickle` and `.json` contain the names of functions, for which debug information is read, which takes
+/// some time and memory. The stacks of a `.memtrack` file are named later, by its reader.
 ///
 /// # Errors
-/// When nothing is monitored, the suffix is none of these, or the file cannot be written. The error names the file.
+/// Fails when nothing is monitored, the suffix is none of these, or the file cannot be written. The error
+/// names the file.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let _inside = reentry::enter();
@@ -46,21 +49,22 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     })
 }
 
-/// Draws what each segment currently holds as a flame graph (SVG), replacing what is there: blocks by their stacks, with
-/// rounding and free memory shown separately. Counterpart of `torch.cuda.memory._save_segment_usage`.
+/// Draws the current contents of each segment as a flame graph (SVG), replacing an existing file: blocks by
+/// their stacks, with rounding and free memory shown separately. Counterpart of
+/// `torch.cuda.memory._save_segment_usage`.
 ///
 /// # Errors
-/// When nothing is monitored, or the file cannot be written. The error names the file.
+/// Fails when nothing is monitored, or the file cannot be written. The error names the file.
 #[cfg(feature = "plot")]
 pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Segment, path.as_ref())
 }
 
-/// Like [`save_segment_usage`], with all segments of a stream merged. Counterpart of
+/// Does the same as [`save_segment_usage`], with all segments of a stream merged. Counterpart of
 /// `torch.cuda.memory._save_memory_usage`.
 ///
 /// # Errors
-/// When nothing is monitored, or the file cannot be written. The error names the file.
+/// Fails when nothing is monitored, or the file cannot be written. The error names the file.
 #[cfg(feature = "plot")]
 pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Stream, path.as_ref())
@@ -71,7 +75,7 @@ fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
     session::with_file_name(path, || {
         let mut snapshot = running()?;
-        // The segments say it all; naming the events' stacks would take long.
+        // The segments suffice; naming the events' stacks would take long.
         snapshot.events = Default::default();
         let converted = snapshot.as_pytorch(&mut Symbolizer::of(&snapshot));
         save_usage(&converted, grouping, path)

@@ -279,7 +279,7 @@ mod who_holds;
 #[cfg(all(test, feature = "record"))]
 mod with_scopes;
 
-/// The types that the command's JSON answers are made of.
+/// The types of the command's JSON answers.
 #[cfg(feature = "formats")]
 pub use memtrack_model::answer;
 pub use memtrack_model::event;
@@ -343,7 +343,7 @@ pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::message::print_as as __print_as;
-/// For the command: how wide a report is.
+/// For the command: the width of a report.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::terminal::width as __report_width;
@@ -383,17 +383,17 @@ pub mod stack {
     }
 }
 
-/// What a value refers to: [`References`], which `#[derive(References)]` implements, and the
-/// [`Visitor`](references::Visitor) that collects the references.
+/// The references of a value: [`References`], which `#[derive(References)]` implements, and the
+/// [`Visitor`](references::Visitor) that collects them.
 pub mod references {
     pub use memtrack_macros::References;
     pub use memtrack_model::references::*;
 }
 
-/// What keeps this device buffer alive? Graphs of which values refer to which, the cycles in them, what those hold, and which
-/// reference to make weak.
+/// Finds the reason why a device buffer is kept alive: graphs of values and their references, the cycles in
+/// them, the memory that those hold, and the reference to make weak.
 ///
-/// Without the feature `cycles`, this module has only what libraries call, and its functions do nothing.
+/// Without the feature `cycles`, this module has only the functions that libraries call, and they do nothing.
 pub mod cycles {
     pub use crate::References;
     #[cfg(not(feature = "cycles"))]
@@ -404,8 +404,8 @@ pub mod cycles {
     pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
-/// Analyses of a snapshot: what was live at the peak, what allocated it, in which phase, what a device holds at the end, what
-/// leaks; with the feature `compare` also whether that exceeds limits, and what changed.
+/// Analyses of a snapshot: the memory live at the peak, its allocations, its phases, the contents of a device
+/// at the end, leaks; with the feature `compare` also limits, and differences between two snapshots.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;
@@ -428,7 +428,7 @@ pub use memtrack_file::{
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;
 
-/// What the expansion of `#[track_memory]` calls. Not a public API: it changes without notice.
+/// The items that the expansion of `#[track_memory]` calls. Not a public API: it changes without notice.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(feature = "record"))]
@@ -445,9 +445,9 @@ pub mod __private {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::operators::Side;
 
-    /// A value that may or may not have tensors: `(&Read(&value)).side(…)` finds
-    /// [`ReadTensors`] where its type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise
-    /// [`ReadNothing`], which is one reference further away.
+    /// A value that may or may not have tensors: `(&Read(&value)).side(…)` resolves to [`ReadTensors`] if its
+    /// type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise to [`ReadNothing`],
+    /// which is one reference further away.
     #[cfg(feature = "record")]
     #[derive(Debug)]
     pub struct Read<'a, T: ?Sized>(pub &'a T);
@@ -455,7 +455,7 @@ pub mod __private {
     /// For types that have tensors.
     #[cfg(feature = "record")]
     pub trait ReadTensors<M> {
-        /// Adds them.
+        /// Adds the tensors.
         fn add_to(&self, side: &mut Side);
     }
 
@@ -476,7 +476,7 @@ pub mod __private {
     #[cfg(feature = "record")]
     impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
-    /// Stands in where the output type of an annotated async function must be known; never called.
+    /// Gives the output type of an annotated async function to the compiler; never called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }
@@ -492,8 +492,8 @@ macro_rules! __memtrack_async_scope {
     };
 }
 
-/// The body of an annotated async function. Without the recorder it stays unwrapped, since even a wrapper that does nothing
-/// would keep the parameters twice.
+/// The body of an annotated async function. Without the recorder it stays unwrapped, since even a wrapper
+/// that does nothing would store the parameters twice.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -503,7 +503,7 @@ macro_rules! __memtrack_async_scope {
     };
 }
 
-/// A test that is held to limits.
+/// A test with limits.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]
@@ -511,7 +511,8 @@ macro_rules! __memtrack_limited {
     ($($call:tt)*) => { $($call)* };
 }
 
-/// A test that would be held to limits: a limit that is never checked would be worse than none.
+/// A test with limits in a build without the recorder: a limit that is never checked would be worse than
+/// none.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -524,8 +525,8 @@ macro_rules! __memtrack_limited {
     };
 }
 
-/// The body of an annotated function in its scope; its arguments and result are read if operators are recorded. The
-/// result is read at the end of the body; what `return` and `?` return early is not.
+/// The body of an annotated function in its scope; its arguments and result are read if operators are
+/// recorded. The result is read at the end of the body; early results of `return` and `?` are not.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]

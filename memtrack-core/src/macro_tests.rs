@@ -1,4 +1,4 @@
-//! What `#[track_memory]` enters.
+//! Tests of the scopes that `#[track_memory]` enters.
 
 use crate::track_memory;
 use crate::with_scopes::with_scopes;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 type Here = (String, Option<&'static str>);
 
-/// The path and operator the thread is in.
+/// Returns the path and operator of the thread's scope.
 fn here() -> Here {
     let place = current().place();
     (place.prefix(), place.operator)

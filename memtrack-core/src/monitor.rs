@@ -1,4 +1,4 @@
-//! The entry points for programs: start monitoring, and stop.
+//! The entry points for programs: start and stop monitoring.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
@@ -29,8 +29,8 @@ pub fn start_monitor() {
 /// Starts monitoring. Monitors nest, and the options of the outermost one apply.
 ///
 /// # Errors
-/// When the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known
-/// format; nothing is monitored then.
+/// Fails when the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that
+/// of a known format; nothing is monitored then.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut monitor = Monitor::new();
     monitor.start_monitor_with(options)?;
@@ -39,15 +39,15 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the newest monitor and returns what was recorded. The outermost one ends recording and writes the file that
-/// its options name; a failure to write it is reported on stderr.
+/// Ends the newest monitor and returns its recording. The outermost one ends recording and writes the file
+/// that its options name; a failure to write it is reported on stderr.
 ///
 /// Returns an empty recording when nothing is monitored.
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // While an outer monitor goes on, what is returned may be dropped in its recording.
+    // While an outer monitor continues, the returned value may be dropped in its recording.
     let stopped = host::transferring(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
@@ -56,11 +56,11 @@ pub fn stop() -> Recording {
     Recording::of(snapshot, monitor)
 }
 
-/// Everything recorded so far, while recording goes on; `None` when nothing is monitored. The snapshot shows the state
-/// at one exact moment, and threads go on recording while it is taken.
+/// Returns everything recorded so far, while recording continues; `None` when nothing is monitored. The
+/// snapshot shows the state at one exact moment, and threads continue to record while it is taken.
 ///
-/// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them. A clone counts as
-/// the program's memory.
+/// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them.
+/// A clone counts as the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
     host::transferring(session::snapshot)
 }
@@ -77,7 +77,7 @@ pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     session::start(options)
 }
 
-/// Reports once which line is missing when the host heap is to be recorded and the allocator is not installed.
+/// Reports once which line is missing if the host heap is to be recorded and the allocator is not installed.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
     #[cfg(feature = "cuda")]
@@ -86,7 +86,7 @@ pub(crate) fn warn_without_source() {
     let seen = "CUDA memory and what allocators report by memtrack_core::recorder";
     #[cfg(not(feature = "cuda"))]
     let seen = "what allocators report by memtrack_core::recorder";
-    // The session's first options decide, not those of a monitor that joined.
+    // The session's first options apply, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             message::print(format_args!(

@@ -1,5 +1,5 @@
-//! The part of `cycles` that libraries call, for a build without that feature: every call compiles, and does nothing. Programs that
-//! search for cycles enable the feature.
+//! The part of `cycles` that libraries call, for a build without that feature: every call compiles, and does
+//! nothing. Programs that search for cycles enable the feature.
 
 use memtrack_model::references::{Counted, References, Visitor};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A counted pointer to a value that can be registered.
 pub trait Register: Counted {}
 
-/// The same for an unsized value: `Rc<dyn Layer>`.
+/// A counted pointer to an unsized value that can be registered: `Rc<dyn Layer>`.
 pub trait RegisterDyn: Counted {}
 
 impl<T: References + 'static> Register for Rc<T> {}
@@ -30,12 +30,12 @@ pub fn register_dyn(_pointer: &impl RegisterDyn) {}
 #[inline(always)]
 pub fn declare_root<T: References + Sync>(_name: &'static str, _value: &'static T) {}
 
-/// Only the pointer, without the feature `cycles`.
+/// Contains only the pointer, without the feature `cycles`.
 #[derive(Clone)]
 pub struct Tracked<P: Counted>(P);
 
 impl<P: Register> Tracked<P> {
-    /// A handle to a value.
+    /// Creates a handle to a value.
     #[inline(always)]
     pub fn new(pointer: P) -> Self {
         Self(pointer)
@@ -43,7 +43,7 @@ impl<P: Register> Tracked<P> {
 }
 
 impl<P: RegisterDyn> Tracked<P> {
-    /// A handle to an unsized value.
+    /// Creates a handle to an unsized value.
     #[inline(always)]
     pub fn new_dyn(pointer: P) -> Self {
         Self(pointer)
@@ -51,7 +51,7 @@ impl<P: RegisterDyn> Tracked<P> {
 }
 
 impl<P: Counted> Tracked<P> {
-    /// The pointer.
+    /// Returns the pointer.
     pub fn pointer(this: &Self) -> &P {
         &this.0
     }

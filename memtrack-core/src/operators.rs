@@ -1,11 +1,12 @@
-//! What programs report about their operators: which tensors they take and make, and which of them are parameters, gradients
-//! and optimizer state. Together with the scopes, which say what is running, this determines the categories of memory.
+//! Reports of programs about their operators: the tensors that they take and make, and which of these are
+//! parameters, gradients and optimizer state. Together with the scopes, which contain the running code, this
+//! determines the categories of memory.
 //!
-//! Recorded only where [`Options::operators`](crate::recorder::Options::operators) asks for it; otherwise each call is a
-//! load and a branch. [`#[track_memory]`](crate::track_memory) reads the arguments and results of annotated
-//! functions by itself; [`operator`] is for the rest.
+//! Recorded only if [`Options::operators`](crate::recorder::Options::operators) requests it; otherwise each
+//! call is a load and a branch. [`#[track_memory]`](crate::track_memory) reads the arguments and results of
+//! annotated functions itself; [`operator`] is for other code.
 //!
-//! What the program reports is turned into numbers immediately: no tensor lives longer because of it, and a panic in an
+//! Reports are converted to numbers immediately: no tensor lives longer because of them, and a panic in an
 //! implementation of [`ReportTensors`] ends only that report, not the program.
 
 #[doc(inline)]

@@ -6,7 +6,7 @@ use memtrack_recorder::recorder::Options;
 use memtrack_recorder::recorder::{generation, session};
 use std::io;
 
-/// Takes part in a session while it runs.
+/// A participant in a session while it runs.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     running: bool,
@@ -17,7 +17,8 @@ impl Monitor {
         Self { running: false }
     }
 
-    /// A monitor that stops the session which a forked child continues; in any other process, one that is not running.
+    /// Creates a monitor that stops the session which a forked child continues; in any other process, one
+    /// that is not running.
     pub(crate) fn inherited() -> Self {
         Self { running: generation() > 0 }
     }

@@ -1,4 +1,4 @@
-//! What a monitor recorded.
+//! The recording of a monitor.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -27,12 +27,14 @@ use crate::plain::Monitor;
 #[cfg(all(feature = "record", feature = "report"))]
 use crate::tracker::MemoryTracker as Monitor;
 
-/// What one monitor recorded: events, what is live, and the tracker's series.
+/// The recording of one monitor: events, live blocks, and the tracker's series.
 ///
-/// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as a bound
-/// (`< 40.0 MiB`). Printing a recording shows who held the most at its peak, and the top operators and the phases of each
-/// device; where neither scopes nor a framework name operators, the top lines of the program's own code. It is as wide as `COLUMNS` says, else as the terminal of standard output, else 120 characters, and long names are
-/// shortened; [`Self::top`] has them in full. Without the feature `report`, it shows what was allocated on each device.
+/// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as
+/// a limit (`< 40.0 MiB`). Printing a recording shows the largest holders of memory at its peak, and the top
+/// operators and the phases of each device; if neither scopes nor a framework name operators, the top lines
+/// of the program's own code. Its width is `COLUMNS`, else the width of the terminal of standard output, else
+/// 120 characters, and long names are shortened; [`Self::top`] has them in full. Without the feature
+/// `report`, it shows the allocated memory of each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(feature = "report")]
@@ -56,7 +58,7 @@ impl Recording {
         }
     }
 
-    /// The operators' series and markers.
+    /// Returns the operators' series and markers.
     #[cfg(feature = "report")]
     pub fn tracker(&self) -> &MemoryTracker {
         #[cfg(feature = "record")]
@@ -64,16 +66,16 @@ impl Recording {
         &self.tracker
     }
 
-    /// Everything recorded, as column tables.
+    /// Returns everything recorded, as column tables.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Writes the recording as a `.memtrack` file, replacing what is there. Without the feature `record` it writes
-    /// nothing.
+    /// Writes the recording as a `.memtrack` file, replacing an existing file. Without the feature `record`
+    /// it writes nothing.
     ///
     /// # Errors
-    /// When the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error names it.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         #[cfg(feature = "record")]
@@ -91,13 +93,14 @@ impl Recording {
 
 #[cfg(feature = "page")]
 impl Recording {
-    /// Writes the recording as one HTML page for the browser, replacing what is there: what was allocated over time, the
-    /// allocator's events, flame graphs. The page is self-contained and needs no network.
+    /// Writes the recording as one HTML page for the browser, replacing an existing file: the allocated
+    /// memory over time, the allocator's events, flame graphs. The page is self-contained and needs no
+    /// network.
     ///
     /// Looks up symbols, which takes a moment the first time.
     ///
     /// # Errors
-    /// When the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error names it.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         use memtrack_formats::SnapshotFiles as _;
 
@@ -131,19 +134,21 @@ impl Recording {
 
 #[cfg(feature = "categories")]
 impl Recording {
-    /// Which operators ran on which tensors, and which memory was allocated and freed meanwhile; `None` if operators were not
-    /// recorded ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` determines what the
-    /// memory was for.
+    /// Returns the operators that ran with their tensors, and the memory that was allocated and freed
+    /// meanwhile; `None` if operators were not recorded
+    /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` determines
+    /// the purpose of the memory.
     pub fn operator_trace(&self) -> Option<memtrack_model::optrace::OperatorTrace> {
         memtrack_profile::recorded::operator_trace(&self.snapshot).map(|recorded| recorded.trace)
     }
 
-    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack timeline` and
-    /// other tools read (the repository's docs/FILES.md describes it), replacing what is there; compressed if the name ends in
-    /// `.gz` or `.zst`. A recording without operators gives a trace without operators.
+    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack
+    /// timeline` and other tools read (the repository's docs/FILES.md describes it), replacing an existing
+    /// file; compressed if the name ends in `.gz` or `.zst`. A recording without operators gives a trace
+    /// without operators.
     ///
     /// # Errors
-    /// When the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error names it.
     pub fn save_operator_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let save = || {
@@ -162,33 +167,34 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Determines once what memory was for, if the recording has operators and this build has the feature.
+    /// Determines once the purpose of memory, if the recording has operators and this build has the feature.
     fn find_categories(&self) {
         #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
     }
 
-    /// Names your own operators by their functions where no scope was open: `my_crate::ops::*`. These patterns are
-    /// tried before the built-in ones.
+    /// Names your own operators by their functions if no scope was open: `my_crate::ops::*`. These patterns
+    /// are tried before the built-in ones.
     #[must_use]
     pub fn with_pattern(mut self, glob: &str) -> Self {
         self.patterns = self.patterns.clone().with(glob);
         self
     }
 
-    /// The `rows` largest operators, modules, stacks or phases of the first device (an accelerator where one reported,
-    /// else the host heap). Looks up symbols, which takes a moment the first time.
+    /// Returns the `rows` largest operators, modules, stacks or phases of the first device (an accelerator if
+    /// one reported, else the host heap). Looks up symbols, which takes a moment the first time.
     pub fn top(&self, by: By, rows: usize) -> TopReport {
         self.top_of(self.first_device(), by, rows)
     }
 
-    /// Like [`Self::top`], for one device.
+    /// Does the same as [`Self::top`], for one device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         self.ranked(device, None, by, rows)
     }
 
-    /// Who holds what is live at a moment, the largest first: for each row also how old it is and by how much it grew,
-    /// which distinguishes leaks from what is meant to stay. For the first device, as in [`Self::top`].
+    /// Returns the holders of the memory live at a moment, the largest first: each row also has its age and
+    /// its growth, which distinguish leaks from memory that is meant to stay. For the first device, as in
+    /// [`Self::top`].
     ///
     /// ```
     /// use memtrack_core::{By, analysis::moment::Moment};
@@ -203,7 +209,8 @@ impl Recording {
         self.top_at_of(self.first_device(), at, by, rows)
     }
 
-    /// Like [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] give other moments of it.
+    /// Does the same as [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] return
+    /// other moments of it.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
         self.ranked(device, Some(at), by, rows)
     }
@@ -212,7 +219,7 @@ impl Recording {
         self.ranked_as(device, at, Some(by), rows)
     }
 
-    /// By what suits the recording, where `by` is `None`.
+    /// Ranks by a suitable key for the recording if `by` is `None`.
     fn ranked_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
@@ -226,11 +233,11 @@ impl Recording {
         top()
     }
 
-    /// What leaks: which groups of allocations grew steadily during the recording and were never freed, on all devices. Looks up
-    /// symbols, which takes a moment the first time.
+    /// Finds leaks: groups of allocations that grew steadily during the recording and were never freed, on
+    /// all devices. Looks up symbols, which takes a moment the first time.
     ///
     /// # Errors
-    /// When the options ask for intervals ([`LeakOptions::per`]) that the recording does not have.
+    /// Fails when the options request intervals ([`LeakOptions::per`]) that the recording does not have.
     pub fn leaks(&self, options: &LeakOptions) -> Result<LeakReport, NoSuchInterval> {
         let look = || {
             let devices = self.snapshot.device_ids();
@@ -241,14 +248,14 @@ impl Recording {
         look()
     }
 
-    /// What each phase allocated, and where the peak was, for the first device.
+    /// Returns the allocations of each phase, and the phase of the peak, for the first device.
     pub fn phases(&self) -> PhaseReport {
         phases(&self.snapshot, self.first_device())
     }
 
-    /// Who held the most when memory last ran out, or else at the peak: lines of your own code, cache, what memtrack did not
-    /// see, what grew, and what to do first. It describes one device, an accelerator if one reported. `None` if nothing
-    /// was recorded.
+    /// Returns the largest holders of memory when it last ran out, or else at the peak: lines of your own
+    /// code, cache, memory that memtrack did not see, growth, and the first thing to do. It describes one
+    /// device, an accelerator if one reported. `None` if nothing was recorded.
     ///
     /// Looks up symbols, which takes a moment the first time.
     pub fn who_holds(&self) -> Option<WhoHolds> {
@@ -261,13 +268,13 @@ impl Recording {
         find()
     }
 
-    /// Device ids are sorted, and the host's is the largest.
+    /// Returns the first device: ids are sorted, and the host's is the largest.
     fn first_device(&self) -> DeviceId {
         self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
     }
 }
 
-/// How wide a printed recording is.
+/// Returns the width of a printed recording.
 #[cfg(feature = "report")]
 fn width() -> Option<usize> {
     // Nothing is recorded without the recorder.

@@ -20,8 +20,8 @@ pub mod pytorch {
     pub use memtrack_model::snapshot::pytorch::*;
 }
 
-/// The recording file `.memtrack`: what a program leaves behind. `RecordingWriter` writes it while the program runs,
-/// `load_from` reads it back, completely or up to where it was cut off.
+/// The recording file `.memtrack`: the file that a program leaves. `RecordingWriter` writes it while the
+/// program runs, `load_from` reads it back, completely or up to the point where it was truncated.
 ///
 /// ```
 /// use memtrack_core::event::StackId;

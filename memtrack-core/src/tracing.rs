@@ -28,8 +28,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 type KindOf = fn(&Metadata<'_>) -> Option<ScopeKind>;
 
-/// A layer that enters a scope whenever a span is entered, on the same thread. A future's span is entered around each
-/// poll, and so is its scope.
+/// A layer that enters a scope whenever a span is entered, on the same thread. A future's span is entered
+/// around each poll, and so is its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeLayer {
     kind_of: KindOf,
@@ -42,23 +42,24 @@ impl Default for ScopeLayer {
 }
 
 impl ScopeLayer {
-    /// Turns every span into a module.
+    /// Creates a layer that turns every span into a module.
     pub fn new() -> Self {
         Self::with_kinds(|_| Some(ScopeKind::Module))
     }
 
-    /// Turns each span into what `kind_of` returns; `None` makes no scope.
+    /// Creates a layer that turns each span into the kind of scope that `kind_of` returns; `None` makes no
+    /// scope.
     pub fn with_kinds(kind_of: KindOf) -> Self {
         Self { kind_of }
     }
 }
 
-/// A span that a thread is in.
+/// A span that a thread has entered.
 struct Entered {
     span: Id,
-    /// Already left while scopes inside it are not: tracing allows spans to be left in any order.
+    /// Whether it was left before scopes inside it: tracing allows spans to be left in any order.
     left: bool,
-    /// Held until then.
+    /// The guard, held until then.
     _guard: Guard,
 }
 
@@ -77,7 +78,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
             ScopeKind::Backward => scope::backward_named(metadata.name()),
             ScopeKind::Optimizer => scope::optimizer_named(metadata.name()),
         };
-        // A thread that is ending has no list any more; then the scope ends at once.
+        // A thread that is ending no longer has a list; the scope then ends at once.
         let _ = ENTERED.try_with(|entered| {
             entered.borrow_mut().push(Entered { span: id.clone(), left: false, _guard: guard });
         });
@@ -88,7 +89,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
             if let Some(newest) = entered.borrow_mut().iter_mut().rfind(|one| one.span == *id && !one.left) {
                 newest.left = true;
             }
-            // The list is not borrowed while a scope ends: whoever watches scopes may enter spans.
+            // The list is not borrowed while a scope ends: an observer of scopes may enter spans.
             let pop = || entered.borrow_mut().pop_if(|newest| newest.left);
             while let Some(ended) = pop() {
                 drop(ended);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_scopes_however_they_are_left() {
+    fn spans_are_scopes_in_whatever_order_they_are_left() {
         let subscriber = tracing_subscriber::registry().with(ScopeLayer::new());
         let test = || {
             let block = tracing::trace_span!("block");
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_says_which_spans_are_what() {
+    fn the_caller_determines_the_kinds_of_spans() {
         let layer = ScopeLayer::with_kinds(|span| (span.name() == "op").then_some(ScopeKind::Operator));
         let subscriber = tracing_subscriber::registry().with(layer);
         let test = || {

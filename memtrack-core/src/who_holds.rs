@@ -1,4 +1,4 @@
-//! Who holds the memory now, in a paragraph: for a program's own log.
+//! The current holders of memory, as a paragraph for a program's own log.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -12,9 +12,10 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
     for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
 
-/// Who holds the memory of `device` now, or with `None` that of the accelerator that holds the most, or of the host's heap
-/// where there is none: the lines of your own code that hold the most, what is cache, what memtrack does not see, what grew and
-/// what to do first. `None` when nothing is monitored, or nothing was recorded on the device.
+/// Returns the current holders of memory on `device`, or with `None` on the accelerator that holds the most,
+/// or on the host's heap if there is none: the lines of your own code that hold the most, the cache, memory
+/// that memtrack does not see, growth, and the first thing to do. `None` when nothing is monitored, or
+/// nothing was recorded on the device.
 ///
 /// It is displayed as a paragraph, for the program's own log:
 ///

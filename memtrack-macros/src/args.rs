@@ -1,5 +1,5 @@
-//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] is what was written; every
-//! mistake in it is an error at the word that is wrong.
+//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] contains the arguments
+//! as written; every mistake in them is an error at the wrong word.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -10,7 +10,7 @@ use syn::{Error, LitStr, Path, Result, Token};
 const SUPPORTED: &str = "supported are one of `operator`, `module`, `root`, `backward` and `optimizer`, \
      `name = \"…\"`, `crate = path`, and `skip` inside an annotated impl block";
 
-/// What kind of scope a function is.
+/// The kind of scope of a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Operator,
@@ -32,18 +32,19 @@ impl Form {
         }
     }
 
-    /// Whether it takes and makes tensors that are worth recording: modules do so through their operators.
+    /// Returns whether it takes and makes tensors that are worth recording: modules do so through their
+    /// operators.
     pub(crate) fn is_a_call(self) -> bool {
         !self.is_named_after_type()
     }
 
-    /// Whether a method's scope is named after its type.
+    /// Returns whether a method's scope is named after its type.
     pub(crate) fn is_named_after_type(self) -> bool {
         matches!(self, Self::Module | Self::Root)
     }
 }
 
-/// As the variant of `ScopeKind`.
+/// Expands to the variant of `ScopeKind`.
 impl ToTokens for Form {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         tokens.extend(match self {
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     form: Option<Form>,
     pub(crate) name: Option<LitStr>,
     krate: Option<Path>,
-    /// Where `skip` stands.
+    /// The place of `skip`.
     pub(crate) skip: Option<Span>,
 }
 
@@ -71,13 +72,14 @@ impl Args {
         self.form.unwrap_or(Form::Operator)
     }
 
-    /// The path of memtrack-core; where none was given, it is reported to stand at `place`.
+    /// Returns the path of memtrack-core; if none was given, errors about it point to `place`.
     pub(crate) fn krate(&self, place: Span) -> TokenStream {
         let default = || quote_spanned!(place=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 
-    /// The arguments of a function inside a block with these ones: its own, but the crate is the same.
+    /// Returns the arguments of a function in a block with these arguments: its own, but with the block's
+    /// crate.
     pub(crate) fn overridden_by(&self, own: Self) -> Self {
         Self { krate: own.krate.or_else(|| self.krate.clone()), ..own }
     }
@@ -155,7 +157,7 @@ impl Parse for Args {
     }
 }
 
-/// What follows `crate`.
+/// Parses the path after `crate`.
 pub(crate) fn take_krate(word: &Ident, input: ParseStream) -> Result<Path> {
     let expected = "`crate` takes the path of memtrack-core: `crate = my_framework::memtrack_core`";
     take_equals(word, input, expected)?;
@@ -170,7 +172,7 @@ fn refuse_value(word: &Ident, input: ParseStream) -> Result<()> {
     take_nothing(input, || format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`"))
 }
 
-/// A word stands alone.
+/// Checks that a word has no value.
 pub(crate) fn take_nothing(input: ParseStream, message: impl FnOnce() -> String) -> Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());

@@ -1,11 +1,12 @@
-//! Which arguments of a function, and whether its result, may hold tensors: what the expansion has memtrack-core look at.
-//! Only names and written types are known here, so this says no where it is certain, and the compiler finds out the rest.
+//! The arguments and the result of a function that may contain tensors, which the expansion passes to
+//! memtrack-core. Only names and written types are known here, so this excludes types that certainly contain
+//! none, and the compiler determines the rest.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{FnArg, Pat, ReturnType, Signature, Type};
 
-/// The arguments that have names and may have tensors, `self` included.
+/// Returns the arguments that have names and may contain tensors, including `self`.
 pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
     let name = |argument: &FnArg| match argument {
         FnArg::Receiver(receiver) => Some(receiver.self_token.to_token_stream()),
@@ -16,7 +17,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
             _ => None,
         },
     };
-    // What is compiled for some platforms only has attributes; those are left alone.
+    // Arguments with attributes may be compiled only for some platforms, so they are skipped.
     let has_attributes = |argument: &FnArg| match argument {
         FnArg::Receiver(receiver) => !receiver.attrs.is_empty(),
         FnArg::Typed(argument) => !argument.attrs.is_empty(),
@@ -24,7 +25,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
     signature.inputs.iter().filter(|argument| !has_attributes(argument)).filter_map(name).collect()
 }
 
-/// The result's type as it can be written in the body, if it may have tensors.
+/// Returns the result's type as it can be written in the body, if it may contain tensors.
 pub(crate) fn output(signature: &Signature) -> Option<TokenStream> {
     match &signature.output {
         ReturnType::Type(_, ty) if may_have_tensors(ty) && !has_word(ty.to_token_stream(), "impl") => {

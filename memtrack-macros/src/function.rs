@@ -1,6 +1,6 @@
 //! The attribute on one function. A guard is declared before the body, so that `?`, `return`, panics,
-//! `#[track_caller]` and borrowed returns work as they did; an async body is wrapped in a future that carries its
-//! scope. The body's tokens are passed through unparsed and keep their spans.
+//! `#[track_caller]` and borrowed returns work as before; an async body is wrapped in a future that carries
+//! its scope. The body's tokens are passed through unparsed and keep their spans.
 //!
 //! **Why is the result not read in a closure?** The body becomes the value of a `let`, so that stacks have no additional
 //! frame. The price: what `return` returns early is not read.
@@ -24,7 +24,7 @@ pub(crate) struct Function {
     visibility: Visibility,
     defaultness: Option<Token![default]>,
     pub(crate) signature: Signature,
-    /// `#![…]` at the start of the body.
+    /// The `#![…]` at the start of the body.
     inner: Vec<Attribute>,
     pub(crate) body: TokenStream,
     /// The braces around the body.
@@ -71,7 +71,7 @@ impl From<&ImplItemFn> for Function {
 }
 
 impl Function {
-    /// The function with its scope. `in_impl`: the attribute stands on the block around it.
+    /// Returns the function with its scope. `in_impl`: the attribute is on the surrounding block.
     pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
         if let Some(constness) = &self.signature.constness {
             let advice = if in_impl { " (leave it out with `#[track_memory(skip)]`)" } else { "" };
@@ -92,16 +92,17 @@ impl Function {
         Ok(self.with_body(&body))
     }
 
-    /// The same function, but for its body.
+    /// Returns the same function with another body.
     pub(crate) fn with_body(self, body: &TokenStream) -> TokenStream {
         let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
-        // The user's braces: what the compiler says about the function, it says about the user's text.
+        // These are the user's braces, so that the compiler's errors about the function point to the user's
+        // text.
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner)* #body));
         block.set_span(braces);
         quote!(#(#outer)* #visibility #defaultness #signature #block)
     }
 
-    /// The body after a guard, or handed to memtrack-core's macro where there may be tensors to read.
+    /// Returns the body after a guard, or passed to memtrack-core's macro if there may be tensors to read.
     fn sync_body(&self, scope: &Scope<'_>) -> TokenStream {
         let (inputs, output) = match scope.args.form().is_a_call() {
             true => (call::inputs(&self.signature), call::output(&self.signature)),
@@ -118,10 +119,10 @@ impl Function {
         quote!(#krate::__private::call! { [#enter] [#(#inputs)*] [#output] #block })
     }
 
-    /// The body as a future that carries its scope. The return that is never reached gives the block the output type
-    /// of the function, so that `?`, coercions and error messages are those of the original.
+    /// Returns the body as a future that carries its scope. The unreachable return gives the block the output
+    /// type of the function, so that `?`, coercions and error messages are those of the original.
     fn async_body(&self, scope: &Scope<'_>) -> TokenStream {
-        // Errors about the output type point at the type as the user wrote it, or at the name where none is written.
+        // Errors about the output type point to the type as written, or to the name if none is written.
         let place = match &self.signature.output {
             ReturnType::Default => self.signature.ident.span(),
             ReturnType::Type(_, ty) => ty.span(),
@@ -134,13 +135,14 @@ impl Function {
         let mut block = Group::new(Delimiter::Brace, quote!(#output #body));
         block.set_span(self.braces);
         let keywords = quote_spanned!(self.braces=> async move);
-        // Only memtrack-core knows whether it was built with the recorder: its macro drops the wrapper without it.
+        // Only memtrack-core knows whether it was built with the recorder: its macro drops the wrapper
+        // otherwise.
         let (krate, enter) = (&scope.krate, scope.enter_future());
         quote!(#krate::__private::async_scope!([#enter] [#keywords] #block))
     }
 }
 
-/// How the expansion names and enters the scope.
+/// The expansion's names for the scope, and its entry.
 struct Scope<'a> {
     krate: TokenStream,
     args: &'a Args,
@@ -160,7 +162,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The site's static, in a block of its own: no name of it reaches the body.
+    /// Returns the site's static, in a separate block, so that its name is not visible in the body.
     fn site(&self) -> TokenStream {
         let Self { krate, name, .. } = self;
         let form = self.args.form();
@@ -176,9 +178,9 @@ impl<'a> Scope<'a> {
         if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
     }
 
-    /// What takes a future in parentheses and runs it in the scope.
+    /// Returns the expression that takes a future in parentheses and runs it in the scope.
     fn enter_future(&self) -> TokenStream {
-        // The site in parentheses: it may be the first thing in a statement.
+        // The site is in parentheses, because it may be the first token of a statement.
         let site = self.site();
         if self.is_named_after_type { quote!((#site).future_as::<Self, _>) } else { quote!((#site).future) }
     }
@@ -189,9 +191,9 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The output type of an async function as it can be written in its body; none where it cannot (`!`).
+/// Returns the output type of an async function as it can be written in its body; `None` if it cannot (`!`).
 pub(crate) fn output_type(signature: &Signature) -> Option<TokenStream> {
-    /// `impl Trait` is a type only the compiler can name.
+    /// A visitor that replaces `impl Trait`, a type that only the compiler can name.
     struct Infer;
     impl VisitMut for Infer {
         fn visit_type_mut(&mut self, ty: &mut Type) {

@@ -1,5 +1,5 @@
-//! The attribute on an impl block: every function in it is expanded with the block's arguments, unless its own
-//! `#[track_memory(…)]` says otherwise. Constants, types and macro calls stay as they are.
+//! The attribute on an impl block: every function in it is expanded with the block's arguments, unless its
+//! own `#[track_memory(…)]` overrides them. Constants, types and macro calls stay as they are.
 
 use crate::args::Args;
 use crate::function::Function;
@@ -7,7 +7,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{Attribute, ImplItem, ImplItemFn, ItemImpl, Meta, Result};
 
-/// Expands the functions; a wrong one becomes its error, the others still work.
+/// Expands the functions; an invalid one is replaced by its error, and the others are expanded.
 pub(crate) fn expand(args: &Args, mut block: ItemImpl) -> TokenStream {
     for item in &mut block.items {
         if let ImplItem::Fn(function) = item {
@@ -22,7 +22,7 @@ pub(crate) fn expand(args: &Args, mut block: ItemImpl) -> TokenStream {
 }
 
 fn expand_function(args: &Args, function: &mut ImplItemFn) -> Result<TokenStream> {
-    let args = match take_own(&mut function.attrs)? {
+    let args = match take_attribute(&mut function.attrs)? {
         Some(own) if own.skip.is_some() => return Ok(function.to_token_stream()),
         Some(own) => args.overridden_by(own),
         None => args.clone(),
@@ -30,12 +30,12 @@ fn expand_function(args: &Args, function: &mut ImplItemFn) -> Result<TokenStream
     Function::from(&*function).expand(&args, true)
 }
 
-/// Takes the function's own `#[track_memory]` off, under whatever path it was written.
-fn take_own(attributes: &mut Vec<Attribute>) -> Result<Option<Args>> {
-    let is_own = |attribute: &Attribute| {
+/// Removes and returns the function's own `#[track_memory]`, under whatever path it was written.
+fn take_attribute(attributes: &mut Vec<Attribute>) -> Result<Option<Args>> {
+    let is_track_memory = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|segment| segment.ident == "track_memory")
     };
-    let Some(place) = attributes.iter().position(is_own) else { return Ok(None) };
+    let Some(place) = attributes.iter().position(is_track_memory) else { return Ok(None) };
     let attribute = attributes.remove(place);
     match &attribute.meta {
         Meta::Path(_) => Ok(Some(Args::default())),

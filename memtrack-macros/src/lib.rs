@@ -31,8 +31,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
     limits::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Tells memtrack what a value refers to, field by field, so that it can find the cycles of [`Rc`](std::rc::Rc) and
-/// [`Arc`](std::sync::Arc) that keep device memory alive.
+/// Reports the references of a value to memtrack, field by field, so that it can find the cycles of
+/// [`Rc`](std::rc::Rc) and [`Arc`](std::sync::Arc) that keep device memory alive.
 ///
 /// ```
 /// use memtrack_core::References;
@@ -53,7 +53,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     Repeat(Box<Layer>, usize),     // `::Repeat.0::Dense.weight`, …
 /// }
 ///
-/// /// The value behind a `dyn Hook` can be looked into.
+/// /// The value behind a `dyn Hook` can be visited.
 /// trait Hook: References {
 ///     fn forward(&self);
 /// }
@@ -64,21 +64,22 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// Every type in a field must implement the trait: the standard library's types do, and your own can derive it. A strong
-/// pointer is an edge to what it points to; a [`Weak`](std::rc::Weak) one is not. What a value owns ([`Box`], [`Vec`], maps,
-/// cells, locks) is part of it. memtrack does not wait for a lock that is held elsewhere but reports it as not looked into, and
-/// does the same with everything that hides its content: a channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The
-/// pointers in it then count as held from outside, which may hide a cycle but never leads to a false one.
+/// Every type in a field must implement the trait: the standard library's types do, and your own can derive it.
+/// A strong pointer is an edge to its target; a [`Weak`](std::rc::Weak) one is not. Values that a value owns
+/// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held
+/// elsewhere but reports it as not looked into, and does the same with everything that hides its contents: a
+/// channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The pointers in it then count as held from
+/// outside, which may hide a cycle but never leads to a false one.
 ///
 /// # On a field
 ///
 /// | attribute | the field |
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer, so it is left out |
-/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot look inside, as with a boxed closure: reports say that it was not looked into |
+/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot look inside, as with a boxed closure: reports state that it was not looked into |
 /// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
 /// | `#[references(with = path)]` | is passed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
-/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that people can distinguish values of the type: a name, an id. It is also looked into, unless `skip` is given too |
+/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that the reader can distinguish values of the type: a name, an id. It is also visited, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
 /// At most one of the first four can be given.
@@ -154,16 +155,17 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// What a counted pointer points to must be `'static`; a type with a lifetime is not. A value with a lifetime may be owned.
+/// The target of a counted pointer must be `'static`; a type with a lifetime is not. A value with a lifetime may
+/// be owned.
 ///
 /// # Errors
 ///
-/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error that points to the
-/// cause and says what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug), because they are part of the
-/// path.
+/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error that
+/// points to the cause and suggests what to write instead. In a map, the keys also need
+/// [`Debug`](std::fmt::Debug), because they are part of the path.
 ///
-/// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library that only
-/// annotates; nothing calls it there.
+/// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library
+/// that only annotates; it is not called there.
 #[proc_macro_derive(References, attributes(references))]
 pub fn derive_references(item: TokenStream) -> TokenStream {
     references::expand(item.into()).into()

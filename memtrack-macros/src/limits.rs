@@ -1,5 +1,5 @@
-//! `#[limits(…)]`: the arguments, and the test around its body. The body becomes a closure or a future that memtrack-core
-//! runs, so that `?` and `return` stay inside of it.
+//! `#[limits(…)]`: the arguments, and the test around its body. The body becomes a closure or a future that
+//! memtrack-core runs, so that `?` and `return` stay inside it.
 
 use crate::args::{take_equals, take_krate, twice};
 use crate::function::{Function, output_type};
@@ -13,16 +13,16 @@ use syn::{Error, Expr, Lit, LitStr, Path, Result, ReturnType, Token, parenthesiz
 const SUPPORTED: &str = "supported are `peak = \"64 MiB\"`, `leaks = 0`, `count = 1000`, these inside of `host(…)` or \
      `devices(…)`, `ignore_leaks = \"my_crate::cache::*\"`, `run_once` and `crate = path`";
 
-/// What sets a limit.
+/// A call that sets a limit.
 enum Call {
     /// The method with its argument.
     Plain(TokenStream),
-    /// `host` or `devices`, and the calls inside of it.
+    /// `host` or `devices`, and the calls inside it.
     Inside(Ident, Vec<Call>),
 }
 
 impl Call {
-    /// With what makes new limits, whose path only the whole attribute knows.
+    /// Formats the call with the expression for new limits, whose path only the whole attribute contains.
     fn spelled(&self, new: &TokenStream) -> TokenStream {
         match self {
             Self::Plain(call) => call.clone(),
@@ -34,7 +34,7 @@ impl Call {
     }
 }
 
-/// Limits as written.
+/// The limits as written.
 #[derive(Default)]
 struct Limits {
     /// The calls that set them, in order.
@@ -116,7 +116,7 @@ impl Parse for Limits {
     }
 }
 
-/// Bytes: a text with a unit, or an expression.
+/// Parses bytes: a text with a unit, or an expression.
 fn take_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     let expected = format!("`{word}` takes bytes: `{word} = \"64 MiB\"` or `{word} = 64 << 20`");
     take_equals(word, input, &expected)?;
@@ -132,7 +132,7 @@ fn take_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     }
 }
 
-/// Reads a size as the command does.
+/// Parses a size as the command does.
 fn bytes_of(text: &str) -> std::result::Result<u64, String> {
     const WRONG: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
     let text = text.trim();
@@ -157,7 +157,7 @@ fn bytes_of(text: &str) -> std::result::Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err("it is too large".into()) } else { Ok(bytes.round() as u64) }
 }
 
-/// The function, held to the limits.
+/// Expands to the function with its limits.
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let limits: Limits = syn::parse2(args)?;
     let function: Function = syn::parse2(item).map_err(|error| {
@@ -195,7 +195,7 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
     };
     let failed = (!panics).then_some(failed);
     let body = &function.body;
-    // What takes arguments may use them up, and can run only once.
+    // A body with arguments may consume them, and can run only once.
     let kind = if signature.inputs.is_empty() {
         quote!(#krate::__private::Repeatable)
     } else {

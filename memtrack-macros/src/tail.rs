@@ -1,10 +1,12 @@
-//! Finds the future that a function returns without being `async` itself: a body that ends in an `async` block, or
-//! in `Box::pin` of one, as `async-trait` writes them. Works on tokens, so that bodies need not be parsed.
+//! Finds the future that a function returns without being `async` itself: a body that ends in an `async`
+//! block, or in `Box::pin` of one, as `async-trait` writes them. Works on tokens, so that bodies need not be
+//! parsed.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
-/// The body with the `async` block at its end replaced by `map` of it; none when it does not end in one.
+/// Returns the body with the `async` block at its end replaced by `map` of it; `None` if it does not end in
+/// one.
 pub(crate) fn map_future_at_end(
     body: &TokenStream,
     map: impl FnOnce(&TokenStream) -> TokenStream,
@@ -22,7 +24,8 @@ pub(crate) fn map_future_at_end(
     Some(quote!(#(#tokens)* #mapped))
 }
 
-/// Where the `async { … }` or `async move { … }` begins that is the last expression of these statements.
+/// Returns the start of the `async { … }` or `async move { … }` that is the last expression of these
+/// statements.
 fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let (last, before) = tokens.split_last()?;
     if !is_group(last, Delimiter::Brace) {
@@ -31,7 +34,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let before =
         before.split_last().filter(|(word, _)| is_word(word, "move")).map_or(before, |(_, rest)| rest);
     let (_, statements) = before.split_last().filter(|(word, _)| is_word(word, "async"))?;
-    // After anything but a finished statement the block is a part of a larger expression.
+    // Unless it follows a finished statement, the block is a part of a larger expression.
     let is_statement = match statements.last() {
         None => true,
         Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
@@ -40,7 +43,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     is_statement.then_some(statements.len())
 }
 
-/// The argument of a `Box::pin(async …)` at the end.
+/// Returns the argument of a `Box::pin(async …)` at the end.
 fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
     let [.., boxed, TokenTree::Punct(colon), TokenTree::Punct(_), pin, TokenTree::Group(argument)] = tokens
     else {

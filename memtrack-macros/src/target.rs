@@ -1,5 +1,5 @@
-//! What the attribute was put on. A function and an impl block are expanded; anything else is refused by name, and
-//! left as it was, so that one mistake is one error.
+//! The target of the attribute. A function and an impl block are expanded; anything else is rejected by name,
+//! and left unchanged, so that one mistake is one error.
 
 use crate::args::Args;
 use crate::function::Function;
@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Error, LitStr, Result, Token, Visibility};
 
-/// The whole expansion.
+/// Returns the whole expansion.
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
@@ -33,7 +33,7 @@ fn try_expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
 }
 
-/// The word that says what an item is.
+/// Returns the keyword that determines the kind of an item.
 fn keyword(input: ParseStream) -> Result<Ident> {
     input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
@@ -44,7 +44,7 @@ fn keyword(input: ParseStream) -> Result<Ident> {
         let word = input.call(Ident::parse_any)?;
         let is_qualifier = match word.to_string().as_str() {
             "default" | "async" | "unsafe" | "safe" => true,
-            // A constant has a name where a constant function has further words.
+            // A constant has a name where a constant function has further keywords.
             "const" => {
                 input.peek(Token![fn])
                     || input.peek(Token![async])

@@ -1,5 +1,6 @@
-//! The graph for Graphviz. That of a Python program is written as `torch.utils.viz._cycles.to_dot` writes it, byte for byte;
-//! that of a Rust program as Graphviz wants it, with the cycles as clusters and the suggested weak references dashed.
+//! The graph for Graphviz. The graph of a Python program is written exactly as
+//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; that of a Rust program shows the cycles as
+//! clusters and the suggested weak references as dashed lines.
 
 use crate::Findings;
 use crate::findings::Proof;
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the graph.
 ///
 /// # Errors
-/// What `out` fails with.
+/// Returns the errors of `out`.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     match graph.origin {
         Origin::Python => as_pytorch(graph, out),
@@ -35,7 +36,7 @@ fn as_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"}\n")
 }
 
-/// A string as Python's `json.dumps` writes it: all but ASCII as UTF-16 in `\u` escapes.
+/// Appends a string as Python's `json.dumps` writes it: characters outside ASCII as UTF-16 in `\u` escapes.
 fn python_json(text: &str, out: &mut String) {
     use std::fmt::Write as _;
     out.push('"');
@@ -104,7 +105,8 @@ fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> 
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
-/// A text between quotes: Graphviz knows `\n`, `\"` and `\\`; other control characters have no place in a drawing.
+/// Quotes a text: Graphviz interprets `\n`, `\"` and `\\`; other control characters are dropped from a
+/// drawing.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,12 +1,12 @@
-//! The graph: values, which of them refers to which, and the device memory that they hold.
+//! The graph: values, the references between them, and the device memory that they hold.
 
 use foldhash::HashMap;
 
-/// A text of a graph, by its number: most labels occur many times.
+/// The index of a text in a graph; most labels occur many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub u32);
 
-/// The texts of a graph, each once.
+/// The distinct texts of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<Box<str>>,
@@ -14,7 +14,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// The number of a text, a new one where there was none.
+    /// Returns the index of a text, adding the text if it is new.
     pub fn number(&mut self, text: &str) -> Text {
         if let Some(&number) = self.numbers.get(text) {
             return number;
@@ -28,29 +28,30 @@ impl Texts {
         number
     }
 
-    /// The text of a number that this gave out.
+    /// Returns the text with an index that [`number`](Self::number) returned.
     pub fn get(&self, text: Text) -> &str {
         &self.texts[text.0 as usize]
     }
 }
 
-/// Where a graph comes from, which decides what is known of it.
+/// The source of a graph, which determines what is known about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The garbage of Python's collector: nothing outside of it refers to it.
+    /// The garbage of Python's collector: nothing outside the graph refers to it.
     Python,
-    /// A scan of a program in Rust, which says of each value whether it is held from outside.
+    /// A scan of a Rust program, which determines for each value whether it is held from outside.
     Rust,
 }
 
 /// What keeps a value alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Nothing but other values that are held by nothing else: proved by counting.
+    /// Only values that nothing else holds: proved by counting.
     Unreachable,
-    /// So many strong pointers that are in no value of the graph; they may be anywhere, and may have been forgotten.
+    /// This many strong pointers that are in no value of the graph. They may be anywhere, or may have been
+    /// forgotten.
     Outside(u64),
-    /// A value that is itself held from outside, or by such a one.
+    /// A value that is itself held from outside, or reachable from such a value.
     Reachable,
 }
 
@@ -58,21 +59,22 @@ pub enum Held {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// What it is, in one or more lines: its type, and its contents in short.
+    /// A description in one or more lines: its type, and a summary of its contents.
     pub label: Text,
-    /// Where its device memory was allocated: a frame to a line.
+    /// Where its device memory was allocated, one frame per line.
     pub allocated: Option<Text>,
-    /// Where it was registered: a place in the program, or a frame to a line.
+    /// Where it was registered: a place in the program, or a stack with one frame per line.
     pub created: Option<Text>,
     /// Whether it has device memory.
     pub root: bool,
     /// What keeps it alive.
     pub held: Held,
-    /// How many weak pointers to it are outside of what is unreachable: who has one can still reach the value.
+    /// The number of weak pointers to it from outside the unreachable values: such a pointer can still reach
+    /// the value.
     pub weak_outside: u64,
-    /// Why not all that it refers to is known.
+    /// The reason why not all of its references are known.
     pub incomplete: Option<Text>,
-    /// Its place in the order in which values were registered, where that is known: a younger one has a higher number.
+    /// Its place in the order of registration, if known: younger values have higher numbers.
     pub serial: Option<u64>,
 }
 
@@ -80,69 +82,71 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// Whose it is, as a place in [`Graph::nodes`].
+    /// The value that contains it, as an index into [`Graph::nodes`].
     pub from: u32,
-    /// Where it leads.
+    /// The value that it points to.
     pub to: u32,
-    /// From the one to the other: `.hooks[0]`.
+    /// The path from the one to the other: `.hooks[0]`.
     pub path: Text,
 }
 
-/// Device memory that a value holds.
+/// Device memory held by a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Whose it is, as a place in [`Graph::nodes`].
+    /// The value, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The device: `cuda:0`, or `host`.
     pub device: Text,
-    /// What tells it from other memory of the device: its address, or a number. Two values may hold the same.
+    /// What distinguishes it from other memory of the device: its address, or a number. Two values may hold
+    /// the same storage.
     pub storage: u64,
-    /// How much it is, where that is known.
+    /// Its size, if known.
     pub size_bytes: Option<u64>,
 }
 
-/// Tracked handles of one value, made at one place, that nobody accounts for: forgotten, or where a scan cannot see them. Never
-/// called a cycle, nor a leak.
+/// Tracked handles of one value, made at one place, that a scan did not find: forgotten, or stored where a
+/// scan cannot see them. They are never reported as a cycle or a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unexplained {
-    /// The value that they keep alive, as a place in [`Graph::nodes`].
+    /// The value that they keep alive, as an index into [`Graph::nodes`].
     pub node: u32,
-    /// How many.
+    /// The number of handles.
     pub handles: u64,
     /// Where they were made: a place in the program.
     pub site: String,
-    /// The root scope that was running then, and has ended since.
+    /// The root scope that was running then and has ended since.
     pub scope: Option<String>,
-    /// How many root scopes have ended on the thread since the oldest of them was made.
+    /// The number of root scopes that have ended on the thread since the oldest of them was made.
     pub ended_roots: u64,
 }
 
-/// Who refers to whom.
+/// Values and the references between them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Graph {
-    /// Where it comes from.
+    /// The source of the graph.
     pub origin: Origin,
-    /// The texts of all others.
+    /// The texts that all other fields refer to.
     pub texts: Texts,
     /// The values.
     pub nodes: Vec<Node>,
-    /// The strong pointers, those of a value side by side, in the order of the nodes.
+    /// The strong pointers, grouped by value, in the order of the nodes.
     pub edges: Vec<Edge>,
-    /// Where each node's edges begin in `edges`, and one more for their end.
+    /// The index in `edges` at which each node's edges begin, followed by the end of the last.
     pub starts: Vec<u32>,
     /// Device memory, in the order of the nodes.
     pub memory: Vec<Memory>,
-    /// Handles that nobody accounts for.
+    /// Handles that the scan did not find in any value.
     pub unexplained: Vec<Unexplained>,
-    /// What people must know of how it was made: `confirmed by 3 scans`; `1,000,000 values were left out`.
+    /// Notes for the reader on how the graph was made: `confirmed by 3 scans`; `1,000,000 values were left
+    /// out`.
     pub remarks: Vec<String>,
 }
 
 impl Graph {
-    /// A graph without anything.
+    /// Creates an empty graph.
     pub fn new(origin: Origin) -> Self {
         Self {
             origin,
@@ -156,8 +160,8 @@ impl Graph {
         }
     }
 
-    /// Puts edges and memory, which may be in any order, into the order that the fields promise. What one node's edges
-    /// are among themselves stays.
+    /// Sorts edges and memory, which may be in any order, into the order that the fields promise. The order
+    /// of one node's edges among themselves is kept.
     pub fn sort(&mut self) {
         self.edges.sort_by_key(|edge| edge.from);
         self.memory.sort_by_key(|memory| memory.node);
@@ -172,24 +176,24 @@ impl Graph {
         }
     }
 
-    /// The places in `edges` of what a node refers to.
+    /// Returns the range in `edges` of a node's references.
     pub fn edges_of(&self, node: u32) -> std::ops::Range<usize> {
         self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize
     }
 
-    /// The device memory of a node.
+    /// Returns the device memory of a node.
     pub fn memory_of(&self, node: u32) -> &[Memory] {
         let begin = self.memory.partition_point(|memory| memory.node < node);
         let count = self.memory[begin..].partition_point(|memory| memory.node == node);
         &self.memory[begin..begin + count]
     }
 
-    /// A text.
+    /// Returns a text.
     pub fn text(&self, text: Text) -> &str {
         self.texts.get(text)
     }
 
-    /// A node's label.
+    /// Returns the label of a node.
     pub fn label(&self, node: u32) -> &str {
         self.text(self.nodes[node as usize].label)
     }

@@ -1,4 +1,5 @@
-//! The graph with its findings as JSON (the repository's docs/FILES.md), which [`read`](crate::read) reads again.
+//! The graph with its findings as JSON (the repository's docs/CYCLES.md); [`read`](crate::read) reads it
+//! again.
 
 use crate::findings::{Bytes, Cycle, Findings, Proof};
 use crate::graph::{Edge, Graph, Held, Memory, Origin};
@@ -7,10 +8,10 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::io::{self, Write};
 
-/// Writes both.
+/// Writes the graph and its findings.
 ///
 /// # Errors
-/// What `out` fails with.
+/// Returns the errors of `out`.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     let mut json = serde_json::Serializer::new(&mut *out);
     let mut map = json.serialize_map(None)?;
@@ -22,22 +23,22 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
     map.serialize_entry("unexplained_sites", &unexplained_sites(graph, findings))?;
     map.serialize_entry("unexplained", &unexplained(graph))?;
     map.serialize_entry("nodes", &Each(|| (0..graph.nodes.len() as u32).map(|node| Node { graph, node })))?;
-    map.serialize_entry("edges", &Each(|| graph.edges.iter().map(|edge| OwnEdge { graph, edge })))?;
+    map.serialize_entry("edges", &Each(|| graph.edges.iter().map(|edge| EdgeJson { graph, edge })))?;
     SerializeMap::end(map)?;
     out.write_all(b"\n")
 }
 
-/// Writes the nodes as PyTorch's `create_graph` has them.
+/// Writes the nodes in the form of PyTorch's `create_graph`.
 ///
 /// # Errors
-/// What `out` fails with.
+/// Returns the errors of `out`.
 pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
-    let nodes = Each(|| (0..graph.nodes.len() as u32).map(|node| PytorchNode { graph, node }));
+    let nodes = Each(|| (0..graph.nodes.len() as u32).map(|node| PytorchNodeJson { graph, node }));
     serde_json::to_writer_pretty(&mut *out, &nodes)?;
     out.write_all(b"\n")
 }
 
-/// The findings alone, as `memtrack cycles --json` has them.
+/// Returns the findings alone, as `memtrack cycles --json` prints them.
 pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
     CyclesAnswer {
         origin: origin(graph),
@@ -252,7 +253,7 @@ fn cycles(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
     findings.cycles.iter().map(|cycle| cycle_answer(graph, cycle)).collect()
 }
 
-/// What the program says of a cycle, without the graph.
+/// Describes a cycle for the answer, without the graph.
 fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     let kind = match cycle.proof {
         Proof::Proved => "unreachable",
@@ -260,12 +261,12 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
         Proof::HeldOutside => "held_from_outside",
     };
     let way = |edges: &[u32], steps: usize| {
-        /// Most steps that are written of a way at each end.
-        const WRITTEN: usize = 32;
+        /// The maximum number of steps written at each end of a path.
+        const MAX_STEPS: usize = 32;
         let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
         match edges.len() {
-            count if count > 2 * WRITTEN || count < steps => {
-                let (first, last) = (&edges[..WRITTEN], &edges[count - WRITTEN..]);
+            count if count > 2 * MAX_STEPS || count < steps => {
+                let (first, last) = (&edges[..MAX_STEPS], &edges[count - MAX_STEPS..]);
                 WayAnswer { steps, first: end(first), last: end(last) }
             }
             _ => WayAnswer { steps, first: end(edges), last: Vec::new() },
@@ -307,7 +308,7 @@ fn step(graph: &Graph, edge: u32) -> StepAnswer {
     }
 }
 
-/// Bytes only where each storage's size is known.
+/// Returns the sum; bytes only if every storage's size is known.
 fn bytes(bytes: Bytes) -> MemoryAnswer {
     MemoryAnswer {
         size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
@@ -328,7 +329,7 @@ fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
     graph.unexplained.iter().map(answer).collect()
 }
 
-/// The same by where they were made.
+/// Groups the unexplained handles by where they were made.
 fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
     let answer = |handles: &crate::findings::Handles| {
         let first = &graph.unexplained[handles.first];
@@ -345,7 +346,7 @@ fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
     findings.unexplained.iter().map(answer).collect()
 }
 
-/// A list that is made while it is written.
+/// A list that is produced while it is serialized.
 struct Each<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
@@ -393,18 +394,21 @@ impl Serialize for Node<'_> {
         }
         let memory = graph.memory_of(id);
         if !memory.is_empty() {
-            map.serialize_entry("memory", &Each(|| memory.iter().map(|memory| OwnMemory { graph, memory })))?;
+            map.serialize_entry(
+                "memory",
+                &Each(|| memory.iter().map(|memory| MemoryJson { graph, memory })),
+            )?;
         }
         map.end()
     }
 }
 
-struct OwnMemory<'a> {
+struct MemoryJson<'a> {
     graph: &'a Graph,
     memory: &'a Memory,
 }
 
-impl Serialize for OwnMemory<'_> {
+impl Serialize for MemoryJson<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("device", self.graph.text(self.memory.device))?;
@@ -414,12 +418,12 @@ impl Serialize for OwnMemory<'_> {
     }
 }
 
-struct OwnEdge<'a> {
+struct EdgeJson<'a> {
     graph: &'a Graph,
     edge: &'a Edge,
 }
 
-impl Serialize for OwnEdge<'_> {
+impl Serialize for EdgeJson<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("from", &self.edge.from)?;
@@ -429,12 +433,12 @@ impl Serialize for OwnEdge<'_> {
     }
 }
 
-struct PytorchNode<'a> {
+struct PytorchNodeJson<'a> {
     graph: &'a Graph,
     node: u32,
 }
 
-impl Serialize for PytorchNode<'_> {
+impl Serialize for PytorchNodeJson<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let graph = self.graph;
         let node = &graph.nodes[self.node as usize];

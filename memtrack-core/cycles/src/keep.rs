@@ -1,10 +1,10 @@
-//! What leads to device memory: the rest of the garbage is of no interest. The same as `create_graph` of
-//! `torch.utils.viz._cycles` keeps.
+//! The part of a graph that leads to device memory; the rest of the garbage is of no interest. Keeps the same
+//! nodes as `create_graph` of `torch.utils.viz._cycles`.
 
 use crate::graph::{Edge, Graph};
 use crate::referrers::Referrers;
 
-/// The nodes from which a node with device memory can be reached, those with some among them.
+/// Returns for each node whether it has device memory or a node with device memory can be reached from it.
 pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
     let referrers = Referrers::of(graph);
     let mut kept: Vec<bool> = graph.nodes.iter().map(|node| node.root).collect();
@@ -21,13 +21,14 @@ pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
 }
 
 impl Graph {
-    /// The part that leads to device memory.
+    /// Returns the part that leads to device memory.
     #[must_use]
     pub fn of_device_memory(&self) -> Graph {
         self.only(&leads_to_memory(self))
     }
 
-    /// The graph of the nodes for which `keep` says so, in their order, with the edges and the memory among them.
+    /// Returns the graph of the nodes for which `keep` is true, in their order, with the edges between them
+    /// and their memory.
     #[must_use]
     pub fn only(&self, keep: &[bool]) -> Graph {
         let mut places = vec![None; self.nodes.len()];

@@ -1,9 +1,9 @@
-//! Reads graph files (the repository's docs/FILES.md): those that `memtrack export-script --cycles` and PyTorch's
-//! `create_graph` describe, a list of nodes with their references, and those that memtrack writes itself, whose findings are
-//! found again.
+//! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and
+//! PyTorch's `create_graph` write, a list of nodes with their references, and those that memtrack itself
+//! writes, whose findings are computed again.
 //!
-//! What is read takes memory in proportion to the file. Nothing in it is trusted: references to nodes that are not there, two
-//! values of a key, numbers that do not fit are errors that say where.
+//! Reading takes memory in proportion to the file. The input is not trusted: references to missing nodes,
+//! duplicate keys and numbers out of range are errors that name the place.
 
 use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Unexplained};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -11,7 +11,7 @@ use serde::{Deserialize, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a file is no graph.
+/// The reason why a file is not a graph.
 #[derive(Debug)]
 pub struct ReadError(String);
 
@@ -26,12 +26,13 @@ impl std::error::Error for ReadError {}
 /// The version of the files that memtrack writes.
 pub(crate) const VERSION: u64 = 1;
 
-/// Whether a file with these first bytes may be a graph.
+/// Returns whether a file with these first bytes may be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
     matches!(first(without_mark(head)), Some(b'[' | b'{'))
 }
 
-/// Whether a file with these first bytes, some thousands, is a graph of references and no other JSON.
+/// Returns whether a file with these first bytes (some thousands) is a graph of references and not some other
+/// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
     match first(without_mark(head)) {
@@ -45,7 +46,7 @@ fn first(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Some editors put a byte order mark before everything.
+/// Strips the byte order mark that some editors put at the beginning of a file.
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
@@ -53,7 +54,7 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a graph.
 ///
 /// # Errors
-/// When the bytes are no JSON or no graph; says where.
+/// Fails if the bytes are not JSON or not a graph; the error names the place.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = without_mark(bytes);
     let first = first(bytes);
@@ -61,7 +62,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let graph = match first {
         None => return Err(ReadError("the file is empty".into())),
         Some(b'[') => json.deserialize_seq(PythonNodes),
-        Some(b'{') => own_graph(&mut json),
+        Some(b'{') => memtrack_graph(&mut json),
         Some(_) => {
             let what = "this is not a graph of references, which is JSON (memtrack export-script --cycles writes \
                  them)";
@@ -90,7 +91,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     Ok(graph)
 }
 
-/// What serde says, for people.
+/// Formats an error of serde for the user.
 fn described(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
@@ -98,7 +99,7 @@ fn described(error: &serde_json::Error) -> String {
     format!("this is not a graph of references: {error}")
 }
 
-/// A number of nodes or edges that fits.
+/// Converts a number of nodes or edges to `u32`, if it fits.
 fn number<E: de::Error>(number: usize) -> Result<u32, E> {
     u32::try_from(number)
         .ok()
@@ -106,7 +107,7 @@ fn number<E: de::Error>(number: usize) -> Result<u32, E> {
         .ok_or_else(|| E::custom("more than four billion nodes or edges"))
 }
 
-/// A node as Python programs write it.
+/// A node as written by Python programs.
 #[derive(Deserialize)]
 struct PythonNode<'a> {
     #[serde(borrow)]
@@ -117,10 +118,10 @@ struct PythonNode<'a> {
     root: bool,
     #[serde(borrow)]
     references: Vec<(Cow<'a, str>, u64)>,
-    /// Of the storage of a root; not in PyTorch's form.
+    /// The size of a root's storage; not in PyTorch's form.
     #[serde(default)]
     bytes: Option<u64>,
-    /// What tells that storage from others.
+    /// The number that distinguishes the storage from others.
     #[serde(default)]
     storage: Option<u64>,
     #[serde(borrow, default)]
@@ -155,7 +156,7 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
-        // Without a number of its own each tensor has a storage of its own.
+        // Without a number, each tensor is taken to have a separate storage.
         let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
         let device = graph.texts.number(node.device.as_deref().unwrap_or("device"));
         graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });
@@ -174,7 +175,7 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
     Ok(())
 }
 
-/// A graph as memtrack writes it; what else is in it, such as the findings, follows from this.
+/// A graph as memtrack writes it. The rest of the file, such as the findings, is derived from these fields.
 #[derive(Deserialize)]
 struct Own<'a> {
     memtrack_cycles: u64,
@@ -252,7 +253,7 @@ struct OwnUnexplained {
     ended_roots: u64,
 }
 
-fn own_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error> {
+fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error> {
     let own = Own::deserialize(json)?;
     if own.memtrack_cycles != VERSION {
         let found = own.memtrack_cycles;

@@ -1,4 +1,4 @@
-//! Who refers to each node: the edges the other way round.
+//! The referrers of each node: the edges in reverse.
 
 use crate::graph::Graph;
 
@@ -26,7 +26,7 @@ impl Referrers {
         Self { starts, edges }
     }
 
-    /// As places in the graph's edges.
+    /// Returns the edges that lead to a node, as indices into the graph's edges.
     pub fn of_node(&self, node: u32) -> &[u32] {
         &self.edges[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
     }

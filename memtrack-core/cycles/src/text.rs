@@ -1,4 +1,5 @@
-//! The findings as text: the answer first, then each cycle with what it keeps and what to make weak.
+//! The findings as text: the summary first, then each cycle with the memory it keeps and the references to
+//! make weak.
 
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
@@ -6,10 +7,10 @@ use crate::words;
 use memtrack_model::units::{counted, human_count, printable};
 use std::fmt::Write;
 
-/// Most lines of the stack of an allocation.
-const FRAMES: usize = 8;
+/// The maximum number of stack frames printed for an allocation.
+const MAX_FRAMES: usize = 8;
 
-/// The findings, at most `rows` cycles.
+/// Formats the findings with at most `rows` cycles.
 pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
     let mut out = format!("{}\n", words::answer(graph, findings));
     for remark in &graph.remarks {
@@ -99,10 +100,10 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
     if let Some((text, what)) = known {
         let _ = writeln!(out, "   {what}");
         let text = graph.text(text);
-        for line in text.lines().take(FRAMES) {
+        for line in text.lines().take(MAX_FRAMES) {
             let _ = writeln!(out, "     {}", printable(line));
         }
-        let more = text.lines().count().saturating_sub(FRAMES);
+        let more = text.lines().count().saturating_sub(MAX_FRAMES);
         if more > 0 {
             let _ = writeln!(out, "     … {}", counted(more as u64, "more frame"));
         }

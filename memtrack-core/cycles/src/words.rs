@@ -1,4 +1,4 @@
-//! What is said of findings, in words: for the text, the page and the log alike.
+//! Sentences about findings, shared by the text, the page and the log.
 
 use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
 use crate::graph::{Graph, Origin};
@@ -6,61 +6,61 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
-/// Most characters of a value's label in a line.
-const LABEL_CHARACTERS: usize = 60;
-/// No more of a text is looked at, however long it is.
-const LOOKED_AT_BYTES: usize = 4096;
-/// Most steps of a way that are shown at its beginning, and at its end.
-const STEPS_SHOWN: usize = 8;
+/// The maximum number of characters of a value's label in a line.
+const MAX_LABEL_CHARACTERS: usize = 60;
+/// The maximum number of bytes of a text that is inspected, however long the text is.
+const MAX_INSPECTED_BYTES: usize = 4096;
+/// The maximum number of steps of a path that are shown at its beginning, and at its end.
+const MAX_STEPS_SHOWN: usize = 8;
 
-/// A value's label in a line: its type, and its contents.
+/// Returns a value's label in one line: its type and its contents.
 pub fn label(graph: &Graph, node: u32) -> String {
-    let label = cut(graph.label(node), LOOKED_AT_BYTES);
+    let label = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let line = match graph.origin {
-        // What all objects begin with says nothing.
+        // The base that all objects share carries no information.
         Origin::Python => label.strip_prefix("object\n").unwrap_or(label).replace('\n', " "),
         Origin::Rust => match label.split_once('\n') {
             Some((kind, contents)) => format!("{kind} {{ {} }}", contents.replace('\n', " ")),
             None => label.to_owned(),
         },
     };
-    shorten_middle(&printable(&line), LABEL_CHARACTERS)
+    shorten_middle(&printable(&line), MAX_LABEL_CHARACTERS)
 }
 
-/// A value in few words, among others: of Rust its type.
+/// Returns a short label for a value in a list; for Rust, its type.
 pub fn kind(graph: &Graph, node: u32) -> String {
     match graph.origin {
         Origin::Python => label(graph, node),
         Origin::Rust => {
-            let kind = cut(graph.label(node), LOOKED_AT_BYTES).lines().next().unwrap_or_default();
-            shorten_middle(&printable(kind), LABEL_CHARACTERS)
+            let kind = cut(graph.label(node), MAX_INSPECTED_BYTES).lines().next().unwrap_or_default();
+            shorten_middle(&printable(kind), MAX_LABEL_CHARACTERS)
         }
     }
 }
 
-/// The label of a reference in a line.
+/// Returns the label of a reference in one line.
 pub fn path(graph: &Graph, edge: u32) -> String {
     shorten_middle(
-        &printable(cut(graph.text(graph.edges[edge as usize].path), LOOKED_AT_BYTES)),
-        LABEL_CHARACTERS,
+        &printable(cut(graph.text(graph.edges[edge as usize].path), MAX_INSPECTED_BYTES)),
+        MAX_LABEL_CHARACTERS,
     )
 }
 
-/// A way along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`. Each value tells its contents
-/// once. The middle of a long one is counted.
+/// Formats a path along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`.
+/// Each value shows its contents only once. In a long path, the steps in the middle are only counted.
 pub fn way(graph: &Graph, edges: &[u32]) -> String {
     way_of(graph, edges, edges.len())
 }
 
-/// A way of so many steps, of which the first and the last are given.
+/// Formats a path of `steps` steps, of which the first and the last are given.
 pub fn way_of(graph: &Graph, edges: &[u32], steps: usize) -> String {
     let values = values_of_way(graph, edges);
     let mut out = values.first().cloned().unwrap_or_default();
     for (at, &edge) in edges.iter().enumerate() {
-        if at == STEPS_SHOWN && edges.len() > 2 * STEPS_SHOWN {
-            out += &format!(" → … {} more …", human_count((steps - 2 * STEPS_SHOWN) as u64));
+        if at == MAX_STEPS_SHOWN && edges.len() > 2 * MAX_STEPS_SHOWN {
+            out += &format!(" → … {} more …", human_count((steps - 2 * MAX_STEPS_SHOWN) as u64));
         }
-        if at >= STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
+        if at >= MAX_STEPS_SHOWN && at + MAX_STEPS_SHOWN < edges.len() {
             continue;
         }
         out += &format!(" {} → {}", path(graph, edge), values[at + 1]);
@@ -68,24 +68,24 @@ pub fn way_of(graph: &Graph, edges: &[u32], steps: usize) -> String {
     out
 }
 
-/// The values of a way in words, from its first to its last: with their contents where they come first, later without.
-/// Empty in the middle of a long way.
+/// Returns the labels of the values along a path, from first to last: with contents at the first occurrence,
+/// without them later. Labels in the middle of a long path are empty.
 pub(crate) fn values_of_way(graph: &Graph, edges: &[u32]) -> Vec<String> {
     let nodes = edges.iter().take(1).map(|&first| graph.edges[first as usize].from);
     let nodes = nodes.chain(edges.iter().map(|&edge| graph.edges[edge as usize].to));
-    let mut told = HashSet::new();
+    let mut shown = HashSet::new();
     nodes
         .enumerate()
         .map(|(at, node)| {
-            if at > STEPS_SHOWN && at + STEPS_SHOWN < edges.len() {
+            if at > MAX_STEPS_SHOWN && at + MAX_STEPS_SHOWN < edges.len() {
                 return String::new();
             }
-            if told.insert(node) { label(graph, node) } else { kind(graph, node) }
+            if shown.insert(node) { label(graph, node) } else { kind(graph, node) }
         })
         .collect()
 }
 
-/// How sure it is that nobody can use the values of a cycle.
+/// Describes how certain it is that the values of a cycle can no longer be used.
 pub fn proof(cycle: &Cycle) -> String {
     match cycle.proof {
         Proof::Proved => "held only by itself".into(),
@@ -99,7 +99,7 @@ pub fn proof(cycle: &Cycle) -> String {
     }
 }
 
-/// An amount of device memory; where sizes are not known, how many buffers it is.
+/// Formats an amount of device memory; where sizes are unknown, the number of buffers.
 pub fn bytes(bytes: Bytes) -> String {
     let buffers = |count: u64| counted(count, "device buffer");
     match (bytes.storages, bytes.unknown) {
@@ -112,15 +112,15 @@ pub fn bytes(bytes: Bytes) -> String {
     }
 }
 
-/// The field that an edge is a reference by, and where it leads: `Hook .owner → Trainer`.
+/// Formats the field of a reference and its target: `Hook .owner → Trainer`.
 pub fn field(graph: &Graph, cut: &Cut) -> String {
     let edge = graph.edges[cut.edge as usize];
     format!("{} {} → {}", kind(graph, edge.from), path(graph, cut.edge), kind(graph, edge.to))
 }
 
-/// What to make weak, as a line each; the first is the suggestion.
+/// Returns one line for each reference to make weak; the first is the suggestion.
 pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
-    // In Python that is a `weakref`, or a `del` when the work is done.
+    // In Python, this is a `weakref`, or a `del` when the work is done.
     let what = match graph.origin {
         Origin::Rust => "make weak",
         Origin::Python => "cut",
@@ -143,7 +143,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Handles that nobody accounts for, without where they were made: `12 handles to 12 values: Buffer`.
+/// Describes unexplained handles, without where they were made: `12 handles to 12 values: Buffer`.
 pub fn handles(graph: &Graph, handles: &Handles) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);
@@ -155,7 +155,7 @@ pub fn handles(graph: &Graph, handles: &Handles) -> String {
     }
 }
 
-/// Since when there are handles: `the oldest made 12 root scopes ago`.
+/// Describes the age of handles: `the oldest made 12 root scopes ago`.
 pub fn since(handles: &Handles) -> Option<String> {
     let ended = handles.ended_roots;
     let since = match (ended, handles.handles) {
@@ -167,7 +167,7 @@ pub fn since(handles: &Handles) -> Option<String> {
     Some(since)
 }
 
-/// Which other cycles lead to a cycle, by their numbers from 1: `cycles 2 and 3: end those first`.
+/// Lists the other cycles that lead to a cycle, numbered from 1: `cycles 2 and 3: end those first`.
 pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
     let mut others: Vec<String> = cycle.behind.iter().map(|&other| number(other)).collect();
     let last = others.pop().unwrap_or_default();
@@ -177,7 +177,7 @@ pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
     }
 }
 
-/// A cycle as a warning: what it keeps, and the way around.
+/// Formats a cycle as a warning: the memory it keeps, and the path around it.
 pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     let one = cycle.instances == 1;
     let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };
@@ -200,7 +200,7 @@ pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     )
 }
 
-/// The answer in a line.
+/// Returns the summary in one line.
 pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
     let leaks = findings.leaks();
     let held = findings

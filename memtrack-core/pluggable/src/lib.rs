@@ -53,23 +53,25 @@ pub struct MempoolId {
     pub second: u64,
 }
 
-fn tell(what: &str, error: &dyn Display) {
+fn report_error(what: &str, error: &dyn Display) {
     memtrack_core::__print_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
-/// The allocator of all devices, created at the first call; `None` if that failed, which is reported once.
+/// Returns the allocator of all devices, created at the first call; `None` if that failed, which is reported
+/// once.
 fn allocator() -> Option<&'static Allocator> {
     static ALLOCATOR: OnceLock<Option<Allocator>> = OnceLock::new();
     let make = || {
-        let settings =
-            Settings::from_environment().map_err(|error| tell("PYTORCH_CUDA_ALLOC_CONF", &error)).ok()?;
-        let memories = CudaMemory::all().map_err(|error| tell("cannot start", &error)).ok()?;
-        CachingAllocator::new(memories, &settings).map_err(|error| tell("cannot start", &error)).ok()
+        let settings = Settings::from_environment()
+            .map_err(|error| report_error("PYTORCH_CUDA_ALLOC_CONF", &error))
+            .ok()?;
+        let memories = CudaMemory::all().map_err(|error| report_error("cannot start", &error)).ok()?;
+        CachingAllocator::new(memories, &settings).map_err(|error| report_error("cannot start", &error)).ok()
     };
     ALLOCATOR.get_or_init(make).as_ref()
 }
 
-/// PyTorch's device numbers are not negative; a negative one is not ours.
+/// Converts a device number. PyTorch's are not negative; a negative one belongs to no device here.
 fn device(ordinal: c_int) -> DeviceId {
     DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
 }
@@ -78,15 +80,16 @@ fn stream(handle: *mut c_void) -> StreamId {
     StreamId(handle as u64)
 }
 
-/// Does something with the allocator and reports what it refuses.
+/// Runs an action on the allocator and reports its error.
 fn with<T, E: Display>(what: &str, act: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
-    act(allocator()?).map_err(|error| tell(what, &error)).ok()
+    act(allocator()?).map_err(|error| report_error(what, &error)).ok()
 }
 
-/// PyTorch's `alloc_fn`: memory for work on a stream; null for 0 bytes, and if there is not enough.
+/// PyTorch's `alloc_fn`: allocates memory for work on a stream; returns null for 0 bytes, or if there is not
+/// enough.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_malloc(size: isize, on: c_int, queue: *mut c_void) -> *mut c_void {
-    // A negative size is one beyond what any device has, as PyTorch's unsigned sizes make of it.
+    // A negative size is one beyond the memory of any device, as in PyTorch's unsigned sizes.
     let allocate =
         |allocator: &Allocator| allocator.caching_allocator_alloc(size as u64, device(on), stream(queue));
     with("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
@@ -98,12 +101,12 @@ pub extern "C" fn memtrack_free(memory: *mut c_void, _size: isize, _device: c_in
     let _ = with("free", |allocator| allocator.caching_allocator_delete(memory as u64));
 }
 
-/// PyTorch's `init_fn`: starts on all devices.
+/// PyTorch's `init_fn`: creates the allocator on all devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_init(device_count: c_int) {
     let found = allocator().map_or(0, CachingAllocator::device_count);
     if c_int::try_from(found).is_ok_and(|found| found < device_count) {
-        tell("init", &format!("PyTorch sees {device_count} devices, the CUDA driver has {found}"));
+        report_error("init", &format!("PyTorch sees {device_count} devices, the CUDA driver has {found}"));
     }
 }
 
@@ -121,7 +124,8 @@ pub extern "C" fn memtrack_memory_fraction(fraction: f64, on: c_int) {
     });
 }
 
-/// PyTorch's `base_alloc_fn`: the segment that contains an address, and its size; null if it is not ours.
+/// PyTorch's `base_alloc_fn`: the segment that contains an address, and its size; null if it is not from this
+/// allocator.
 ///
 /// # Safety
 /// `size` must be null or point to a `size_t`.
@@ -147,8 +151,8 @@ pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void
 /// PyTorch's `begin_allocate_to_pool` function: the calling thread's requests go to a private pool, by the rules of graph
 /// captures.
 ///
-/// PyTorch selects the streams with a C++ function object, whose layout is private to the C++ library: it is not
-/// used, and all requests of the thread count.
+/// PyTorch selects the streams with a C++ function object, whose layout is private to the C++ library: it is
+/// not used, and all requests of the thread go to the pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_begin_allocate_to_pool(on: c_int, pool: MempoolId, _filter: *const c_void) {
     let here = thread::current().id();

@@ -1,4 +1,5 @@
-//! What PyTorch cannot say of a pluggable allocator: statistics, history and snapshots, for `ctypes` and the like.
+//! Functions that PyTorch's interface of pluggable allocators lacks: statistics, history and snapshots, for
+//! `ctypes` and the like.
 
 use crate::{device, with};
 use memtrack_core::allocator::{Backend, HistoryOptions};
@@ -7,8 +8,8 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Records every event with its stack from now on, at most `max_entries` a device (the newest; negative: all). 0 ends
-/// it. Answers 0, or 1 where there is no allocator.
+/// Records every event with its stack from now on, at most `max_entries` per device (the newest; negative:
+/// all). 0 stops recording. Returns 0, or 1 if there is no allocator.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     let options = HistoryOptions::new().max_entries(usize::try_from(max_entries).unwrap_or(usize::MAX));
@@ -19,11 +20,11 @@ pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     c_int::from(recorded.is_none())
 }
 
-/// Writes a snapshot that pytorch.org/memory_viz and memtrack open, to a file with the suffix `.pickle`, `.json` or
-/// `.memtrack`. Answers 0, or 1 where it could not; standard error says why.
+/// Writes a snapshot that pytorch.org/memory_viz and memtrack open, to a file with the suffix `.pickle`,
+/// `.json` or `.memtrack`. Returns 0, or 1 on failure, with the reason on standard error.
 ///
 /// # Safety
-/// `path` must be a string that ends with a zero.
+/// `path` must be a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
@@ -32,11 +33,11 @@ pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
     c_int::from(with("dump_snapshot", |allocator| allocator.dump_snapshot(path)).is_none())
 }
 
-/// Writes `torch.cuda.memory_stats` of a device as JSON, and a zero, into `buffer`, as far as its `size` bytes go.
-/// Answers how many bytes all of it takes with the zero; 0 where there is nothing to say.
+/// Writes `torch.cuda.memory_stats` of a device as JSON, followed by a zero, into `buffer`, truncated to
+/// `size` bytes. Returns the number of bytes of the whole text with the zero; 0 if there are no statistics.
 ///
 /// # Safety
-/// `buffer` must have room for `size` bytes, or `size` be 0.
+/// `buffer` must have room for `size` bytes, or `size` must be 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memtrack_memory_stats(on: c_int, buffer: *mut c_char, size: usize) -> usize {
     let Some(stats) = with("memory_stats", |allocator| allocator.memory_stats(device(on))) else { return 0 };

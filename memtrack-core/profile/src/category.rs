@@ -1,8 +1,9 @@
-//! What memory is for.
+//! The purposes of memory.
 
 use std::fmt;
 
-/// What a piece of memory is for: PyTorch's categories in the order of its exports and colours, then memtrack's own.
+/// The purpose of a piece of memory: PyTorch's categories in the order of its exports and colours, followed
+/// by memtrack's own.
 ///
 /// An export in PyTorch's form has a column for each of the first eight ([`Self::COMPATIBLE`]) and counts the others as
 /// unknown ([`Self::index`]).
@@ -11,28 +12,28 @@ use std::fmt;
 pub enum Category {
     /// A model's weights.
     Parameter,
-    /// What an optimizer keeps from one step to the next.
+    /// State that an optimizer keeps from one step to the next.
     OptimizerState,
-    /// What the computation begins with.
+    /// Data that the computation begins with.
     Input,
-    /// Obtained and given back inside one operator.
+    /// Allocated and freed inside one operator.
     Temporary,
-    /// What the forward pass makes.
+    /// A result of the forward pass.
     Activation,
     /// Gradients of parameters.
     Gradient,
-    /// What the backward pass makes on the way to the gradients.
+    /// An intermediate result of the backward pass.
     AutogradDetail,
-    /// None of these could be told.
+    /// The category could not be determined.
     Unknown,
-    /// Obtained during an optimizer's step, and not kept by it.
+    /// Allocated during an optimizer's step, and not kept by it.
     OptimizerTemporary,
     /// A module's buffer, such as the running mean of a batch norm.
     Buffer,
 }
 
 impl Category {
-    /// All of them.
+    /// All categories.
     pub const ALL: [Self; 10] = [
         Self::Parameter,
         Self::OptimizerState,
@@ -46,10 +47,11 @@ impl Category {
         Self::Buffer,
     ];
 
-    /// How many of them PyTorch has, unknown included.
+    /// The number of categories that PyTorch has, including unknown.
     pub const COMPATIBLE: usize = 8;
 
-    /// Its column in PyTorch's exports, 0 to 7: what PyTorch does not have is unknown there.
+    /// Returns its column in PyTorch's exports, 0 to 7; categories that PyTorch does not have are unknown
+    /// there.
     pub const fn index(self) -> usize {
         match self {
             Self::OptimizerTemporary | Self::Buffer => Self::Unknown as usize,
@@ -57,7 +59,8 @@ impl Category {
         }
     }
 
-    /// PyTorch's name for it (`OPTIMIZER_STATE`), and names of that form for memtrack's own.
+    /// Returns PyTorch's name for it (`OPTIMIZER_STATE`), or a name of that form for memtrack's own
+    /// categories.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parameter => "PARAMETER",
@@ -73,7 +76,8 @@ impl Category {
         }
     }
 
-    /// The name in a snapshot's events: [`Self::name`] in lower case, as PyTorch's `_profile_to_snapshot` writes it.
+    /// Returns the name in a snapshot's events: [`Self::name`] in lower case, as PyTorch's
+    /// `_profile_to_snapshot` writes it.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Parameter => "parameter",
@@ -89,8 +93,9 @@ impl Category {
         }
     }
 
-    /// Its colour as red, green and blue: PyTorch's for its own categories. The page, which cannot depend on this package,
-    /// has the same names, order and colours in `page/viewer/src/categories/names.ts`; a test compares the two.
+    /// Returns its colour as red, green and blue: PyTorch's for its own categories. The page, which cannot
+    /// depend on this package, has the same names, order and colours in
+    /// `page/viewer/src/categories/names.ts`; a test compares the two.
     pub const fn colour(self) -> [u8; 3] {
         match self {
             Self::Parameter => [0x00, 0x64, 0x00],
@@ -106,7 +111,7 @@ impl Category {
         }
     }
 
-    /// The category of a name in any case; none if there is no such category.
+    /// Returns the category with a name in any case; `None` if there is no such category.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
     }

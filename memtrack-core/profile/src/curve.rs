@@ -1,14 +1,14 @@
-//! How much of a device was allocated over time, for questions about parts of that time.
+//! The bytes allocated on a device over time, for queries about parts of that time.
 
 use crate::analysis::Profile;
 use crate::series::walk;
 use memtrack_model::optrace::DeviceIndex;
 
-/// A place in a [`Curve`]: what held from one distinct time of a device's changes until the next. The first one is before
-/// anything was allocated.
+/// An index into a [`Curve`]: the state from one distinct time of a device's changes until the next. The
+/// first state is before any allocation.
 pub(crate) type State = usize;
 
-/// Totals of a device over time, which can be changed for parts of it.
+/// The total of a device over time, which can be changed for parts of it.
 pub(crate) struct Curve {
     /// When each state but the first began, in ns.
     times_ns: Vec<i64>,
@@ -25,32 +25,32 @@ impl Curve {
         Self { times_ns, totals: MaxTree::of(&totals) }
     }
 
-    /// What holds after all that happened before this time.
+    /// Returns the state after all changes before this time.
     pub(crate) fn before(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time < time_ns)
     }
 
-    /// What holds after all that happened until this time.
+    /// Returns the state after all changes until this time, inclusive.
     pub(crate) fn after(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time <= time_ns)
     }
 
-    /// The last one.
+    /// Returns the last state.
     pub(crate) fn last(&self) -> State {
         self.times_ns.len()
     }
 
-    /// When a state began, in ns; none for the first.
+    /// Returns when a state began, in ns; `None` for the first.
     pub(crate) fn begin_ns(&self, state: State) -> Option<i64> {
         Some(self.times_ns[state.checked_sub(1)?])
     }
 
-    /// The first state from `first` to `last` in which most is allocated, and how much.
+    /// Returns the first state from `first` to `last` with the highest total, and that total.
     pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
         self.totals.highest(first, last.max(first))
     }
 
-    /// Adds bytes to all states from `first` to `last`; to none if there is none between them.
+    /// Adds bytes to all states from `first` to `last`; to none if the range is empty.
     pub(crate) fn add(&mut self, first: State, last: State, bytes: i64) {
         if first <= last {
             self.totals.add(first, last, bytes);
@@ -58,13 +58,13 @@ impl Curve {
     }
 }
 
-/// Numbers, the largest of which is known for each part of them, and to which a number can be added part by part.
+/// A sequence of numbers that can return the maximum of any range and add a number to any range.
 struct MaxTree {
-    /// Leaves, a power of two.
+    /// The number of leaves, a power of two.
     width: usize,
-    /// The largest below each node, with all that was added to it and below.
+    /// The maximum below each node, including everything added to it and below.
     highest: Vec<i64>,
-    /// What was added to all below each node.
+    /// The sum added to all leaves below each node.
     added: Vec<i64>,
 }
 
@@ -130,7 +130,7 @@ impl MaxTree {
         found.map(|(place, highest)| (place, highest.saturating_add(self.added[node])))
     }
 
-    /// The first leaf below a node that is as large as the largest.
+    /// Returns the first leaf below a node that equals the maximum.
     fn first_with(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
         while from < to {
             let middle = usize::midpoint(from, to);
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tree_answers_as_a_list_does(
+        fn the_tree_agrees_with_a_list(
             mut list in prop::collection::vec(-50_i64..50, 1..40),
             changes in prop::collection::vec((0_usize..40, 0_usize..40, -20_i64..20), 0..30),
         ) {

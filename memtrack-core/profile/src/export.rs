@@ -5,18 +5,18 @@ use crate::category::Category;
 use memtrack_model::optrace::DeviceIndex;
 use std::io::{self, Write};
 
-/// Columns of a row: one that is always 0, and one for each of PyTorch's categories.
+/// The number of columns of a row: one that is always 0, and one for each of PyTorch's categories.
 pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
 
-/// Bytes by category over time, in µs: what PyTorch draws.
+/// Bytes by category over time, in µs: the data that PyTorch draws.
 ///
-/// Changes within the same microsecond are one row, so a short peak may be missing;
-/// [`crate::series::walk`] has all of them.
+/// Changes within the same microsecond are one row, so a short peak may be missing; [`crate::series::walk`]
+/// visits all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coalesced {
-    /// Times in µs; the first two are equal if anything preexists.
+    /// Times in µs; the first two are equal if any memory preexists.
     pub times_us: Vec<i64>,
-    /// For each time 0, and the bytes of each category by [`Category::index`].
+    /// For each time, 0 followed by the bytes of each category by [`Category::index`].
     pub rows: Vec<[i64; COLUMNS]>,
 }
 
@@ -52,7 +52,7 @@ impl Coalesced {
     /// Writes it as JSON: one array of the times and the rows, with PyTorch's separators and no line end.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails when `out` cannot be written.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(b"[")?;
         list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
@@ -66,7 +66,7 @@ impl Coalesced {
 /// Writes the timeline of one device as JSON, change by change: an array of `[time in ns, action, bytes, category]`.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
     let changes = profile.changes().iter().filter(|change| change.device == device);
     let records = changes.flat_map(|change| {
@@ -82,7 +82,7 @@ pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write
     out.flush()
 }
 
-/// What a change adds to each category, and takes from it.
+/// Returns the bytes that a change adds to categories and subtracts from them.
 pub(crate) fn parts(profile: &Profile<'_>, change: &Change) -> impl Iterator<Item = (Category, i64)> + use<> {
     let bytes = i64::try_from(change.bytes).unwrap_or(i64::MAX);
     let before = profile.category_at(change, change.version);
@@ -96,8 +96,8 @@ pub(crate) fn parts(profile: &Profile<'_>, change: &Change) -> impl Iterator<Ite
     parts.into_iter().flatten()
 }
 
-/// Nanoseconds as PyTorch makes them µs: the nearest double of the quotient, without its fraction. At today's Unix times
-/// doubles lie a quarter of a µs apart, so 875 ns and more are the next µs.
+/// Converts nanoseconds to µs as PyTorch does: the nearest double of the quotient, without its fraction. At
+/// today's Unix times doubles lie a quarter of a µs apart, so 875 ns and more round up to the next µs.
 fn microseconds(time_ns: i64) -> i64 {
     let (whole, rest) = (time_ns / 1000, time_ns % 1000);
     (whole as f64 + rest as f64 / 1000.0) as i64

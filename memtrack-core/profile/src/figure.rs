@@ -1,5 +1,5 @@
-//! Memory by category over time as a picture: the one that PyTorch's profiler draws, with steps instead of slopes, and no peak
-//! left out.
+//! A picture of memory by category over time: the one that PyTorch's profiler draws, with steps instead of
+//! slopes, and with every peak.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -23,18 +23,19 @@ pub const WIDTH: u32 = 1200;
 /// Height of the picture in pixels, at scale 1.
 pub const HEIGHT: u32 = 640;
 
-/// Space around everything.
+/// The space around everything.
 const MARGIN: i32 = 18;
-/// How much of what lies behind a band shines through, as in PyTorch's picture.
+/// The opacity of a band, as in PyTorch's picture.
 const OPACITY: f64 = 0.7;
-/// Where the plot begins, below the title and the legend.
+/// The top of the plot, below the title and the legend.
 const TOP: i32 = 118;
 
-/// Draws the picture of a device, of which at most `reserved` bytes were reserved if that is known, on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves
-/// need a font named `sans-serif`, in the styles normal and bold.
+/// Draws the picture of a device, of which at most `reserved` bytes were reserved if that is known, on all of
+/// `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves need a
+/// font named `sans-serif`, in the styles normal and bold.
 ///
 /// # Errors
-/// When the backend fails.
+/// Fails when the backend fails.
 pub fn draw<DB: DrawingBackend>(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -52,12 +53,12 @@ pub fn draw<DB: DrawingBackend>(
     root.present()
 }
 
-/// The picture as an SVG image: text stays text in the reader's own sans-serif font.
+/// Returns the picture as an SVG image, in which text stays text in the reader's own sans-serif font.
 ///
 /// # Errors
-/// None in practice: drawing goes to memory.
+/// Never fails in practice: drawing goes to memory.
 pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
-    // Coordinates of this backend are whole; drawn at twice the size, lines lie on half pixels.
+    // Coordinates of this backend are integers; drawn at twice the size, lines lie on half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -69,7 +70,8 @@ pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) ->
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Bytes and their unit: the largest that leaves no axis without digits before the point.
+/// Returns the divisor and the name of the unit for bytes: the largest that leaves every axis label a digit
+/// before the point.
 fn unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] = [
         ((1_u64 << 40) as f64, "TiB"),
@@ -80,7 +82,7 @@ fn unit(bytes: f64) -> (f64, &'static str) {
     UNITS.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"))
 }
 
-/// Nanoseconds and their unit.
+/// Returns the divisor and the name of the unit for nanoseconds.
 fn time_unit(ns: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     UNITS.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1.0, "ns"))
@@ -90,11 +92,11 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
-    /// How far off the peak may be, and each category's part of it, where small blocks were sampled.
+    /// The errors of the peak and of each category's part of it, if small blocks were sampled.
     errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
-    /// The trace's first record, in ns.
+    /// The time of the trace's first record, in ns.
     begin_ns: i64,
-    /// What was allocated in each column of real pixels, when it was most.
+    /// The moment with the most memory in each column of real pixels.
     columns: Vec<Moment>,
     memory: Axis,
     memory_unit: (f64, &'static str),
@@ -140,7 +142,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Where so many bytes lie, in real pixels from the top.
+    /// Returns the position of a number of bytes, in real pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
         let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
@@ -157,7 +159,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// The bands, each from the sum of those below it to its own.
+    /// Draws the bands, each from the sum of those below it to its own.
     fn bands(&self) -> Drawn<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
@@ -179,7 +181,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// A line over the columns, with steps and without points that lie on it anyway.
+    /// Returns a line over the columns, with steps and without redundant points.
     fn edge(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
@@ -235,7 +237,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
-    /// The categories that have memory, in the order of their bands.
+    /// Draws the categories that have memory, in the order of their bands.
     fn legend(&self) -> Drawn<DB> {
         let mut x = MARGIN;
         let mut y = 76;
@@ -264,7 +266,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// How far off the bytes of a moment may be: all, and by category. `None` where they are exact.
+/// Returns the errors of the bytes at a moment, in total and by category; `None` if they are exact.
 fn errors(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -280,7 +282,7 @@ fn errors(
     Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
-/// What was allocated in each of `count` columns of the time since `begin_ns`, at the moment when it was most.
+/// Returns for each of `count` columns of the time since `begin_ns` the moment with the most memory.
 fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,

@@ -1,15 +1,15 @@
-//! Gives each distinct text of a trace one number.
+//! An interner that gives each distinct text of a trace one number.
 
 use foldhash::fast::RandomState;
 use memtrack_model::snapshot::{StringId, StringTable};
 use std::collections::HashMap;
 
-/// What was numbered so far.
+/// The texts numbered so far.
 #[derive(Default)]
 pub(crate) struct Interner(HashMap<Box<[u8]>, StringId, RandomState>);
 
 impl Interner {
-    /// The text's number in `table`, to which only this interner adds.
+    /// Returns the text's number in `table`, to which only this interner adds.
     pub(crate) fn intern(&mut self, table: &mut StringTable, text: &str) -> StringId {
         if text.is_empty() {
             return StringId::EMPTY;

@@ -1,5 +1,5 @@
-//! What reports call the operators and modules of a trace. Those of a Rust program have the names that `memtrack top` gives them;
-//! those of PyTorch have PyTorch's.
+//! The names of a trace's operators and modules in reports. In a Rust program's trace, they are those that
+//! `memtrack top` uses; in PyTorch's, they are PyTorch's.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -16,7 +16,7 @@ pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
     is_of_sdk: bool,
-    /// By the record around it: the operator and the module of memory, where no attribution names them.
+    /// The operator and module inside each record, for memory that no attribution names.
     inside: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Names<'a> {
         Self { profile, places, is_of_sdk: is_of_sdk(profile), inside: HashMap::default() }
     }
 
-    /// Whether memtrack's SDK recorded the trace, whose scopes name everything.
+    /// Returns whether memtrack's SDK recorded the trace, whose scopes name everything.
     pub(crate) const fn are_scopes(&self) -> bool {
         self.is_of_sdk
     }
 
-    /// The operator that obtained memory with this record.
+    /// Returns the operator that allocated memory with this record.
     pub(crate) fn operator(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
         if !self.is_of_sdk {
@@ -44,24 +44,25 @@ impl<'a> Names<'a> {
         known.map_or_else(|| self.inside(record).0.clone(), str::to_owned)
     }
 
-    /// The module that obtained memory with this record, in the trace of memtrack's SDK.
+    /// Returns the module that allocated memory with this record, in a trace of memtrack's SDK.
     pub(crate) fn module(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
         known.map_or_else(|| self.inside(record).1.clone(), str::to_owned)
     }
 
-    /// The module around memory that was obtained with this record.
+    /// Returns the module around memory that was allocated with this record.
     pub(crate) fn module_of(&self, obtained: RecordId) -> Option<ModuleId> {
         self.places.get(obtained).module
     }
 
-    /// The name of a module's calls.
+    /// Returns the name of a module's calls.
     pub(crate) fn module_name(&self, module: Option<ModuleId>) -> String {
         module.map_or_else(|| "(outside of modules)".to_owned(), |module| self.places.full_name(module))
     }
 
-    /// The name of an operator's call itself, and the module around it where the name does not contain it.
+    /// Returns the name of an operator's call itself, and the module around it if the name does not contain
+    /// it.
     pub(crate) fn call(&self, record: RecordId) -> (String, Option<String>) {
         let own = self.profile.operator_name(record);
         if !self.is_of_sdk {
@@ -84,12 +85,12 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether a profile is of a trace that memtrack's SDK recorded.
+/// Returns whether memtrack's SDK recorded a profile's trace.
 pub(crate) fn is_of_sdk(profile: &Profile<'_>) -> bool {
     profile.trace().header.producer.0 == PRODUCER && !profile.is_compat()
 }
 
-/// The scopes that a record and those around it stand for, innermost first.
+/// Returns the scopes that correspond to a record and the records around it, innermost first.
 fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
     let outwards = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {

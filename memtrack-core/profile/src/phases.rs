@@ -1,12 +1,12 @@
-//! The phase of a training step that each record is in.
+//! The phase of a training step for each record.
 
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{OperatorTrace, TracePhase};
 use std::collections::HashMap;
 
-/// The phase of each record: what it says itself, else that of the record it is inside of, else that of the innermost record
-/// on its thread that says one and has not ended: PyTorch's annotation of an optimizer's step is beside the operators that
-/// run in it, not around them.
+/// Returns the phase of each record: the one it states itself, or else that of the enclosing record, or else
+/// that of the innermost unfinished record on its thread that states one: PyTorch's annotation of an
+/// optimizer's step stands beside the operators that run in it, not around them.
 pub(crate) fn phases(trace: &OperatorTrace) -> Vec<TracePhase> {
     let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
     let mut open: HashMap<u64, Vec<(i64, TracePhase)>, RandomState> = HashMap::default();

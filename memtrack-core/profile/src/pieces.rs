@@ -1,4 +1,4 @@
-//! Memory of one device piece by piece, from when it was obtained until it was freed.
+//! The memory of one device piece by piece, each from its allocation to its free.
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
@@ -12,28 +12,28 @@ use std::collections::HashMap;
 pub struct Piece {
     /// Its size.
     pub bytes: u64,
-    /// The storage, a place in [`Profile::storages`]; none if no tensor was seen in it.
+    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in it.
     pub storage: Option<u32>,
-    /// When it was obtained, in ns; none if it was there before the trace.
+    /// When it was allocated, in ns; `None` if it existed before the trace.
     pub begin_ns: Option<i64>,
-    /// When it was freed, in ns; none if it is there at the end.
+    /// When it was freed, in ns; `None` if it still exists at the end.
     pub end_ns: Option<i64>,
-    /// The record that obtained it.
+    /// The record that allocated it.
     pub obtained: Option<RecordId>,
-    /// The record that freed it; none if nobody saw that, or it is there at the end.
+    /// The record that freed it; `None` if that was not recorded, or if it still exists at the end.
     pub freed: Option<RecordId>,
-    /// What it was for, and since when in ns; the first entry holds from the beginning.
+    /// Its purposes, each with the time in ns at which it begins; the first entry holds from the beginning.
     pub stages: Vec<(i64, Category)>,
 }
 
 impl Piece {
-    /// What it is for, whenever that was found out: what the recording's own events have.
+    /// Returns its final category, as the recording's own events state it.
     pub(crate) fn settled_category(&self) -> Category {
         let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
         self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Adds it to sums of bytes and of blocks; a sampled one counts for all that it stands for.
+    /// Adds it to sums of bytes and of blocks; a sampled block counts for all blocks that it represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
         let record = self.obtained.or(self.freed);
         let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
@@ -43,25 +43,25 @@ impl Piece {
         blocks.add(1.0, weight);
     }
 
-    /// What it is for after all that happened until then, in ns.
+    /// Returns its category after all changes up to a time, in ns.
     pub fn category_at(&self, time_ns: i64) -> Category {
         let after = self.stages.partition_point(|&(since, _)| since <= time_ns);
         self.stages.get(after.max(1) - 1).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Whether it is there after all that happened until then, in ns.
+    /// Returns whether it exists after all changes up to a time, in ns.
     pub fn is_live_at(&self, time_ns: i64) -> bool {
         self.begin_ns.is_none_or(|begin| begin <= time_ns) && self.end_ns.is_none_or(|end| end > time_ns)
     }
 }
 
-/// All pieces of a device, in the order in which they began.
+/// Returns all pieces of a device, in the order in which they began.
 pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
-    /// Which piece a change is about.
+    /// The piece that a change is about.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Of {
         Storage(u32),
-        /// Without a tensor: by the record that obtained it, or by the one that freed it.
+        /// A piece without a tensor, identified by the record that allocated it, or by the one that freed it.
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();

@@ -1,4 +1,4 @@
-//! Where in the program a record happened: in which operator, module and phase.
+//! The place of a record in the program: its operator, module and phase.
 
 use crate::phases::phases;
 use foldhash::fast::RandomState;
@@ -8,30 +8,31 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A module of a trace: its place in [`Places::modules`].
+/// A module of a trace, as an index into [`Places::modules`].
 pub type ModuleId = u32;
 
 /// A module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleNode {
-    /// Its path in the model where the trace says it, else its type and a number, as PyTorch's profiler names it.
+    /// Its path in the model if the trace contains it, otherwise its type and a number, as PyTorch's profiler
+    /// names it.
     pub name: String,
     /// Whether the name is a path in the model.
     pub is_path: bool,
     /// The module that called it first.
     pub parent: Option<ModuleId>,
-    /// How many modules it is inside of.
+    /// The number of modules that it is inside of.
     pub depth: u32,
 }
 
-/// When in a training step something happened.
+/// The part of a training step in which something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
-    /// Inside a module, or where the trace says so.
+    /// Inside a module, or where the trace states it.
     Forward,
-    /// Inside a node of the automatic differentiation, or where the trace says so.
+    /// Inside a node of the automatic differentiation, or where the trace states it.
     Backward,
-    /// Where the trace says so.
+    /// Where the trace states it.
     Optimizer,
     /// In none of these.
     #[default]
@@ -39,10 +40,10 @@ pub enum When {
 }
 
 impl When {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
-    /// Its name in reports and in JSON.
+    /// Returns its name in reports and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -59,30 +60,31 @@ impl fmt::Display for When {
     }
 }
 
-/// Where a record happened.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The outermost operator around it that is known, or a node of the automatic differentiation.
+    /// The outermost known operator around it, or a node of the automatic differentiation.
     pub operator: Option<RecordId>,
-    /// The innermost module around it. For the backward pass, that of the forward operator it belongs to.
+    /// The innermost module around it. In the backward pass, the module of the corresponding forward
+    /// operator.
     pub module: Option<ModuleId>,
-    /// When in a step.
+    /// The part of the step.
     pub when: When,
 }
 
-/// Where all records of a trace happened.
+/// The places of all records of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The modules, each after the one that called it.
     pub modules: Vec<ModuleNode>,
-    /// By record.
+    /// The place of each record.
     places: Vec<Place>,
-    /// By record: the module, if it is the call of one.
+    /// For each record, the module that it is a call of.
     calls: Vec<Option<ModuleId>>,
 }
 
 impl Places {
-    /// Finds them.
+    /// Determines the places of all records.
     pub fn of(trace: &OperatorTrace) -> Self {
         let mut places = Self::default();
         let mut seen: HashMap<StringId, ModuleId, RandomState> = HashMap::default();
@@ -138,25 +140,25 @@ impl Places {
         places
     }
 
-    /// Where a record happened.
+    /// Returns the place of a record.
     pub fn get(&self, record: RecordId) -> Place {
         self.places.get(record as usize).copied().unwrap_or_default()
     }
 
-    /// The module that a record is the call of.
+    /// Returns the module that a record is a call of.
     pub fn call(&self, record: RecordId) -> Option<ModuleId> {
         self.calls.get(record as usize).copied().flatten()
     }
 
-    /// The names of a module and those it is inside of, outermost first, with ` / ` between them; but a path in the model
-    /// says by itself what it begins with.
+    /// Returns the names of a module and of those around it, outermost first, separated by ` / `; a path in
+    /// the model already contains the outer names.
     pub fn full_name(&self, module: ModuleId) -> String {
         let mut names: Vec<&str> = Vec::new();
         let mut at = Some(module);
         while let Some(id) = at {
             let node = &self.modules[id as usize];
-            let is_said = names.last().and_then(|name| name.strip_prefix(&*node.name));
-            if !is_said.is_some_and(|rest| rest.starts_with('.')) {
+            let is_contained = names.last().and_then(|name| name.strip_prefix(&*node.name));
+            if !is_contained.is_some_and(|rest| rest.starts_with('.')) {
                 names.push(&node.name);
             }
             at = node.parent;
@@ -165,7 +167,7 @@ impl Places {
         names.join(" / ")
     }
 
-    /// What holds inside of a record.
+    /// Returns the place of everything inside a record.
     fn inside(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {

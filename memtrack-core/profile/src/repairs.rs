@@ -1,36 +1,36 @@
-//! What had to be put right in a trace before it could be answered from.
+//! The repairs made to a trace before it was analysed.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
 
-/// One kind of repair, which the tolerant mode makes and counts.
+/// A kind of repair, which the tolerant mode makes and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
     /// The trace ends without a footer, or in the middle of a line or of its compressed data.
     Cut,
-    /// Records that the footer counts and the trace does not have, or the other way around.
+    /// Records that the footer counts and that are missing in the trace, or the other way around.
     MissingRecords,
-    /// Records that the producer says it dropped.
+    /// Records that the producer states it dropped.
     DroppedRecords,
-    /// Lines that were there twice.
+    /// Lines that occurred twice.
     RepeatedLines,
-    /// Records whose time lies before that of the record before them.
+    /// Records whose time is before that of the preceding record.
     Unordered,
-    /// Mentions of tensors, stacks, element types or enclosing records that are described nowhere in the trace.
+    /// References to tensors, stacks, element types or enclosing records that the trace does not describe.
     Undefined,
-    /// Ends of records that never began, or had ended.
+    /// Ends of records that never began, or had already ended.
     UnknownEnds,
-    /// Allocations at an address that was still in use: it was given back at that moment.
+    /// Allocations at an address that was still in use: it is taken to be freed at that moment.
     ImpliedFrees,
-    /// Frees of memory that was given back before.
+    /// Frees of memory that had already been freed.
     IgnoredFrees,
-    /// Versions of tensors that did not follow one another.
+    /// Versions of tensors that were not consecutive.
     Versions,
 }
 
 impl Repair {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Cut,
         Self::MissingRecords,
@@ -44,7 +44,7 @@ impl Repair {
         Self::Versions,
     ];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -60,7 +60,7 @@ impl Repair {
         }
     }
 
-    /// What was done, for a sentence that begins with the number.
+    /// Describes the repair, for a sentence that begins with the number.
     const fn text(self, one: bool) -> &'static str {
         match (self, one) {
             (Self::Cut, _) => "the trace is cut: the rest is missing",
@@ -92,19 +92,19 @@ impl Repair {
     }
 }
 
-/// How often each repair was made. Displays as one line for each kind that was.
+/// The number of repairs of each kind. Displays as one line for each kind that was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     counts: [u64; Repair::ALL.len()],
 }
 
 impl Repairs {
-    /// How often this one was made.
+    /// Returns the number of repairs of this kind.
     pub const fn count(&self, repair: Repair) -> u64 {
         self.counts[repair as usize]
     }
 
-    /// Whether nothing had to be put right.
+    /// Returns whether no repair was made.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }
@@ -113,7 +113,7 @@ impl Repairs {
         self.counts[repair as usize] += count;
     }
 
-    /// These and others together.
+    /// Returns the sum of these repairs and others.
     #[must_use]
     pub fn and(mut self, others: &Self) -> Self {
         self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);

@@ -5,26 +5,27 @@ use crate::category::Category;
 use crate::export::parts;
 use memtrack_model::optrace::DeviceIndex;
 
-/// Bytes of each category, by its place in [`Category::ALL`].
+/// The bytes of each category, in the order of [`Category::ALL`].
 pub type Bytes = [i64; Category::ALL.len()];
 
-/// What was allocated at a moment.
+/// The bytes allocated at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// When, in ns; −1 before the first change of a trace in which something preexists.
+    /// The time, in ns; −1 before the first change of a trace in which memory preexists.
     pub time_ns: i64,
-    /// By category.
+    /// The bytes by category.
     pub bytes: Bytes,
 }
 
 impl Moment {
-    /// All categories together.
+    /// Returns the sum of all categories.
     pub fn total(&self) -> i64 {
         self.bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 }
 
-/// Calls `visit` with what was allocated on a device after all that happened at each distinct time, in the order of time.
+/// Calls `visit` with the bytes allocated on a device after all changes at each distinct time, in the order
+/// of time.
 pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
     let mut moment: Option<Moment> = None;
     for change in profile.changes().iter().filter(|change| change.device == device) {
@@ -41,7 +42,7 @@ pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&M
     moment.iter().for_each(&mut visit);
 }
 
-/// The first moment at which most was allocated; none if nothing ever was.
+/// Returns the first moment with the most allocated bytes; `None` if there never were any.
 pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     let mut peak: Option<Moment> = None;
     walk(profile, device, |moment| {
@@ -52,7 +53,8 @@ pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     peak
 }
 
-/// The first and the last time of a device's changes, what preexists aside; none if all of it preexists.
+/// Returns the first and the last time of a device's changes, excluding preexisting memory; `None` if all of
+/// it preexists.
 pub fn span_ns(profile: &Profile<'_>, device: DeviceIndex) -> Option<(i64, i64)> {
     let times = || profile.changes().iter().filter(|change| change.device == device && change.time_ns != -1);
     Some((times().next()?.time_ns, times().next_back()?.time_ns))

@@ -1,8 +1,8 @@
-//! A trace's memory as a snapshot in PyTorch's form, with the category of each event: what PyTorch's `_profile_to_snapshot`
-//! makes of a profile, for every report on snapshots and for the page.
+//! A trace's memory as a snapshot in PyTorch's form, with the category of each event: the equivalent of
+//! PyTorch's `_profile_to_snapshot`, for all reports on snapshots and for the page.
 //!
-//! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. What was there before the
-//! trace is allocated when it begins.
+//! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. Memory
+//! from before the trace is allocated at its beginning.
 //!
 //! **Why by way of a recording's tables?** The one existing conversion then shows scopes, stacks and categories wherever
 //! a recording's are shown. The snapshot's segments have none of the sums that say what an allocator reserved.
@@ -21,7 +21,7 @@ use memtrack_model::{Frame, NameFrames};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The snapshot of these devices. `cpu` is the host's heap, `cuda:1` the device with that number.
+/// Returns the snapshot of these devices. `cpu` is the host's heap, `cuda:1` the device with that number.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
     let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let mut tables = Tables {
@@ -42,34 +42,34 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
         tables.device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
-    // Nothing was set before.
+    // The categories are not set yet.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = Names(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))
 }
 
-/// The numbers of devices in the snapshot: their own where they have one that is free.
+/// Returns the numbers of devices in the snapshot: the numbers in their names if these are free.
 fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
-    let mut taken: Vec<DeviceId> = Vec::new();
+    let mut used: Vec<DeviceId> = Vec::new();
     for &device in devices {
         let name = profile.device_name(device);
         let own = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
         let mut free =
-            (own..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !taken.contains(id));
-        let host = Some(DeviceId::HOST).filter(|host| name == "cpu" && !taken.contains(host));
-        taken.extend(host.or_else(|| free.next()));
+            (own..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !used.contains(id));
+        let host = Some(DeviceId::HOST).filter(|host| name == "cpu" && !used.contains(host));
+        used.extend(host.or_else(|| free.next()));
     }
-    taken
+    used
 }
 
-/// Of a device's memory the trace tells nothing but the blocks: what was reserved for them is not known, and their segments
-/// say no more than PyTorch's do in a profile.
+/// Removes the fields about reserved memory: the trace contains only blocks, so the reserved sizes are not
+/// known, and the segments contain no more than PyTorch's do for a profile.
 fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
-        // An address of 2^63 and more is kept beside its column, at the place of its key.
+        // An address of 2^63 and more is kept beside its column, at the position of its key.
         segments.odd.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
     }
@@ -80,7 +80,7 @@ struct Tables<'a> {
     profile: &'a Profile<'a>,
     places: Places,
     snapshot: Snapshot,
-    /// Frames by their key less 1: instead of an address, what is in stacks.
+    /// Frames by their key minus 1; stacks contain these keys instead of addresses.
     frames: Vec<Frame>,
     frame_keys: HashMap<TraceFrame, u64, RandomState>,
     stacks: HashMap<Vec<u64>, StackId, RandomState>,
@@ -90,7 +90,7 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// Appends the events and blocks of a device, and the category of each event.
     fn device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
-        /// What happens at one moment: what ends comes before what begins, unless it began then.
+        /// The order of changes at one moment: ends come before begins, except for pieces that began then.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         enum Turn {
             Ends,
@@ -137,7 +137,7 @@ impl Tables<'_> {
         }
     }
 
-    /// The allocation of a piece.
+    /// Returns the allocation event of a piece.
     fn event_of(&mut self, piece: &Piece, device: DeviceId) -> Event {
         let memory = piece.obtained.or(piece.freed).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
@@ -173,7 +173,7 @@ impl Tables<'_> {
         self.profile.trace().strings.get(id).into_owned()
     }
 
-    /// The stack of a record of memory: its own, or else what it is inside of.
+    /// Returns the stack of a record of memory, or else that of an enclosing record.
     fn stack(&mut self, record: RecordId) -> StackId {
         let trace = self.profile.trace();
         if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
@@ -215,7 +215,7 @@ impl Tables<'_> {
         key
     }
 
-    /// The stack of frames that are not the trace's.
+    /// Returns the stack of frames that are not the trace's.
     fn stack_of(&mut self, frames: &[Frame]) -> StackId {
         let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
             Some(place) => place as u64 + 1,
@@ -236,7 +236,7 @@ impl Tables<'_> {
         *self.stacks.entry(keys).or_insert_with_key(|keys| stacks.push(keys))
     }
 
-    /// The modules, the phase and the operator around a record, as scopes.
+    /// Returns the modules, the phase and the operator around a record, as scopes.
     fn scope(&mut self, record: RecordId) -> ScopeId {
         let place = self.places.get(record);
         let mut modules = Vec::new();

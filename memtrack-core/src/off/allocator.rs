@@ -1,4 +1,4 @@
-//! The allocator that reports nothing.
+//! The allocator of a build without the recorder, which reports nothing.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,20 +10,20 @@ pub struct TrackingAllocator<A = System> {
 }
 
 impl TrackingAllocator {
-    /// Around the system's allocator.
+    /// Wraps the system's allocator.
     pub const fn system() -> Self {
         Self::new(System)
     }
 }
 
 impl<A> TrackingAllocator<A> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub const fn new(inner: A) -> Self {
         Self { inner }
     }
 }
 
-// SAFETY: every call is the inner allocator's.
+// SAFETY: every call is passed to the inner allocator.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -50,12 +50,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Bytes that memtrack holds: none without the recorder.
+/// Returns the bytes that memtrack holds: 0 without the recorder.
 pub fn own_bytes() -> i64 {
     0
 }
 
-/// How much of that is on the program's heap, for tests: nothing without the recorder.
+/// Returns the part of them on the program's heap, for tests: 0 without the recorder.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     0

@@ -1,4 +1,4 @@
-//! Monitors that monitor nothing.
+//! The monitors of a build without the recorder, which record nothing.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
@@ -12,7 +12,7 @@ pub fn start_monitor() {}
 /// Starts monitoring; without the recorder it does nothing, and no file is created.
 ///
 /// # Errors
-/// None.
+/// Never fails.
 pub fn start_monitor_with(_options: &Options) -> io::Result<()> {
     Ok(())
 }
@@ -26,38 +26,38 @@ pub fn stop() -> Recording {
 #[inline(always)]
 pub fn mark(_name: &str) {}
 
-/// Everything recorded so far; without the recorder `None`.
+/// Returns everything recorded so far; without the recorder `None`.
 pub fn snapshot() -> Option<Snapshot> {
     None
 }
 
-/// Writes what was recorded so far; without the recorder nothing is written.
+/// Writes the recording so far; without the recorder nothing is written.
 ///
 /// # Errors
-/// None.
+/// Never fails.
 pub fn dump_snapshot(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws what each segment currently holds; without the recorder nothing is written.
+/// Draws the current contents of each segment; without the recorder nothing is written.
 ///
 /// # Errors
-/// None.
+/// Never fails.
 #[cfg(feature = "plot")]
 pub fn save_segment_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws what the segments of each stream currently hold; without the recorder nothing is written.
+/// Draws the current contents of the segments of each stream; without the recorder nothing is written.
 ///
 /// # Errors
-/// None.
+/// Never fails.
 #[cfg(feature = "plot")]
 pub fn save_memory_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Who holds the memory now; `None` without the recorder.
+/// Returns the current holders of memory; `None` without the recorder.
 #[cfg(feature = "report")]
 pub fn who_holds(
     _device: Option<memtrack_model::event::DeviceId>,

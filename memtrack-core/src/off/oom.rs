@@ -1,8 +1,8 @@
-//! Observers that are never called.
+//! Observers in a build without the recorder, which are never called.
 
 pub use memtrack_model::OutOfMemory;
 
-/// An observer that was attached; without the recorder it is never called.
+/// An attached observer; without the recorder it is never called.
 #[derive(Debug)]
 pub struct OutOfMemoryObserver;
 

@@ -3,7 +3,7 @@
 use super::scope;
 pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 
-/// Whether operators are recorded now; without the recorder they never are.
+/// Returns whether operators are being recorded; without the recorder they never are.
 #[inline(always)]
 pub const fn is_recorded() -> bool {
     false
@@ -23,19 +23,19 @@ pub fn operator(name: &str) -> Operator {
 }
 
 impl Operator {
-    /// It reads the tensors of `value`; without the recorder it does nothing.
+    /// Records that it reads the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn input<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// It reads and writes the tensors of `value`; without the recorder it does nothing.
+    /// Records that it reads and writes the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn written<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// It has made the tensors of `value`; without the recorder it does nothing.
+    /// Records that it has made the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, _value: &T) {}
 }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
-    /// As with the recorder, so that a program that builds without it builds with it.
+    /// As with the recorder, so that a program that builds without it also builds with it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -29,7 +29,7 @@ pub struct ScopeHandle;
 pub struct Site;
 
 pin_project! {
-    /// A future that runs in a scope; without the recorder it is just the future.
+    /// A future that runs in a scope; without the recorder it is just the inner future.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
@@ -38,7 +38,7 @@ pin_project! {
     }
 }
 
-/// The scope this thread is in, to be carried to another thread or task.
+/// Returns the scope of this thread, to be carried to another thread or task.
 #[inline(always)]
 pub const fn current() -> ScopeHandle {
     ScopeHandle
@@ -50,19 +50,19 @@ const fn enter(_kind: ScopeKind, _name: &str) -> Guard {
 }
 
 impl ScopeHandle {
-    /// Puts this thread into the scope until the guard is dropped.
+    /// Makes this the thread's scope until the guard is dropped.
     #[inline(always)]
     pub const fn enter(self) -> Guard {
         Guard { not_send: PhantomData }
     }
 
-    /// The scope's id in recordings.
+    /// Returns the scope's id in recordings.
     #[inline(always)]
     pub const fn id(self) -> ScopeId {
         ScopeId::NONE
     }
 
-    /// Where the scope is: modules, phase and operator.
+    /// Returns the place of the scope: modules, phase and operator.
     pub fn place(self) -> Place<'static> {
         Place::default()
     }
@@ -75,7 +75,7 @@ impl ScopeHandle {
 }
 
 impl Site {
-    /// A site.
+    /// Creates a site.
     pub const fn new(_kind: ScopeKind, _name: &'static str) -> Self {
         Self
     }
@@ -138,7 +138,7 @@ pub fn backward() -> Guard {
     enter(ScopeKind::Backward, "backward")
 }
 
-/// Enters the backward pass under a name of its own; without the recorder it does nothing.
+/// Enters the backward pass under a given name; without the recorder it does nothing.
 #[inline(always)]
 pub fn backward_named(name: &str) -> Guard {
     enter(ScopeKind::Backward, name)
@@ -150,7 +150,7 @@ pub fn optimizer() -> Guard {
     enter(ScopeKind::Optimizer, "optimizer")
 }
 
-/// Enters the optimizer step under a name of its own; without the recorder it does nothing.
+/// Enters the optimizer step under a given name; without the recorder it does nothing.
 #[inline(always)]
 pub fn optimizer_named(name: &str) -> Guard {
     enter(ScopeKind::Optimizer, name)

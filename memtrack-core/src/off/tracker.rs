@@ -1,4 +1,4 @@
-//! The tracker of a build without the recorder: it records nothing, but loads and shows saved data like any other.
+//! The tracker of a build without the recorder: it records nothing, but loads and shows saved data as usual.
 
 use crate::tracker::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
@@ -13,25 +13,25 @@ pub struct MemoryTracker {
 }
 
 impl MemoryTracker {
-    /// A tracker; without the recorder it sees nothing.
+    /// Creates a tracker; without the recorder it records nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tracker of one device; without the recorder it sees nothing.
+    /// Creates a tracker of one device; without the recorder it records nothing.
     pub fn on(_device: DeviceId) -> Self {
         Self::default()
     }
 
-    /// Forgets what the tracker holds; without the recorder it does nothing else.
+    /// Drops the tracker's data; without the recorder it does nothing else.
     pub fn start_monitor(&mut self) {
         self.loaded = None;
     }
 
-    /// Forgets what the tracker holds; without the recorder it does nothing else, and no file is created.
+    /// Drops the tracker's data; without the recorder it does nothing else, and no file is created.
     ///
     /// # Errors
-    /// None.
+    /// Never fails.
     pub fn start_monitor_with(&mut self, _options: &Options) -> io::Result<()> {
         self.start_monitor();
         Ok(())
@@ -40,10 +40,11 @@ impl MemoryTracker {
     /// Ends recording; without the recorder nothing was recorded.
     pub fn stop(&mut self) {}
 
-    /// The operators with the largest growth; without the recorder there are none, unless it was loaded.
+    /// Returns the operators with the largest growth; without the recorder there are none, unless it was
+    /// loaded.
     ///
     /// # Errors
-    /// When the tracker was loaded and has no records.
+    /// Fails when the tracker was loaded and has no records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         match &self.loaded {
             Some(stats) => stats.summary(top),
@@ -54,7 +55,8 @@ impl MemoryTracker {
     /// Writes four figures, as with the recorder.
     ///
     /// # Errors
-    /// When the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be written.
+    /// Fails when the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be
+    /// written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,
@@ -67,25 +69,25 @@ impl MemoryTracker {
     /// recorder nothing is written, unless it was loaded.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails when the file cannot be written.
     pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
         self.loaded.as_ref().map_or(Ok(()), |stats| stats.save_stats(path))
     }
 
-    /// Reads what PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    /// Reads a file that PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
     ///
     /// # Errors
-    /// When the file cannot be read or was not written by `save_stats`.
+    /// Fails when the file cannot be read or was not written by `save_stats`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         Ok(Self { loaded: Some(TrackerStats::load(path)?) })
     }
 
-    /// The data: none without the recorder, unless it was loaded.
+    /// Returns the data: empty without the recorder, unless it was loaded.
     pub fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_default()
     }
 
-    /// The markers of all iterations: none without the recorder.
+    /// Returns the markers of all iterations: empty without the recorder.
     pub fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! A running test: its account, from its beginning to the verdict.
+//! The account of a running test, from its beginning to the verdict.
 
 use super::verdict::{Judge, Leaks, Over};
 use memtrack_recorder::accounts::{self, Account, Books, Unattributed};
@@ -7,11 +7,11 @@ use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test may wait for threads that are ending to free their memory, before that counts as a leak: long enough for them
-/// to come to run on a machine that does much else. Only a test that would fail waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The maximum time that a test waits for ending threads to free their memory, before that counts as a leak:
+/// long enough for them to be scheduled on a busy machine. Only a test that would fail waits.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The message where the heap's allocations are not seen.
+/// The message if the heap's allocations are not recorded.
 pub(super) const NO_ALLOCATOR: &str =
     "the host's heap is limited, and memtrack does not see it. Add to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
@@ -26,8 +26,10 @@ pub(super) struct Tested {
 }
 
 impl Tested {
+    /// Begins a test and opens its account.
+    ///
     /// # Panics
-    /// When the test cannot be watched, or it `needs_the_heap` and the heap is not seen.
+    /// Panics when the test cannot be observed, or it `needs_the_heap` and the heap is not recorded.
     #[track_caller]
     pub(super) fn begin(name: impl FnOnce() -> String, needs_the_heap: bool) -> Self {
         let name = {
@@ -49,7 +51,7 @@ impl Tested {
         self.account.scope()
     }
 
-    /// Ends it, to read its accounts without judging them.
+    /// Ends the test, to read its accounts without a verdict.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
         let sees_the_heap = accounts::sees_the_heap();
@@ -60,18 +62,18 @@ impl Tested {
         (books, sees_the_heap)
     }
 
-    /// Ends it: from here on its account is only read, and what it frees late is taken off.
+    /// Ends the test: from here on its account is only read, and its late frees are subtracted.
     pub(super) fn finish(self, judge: &Judge<'_>) -> Finished {
         let Self { name, account } = self;
         account.end();
-        // Its parts are compared with what they may be at once: nothing is said of what is in order.
+        // Each part is compared with its limit at once: parts within their limits are not reported.
         let others = account.others();
         let ended = Instant::now();
         let leaks = || {
             let _inside = reentry::enter();
             judge.leaks_too_much(&account.left())
         };
-        while leaks() && ended.elapsed() < PATIENCE {
+        while leaks() && ended.elapsed() < MAX_WAIT {
             thread::sleep(Duration::from_millis(1));
         }
         let books = account.books();
@@ -79,7 +81,8 @@ impl Tested {
     }
 }
 
-/// A test whose body has run. Its account stays open, so that what a second run frees of its memory is known.
+/// A test whose body has run. Its account stays open, so that frees of its memory by a second run are
+/// recorded.
 pub(super) struct Finished {
     name: String,
     account: Account,
@@ -88,20 +91,20 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Whether it left more than allowed that its stacks do not excuse, so that only a second run can distinguish what is made
-    /// once from leaks.
+    /// Returns whether it left more than allowed that its stacks do not excuse, so that only a second run can
+    /// distinguish one-time allocations from leaks.
     pub(super) fn leaks(&self, judge: &Judge<'_>) -> bool {
         reentry::clone_for_program(|| judge.leaks(&self.books))
     }
 
-    /// Begins the second run of the same test; `None` when it cannot be watched.
+    /// Begins the second run of the same test; `None` when it cannot be observed.
     pub(super) fn again(&self) -> Option<Tested> {
         let account = Account::open().ok()?;
         let _inside = reentry::enter();
         Some(Tested { name: self.name.clone(), account })
     }
 
-    /// Which limits it exceeded. `second` is the second run, if there was one.
+    /// Returns the limits it exceeded. `second` is the second run, if there was one.
     pub(super) fn judge(self, judge: &Judge<'_>, second: Option<SecondRun>) -> Option<Over> {
         let Self { name, account, books, others } = self;
         let later = account.close();
@@ -122,10 +125,10 @@ impl Finished {
     }
 }
 
-/// How the second run of a test went.
+/// The result of the second run of a test.
 pub(super) enum SecondRun {
-    /// As the first one did.
+    /// It ended as the first one did.
     Ended(Finished),
-    /// Otherwise: what it leaves cannot be compared.
+    /// It ended differently, so its remaining memory cannot be compared.
     EndedDifferently(&'static str),
 }

@@ -1,26 +1,26 @@
-//! The body of a test with limits: what runs once, and what can run a second time.
+//! The body of a test with limits: closures that run once, and closures that can run again.
 
-/// A body.
+/// The body of a test.
 pub trait Body {
-    /// What it returns.
+    /// The result of the body.
     type Output;
     /// Whether it can run more than once.
     const IS_REPEATABLE: bool;
 
-    /// Runs it.
+    /// Runs the body.
     fn run(&mut self) -> Self::Output;
 }
 
 /// The body of an async test.
 pub trait AsyncBody {
-    /// What it returns.
+    /// The result of the body.
     type Output;
-    /// Its future.
+    /// The future of the body.
     type Future: Future<Output = Self::Output>;
     /// Whether it can run more than once.
     const IS_REPEATABLE: bool;
 
-    /// Begins it.
+    /// Starts the body.
     fn run(&mut self) -> Self::Future;
 }
 
@@ -48,12 +48,12 @@ impl<R: Future, F: Fn() -> R> AsyncBody for Repeatable<F> {
     }
 }
 
-/// A body that takes its arguments with it, and can run only once.
+/// A body that consumes its arguments, and can run only once.
 #[derive(Debug)]
 pub struct Once<F>(Option<F>);
 
 impl<F> Once<F> {
-    /// Of a closure.
+    /// Wraps a closure.
     pub fn new(body: F) -> Self {
         Self(Some(body))
     }

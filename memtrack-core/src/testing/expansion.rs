@@ -1,4 +1,4 @@
-//! What `#[limits]` calls. Not a public API: it changes without notice.
+//! The functions that the expansion of `#[limits]` calls. Not a public API: it changes without notice.
 
 use super::Limits;
 
@@ -36,19 +36,19 @@ pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl Asy
     limits.run_async_panicking(without_crate(name), body).await;
 }
 
-/// The path of a test as libtest writes it.
+/// Returns the path of a test as libtest writes it.
 fn without_crate(path: &str) -> &str {
     path.split_once("::").map_or(path, |(_, inside)| inside)
 }
 
-/// What a test has returned: `(&Outcome(&value)).failed()` finds [`OfResult`] for a `Result`, and [`OfOthers`] for anything
-/// else, which is one reference further away.
+/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`OfResult`] for a `Result`, and to
+/// [`OfOthers`] for any other type, which is one reference further away.
 #[derive(Debug)]
 pub struct Outcome<'a, R>(pub &'a R);
 
-/// For a `Result`.
+/// Implemented for a `Result`.
 pub trait OfResult {
-    /// Whether it is an error.
+    /// Returns whether it is an error.
     fn failed(&self) -> bool;
 }
 
@@ -58,9 +58,9 @@ impl<T, E> OfResult for Outcome<'_, Result<T, E>> {
     }
 }
 
-/// For all other types.
+/// Implemented for all other types.
 pub trait OfOthers {
-    /// Always false.
+    /// Returns false.
     fn failed(&self) -> bool {
         false
     }

@@ -8,15 +8,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::thread;
 
-/// What may be used on one device.
+/// The limits for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OfDevice {
+pub(super) struct DeviceLimits {
     pub(super) peak_bytes: Option<u64>,
     pub(super) leaked_bytes: Option<u64>,
     pub(super) count: Option<u64>,
 }
 
-impl OfDevice {
+impl DeviceLimits {
     fn or(self, other: Self) -> Self {
         Self {
             peak_bytes: self.peak_bytes.or(other.peak_bytes),
@@ -30,7 +30,7 @@ impl OfDevice {
     }
 }
 
-/// How much memory a test may use.
+/// The limits of a test's memory.
 ///
 /// ```
 /// use memtrack_core::testing::Limits;
@@ -49,82 +49,84 @@ impl OfDevice {
 #[derive(Clone, Debug, Default)]
 #[must_use = "limits hold for what is run with them: `run`, `run_async`"]
 pub struct Limits {
-    all: OfDevice,
-    host: OfDevice,
-    devices: OfDevice,
+    all: DeviceLimits,
+    host: DeviceLimits,
+    devices: DeviceLimits,
     pub(super) ignored: Vec<String>,
     runs_once: bool,
 }
 
 impl Limits {
-    /// No limits yet.
+    /// Creates limits, none of them set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At most this many bytes may be live at once.
+    /// Limits the bytes that may be live at once.
     pub fn peak(mut self, bytes: u64) -> Self {
         self.all.peak_bytes = Some(bytes);
         self
     }
 
-    /// At most this many bytes may be left when the test ends: what it allocated and nothing has freed. What the test
-    /// returns is still live, and counts.
+    /// Limits the bytes that may be left when the test ends: memory that it allocated and that was not freed.
+    /// The test's return value is still live, and counts.
     ///
-    /// Memory that lives until the program or the thread ends is not counted: what a [`LazyLock`](std::sync::LazyLock), a
-    /// [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a thread-local allocates when it is first used. A test
-    /// with [`#[limits]`](crate::testing::limits) that has left more than that runs a second time, and what only its first run
-    /// left counts as made once too ([`run_once`](Self::run_once) omits the second run). The closure of [`run`](Self::run) and the
-    /// future of [`run_async`](Self::run_async) run once.
+    /// Memory that lives until the program or the thread ends is not counted: allocations of a
+    /// [`LazyLock`](std::sync::LazyLock), a [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or
+    /// a thread-local at its first use. A test with [`#[limits]`](crate::testing::limits) that has left more
+    /// than that runs a second time, and memory that only its first run left is not counted either
+    /// ([`run_once`](Self::run_once) omits the second run). The closure of [`run`](Self::run) and the future
+    /// of [`run_async`](Self::run_async) run once.
     pub fn leaks(mut self, bytes: u64) -> Self {
         self.all.leaked_bytes = Some(bytes);
         self
     }
 
-    /// At most this many blocks may be allocated. A `realloc` counts as one.
+    /// Limits the number of blocks that may be allocated. A `realloc` counts as one.
     pub fn count(mut self, blocks: u64) -> Self {
         self.all.count = Some(blocks);
         self
     }
 
-    /// For the host's heap, these limits apply instead, as far as they are set.
+    /// Sets separate limits for the host's heap, which override these as far as they are set.
     pub fn host(mut self, limits: Self) -> Self {
         self.host = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// For every device, and for memory that the driver has pinned, these limits apply instead, as far as they are
-    /// set.
+    /// Sets separate limits for every device, and for memory that the driver has pinned, which override these
+    /// as far as they are set.
     pub fn devices(mut self, limits: Self) -> Self {
         self.devices = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// What is allocated under a function or a file that matches `glob` does not count as a leak; for caches that are filled on
-    /// purpose. A glob is matched as in the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count are not
-    /// affected. It needs the feature `report`.
+    /// Excludes memory allocated under a function or a file that matches `glob` from leaks; for caches that
+    /// are filled on purpose. A glob is matched as in the command's `--mine`: `my_crate::cache::*`,
+    /// `src/cache.rs`. Peak and count are not affected. It needs the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());
         self
     }
 
-    /// A test with these limits never runs a second time to distinguish what is made once from leaks: for tests that cannot, because
-    /// they change something outside of the process.
+    /// Prevents the second run that distinguishes one-time allocations from leaks: for tests that cannot run
+    /// twice, because they change something outside the process.
     pub fn run_once(mut self) -> Self {
         self.runs_once = true;
         self
     }
 
-    /// Runs `test` and holds it to the limits; returns what it returns.
+    /// Runs `test` under the limits, and returns its result.
     ///
-    /// What is allocated meanwhile on this thread counts, and on threads and in tasks that enter its
+    /// Memory allocated during the test on this thread counts, and on threads and in tasks that enter its
     /// [`scope::current`](crate::scope::current).
     ///
     /// # Panics
-    /// When a limit is exceeded; the message says who held the memory. When the host's heap is limited and the program
-    /// has no [`TrackingAllocator`](crate::TrackingAllocator). When `test` panics: then the limits are not checked.
+    /// Panics when a limit is exceeded; the message names the holders of the memory. Panics when the host's
+    /// heap is limited and the program has no [`TrackingAllocator`](crate::TrackingAllocator). Panics when
+    /// `test` does: then the limits are not checked.
     #[track_caller]
     pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
         let place = Location::caller();
@@ -137,12 +139,12 @@ impl Limits {
         value
     }
 
-    /// Runs `test`, on whatever threads it is polled, and holds it to the limits; returns what it returns.
+    /// Runs `test` under the limits, on whatever threads it is polled, and returns its result.
     ///
     /// Tasks that it spawns count if their futures are wrapped: `scope::current().future(…)`.
     ///
     /// # Panics
-    /// As for [`run`](Self::run).
+    /// Panics as [`run`](Self::run) does.
     #[track_caller]
     pub fn run_async<R>(self, test: impl Future<Output = R>) -> impl Future<Output = R> {
         let place = Location::caller();
@@ -154,7 +156,7 @@ impl Limits {
         }
     }
 
-    /// Runs a test function of that name; one that has `failed` is not held to its limits.
+    /// Runs a test function of that name; the limits of one that has `failed` are not checked.
     #[track_caller]
     pub(crate) fn run_as<R>(
         self,
@@ -175,7 +177,7 @@ impl Limits {
         value
     }
 
-    /// The same for an async test.
+    /// Does the same for an async test.
     pub(crate) async fn run_async_as<R>(
         self,
         name: &str,
@@ -192,7 +194,8 @@ impl Limits {
         value
     }
 
-    /// Runs a test that should panic. If it panics and has exceeded a limit, it is made to fail by not panicking.
+    /// Runs a test that should panic. If it panics and has exceeded a limit, it is made to fail by not
+    /// panicking.
     #[track_caller]
     pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
@@ -205,7 +208,7 @@ impl Limits {
         self.verdict(finished, second).fail_or_panic(result.err());
     }
 
-    /// The same for an async test.
+    /// Does the same for an async test.
     pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
         let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
         let result = caught(tested.scope().future(body.run())).await;
@@ -223,7 +226,7 @@ impl Limits {
         Failure(finished.judge(&Judge { limits: self }, second))
     }
 
-    /// Begins a second run if the first left something that only a second one can explain.
+    /// Begins a second run if the first left memory that only a second one can explain.
     fn begin_second_run(&self, finished: &Finished, is_repeatable: bool) -> Option<Tested> {
         let wanted = is_repeatable && !self.runs_once && finished.leaks(&Judge { limits: self });
         if wanted { finished.again() } else { None }
@@ -271,8 +274,8 @@ impl Limits {
         }
     }
 
-    /// The limits that apply to a device.
-    pub(super) fn of(&self, device: DeviceId) -> OfDevice {
+    /// Returns the limits that apply to a device.
+    pub(super) fn of(&self, device: DeviceId) -> DeviceLimits {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
 
@@ -291,7 +294,7 @@ async fn caught<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     .await
 }
 
-/// The message of a test that has exceeded its limits, if it has.
+/// The failure of a test that has exceeded its limits, if it has.
 struct Failure(Option<Over>);
 
 impl Failure {
@@ -302,8 +305,8 @@ impl Failure {
         }
     }
 
-    /// For a test that should have panicked: continues its panic, unless a limit was exceeded. In that case it returns, and
-    /// libtest reports that the test did not panic, below the message printed here.
+    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case it returns,
+    /// and libtest reports that the test did not panic, below the message printed here.
     fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
         match (self.0, panic) {
             (Some(over), Some(_)) => {
@@ -316,7 +319,7 @@ impl Failure {
     }
 }
 
-/// The name of the running test: the thread's name if libtest has named it, and the place.
+/// Returns the name of the running test: the thread's name if libtest has named it, and the place.
 fn name_here(place: &Location<'_>) -> String {
     let thread = thread::current();
     match thread.name() {

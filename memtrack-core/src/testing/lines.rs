@@ -1,4 +1,4 @@
-//! Stacks in words: the line of the user's own code in each, and the functions between it and the test.
+//! Stacks as text: the line of the user's own code in each, and the functions between it and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
@@ -8,23 +8,23 @@ pub(super) use named::Names;
 #[cfg(not(feature = "report"))]
 pub(super) use unnamed::Names;
 
-/// How many functions of a stack are shown at most.
+/// The maximum number of functions shown for a stack.
 #[cfg(feature = "report")]
-const MOST_FRAMES: usize = 6;
+const MAX_FRAMES: usize = 6;
 
-/// A line of code, and what it allocated.
+/// A line of code, and its allocations.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) amount: Amount,
-    /// The stack that allocated the most of it, innermost first.
+    /// The stack of its largest allocations, innermost first.
     pub(super) stack: Vec<String>,
 }
 
-/// What the stacks allocated, by line: the most bytes first, or the most blocks.
+/// Groups the allocations of stacks by line: the most bytes first, or the most blocks.
 pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<Line> {
     let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
     let mut amounts = amounts.to_vec();
-    // Of equal ones the stack that was met first.
+    // If several are equal, the stack that occurred first.
     amounts.sort_by_key(|&(stack, amount)| (std::cmp::Reverse(rank(amount)), stack.0));
     let mut lines: Vec<(Line, StackId)> = Vec::new();
     let mut places = std::collections::HashMap::new();
@@ -38,7 +38,7 @@ pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Name
         line.amount.bytes += amount.bytes;
         line.amount.blocks += amount.blocks;
     }
-    // Sorted again, now that they are added up; the sort is stable.
+    // Sorted again after summing up; the sort is stable.
     lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
     let with_stack = |(line, stack): (Line, StackId)| Line { stack: names.stack(stack), ..line };
     lines.into_iter().map(with_stack).collect()
@@ -46,7 +46,7 @@ pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Name
 
 #[cfg(feature = "report")]
 mod named {
-    use super::MOST_FRAMES;
+    use super::MAX_FRAMES;
     use memtrack_model::Frame;
     use memtrack_model::event::StackId;
     use memtrack_recorder::accounts;
@@ -70,10 +70,10 @@ mod named {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// Those of them that are cells which any value may have as a field, not only statics: what one line puts into several
-    /// of them is a leak like any other.
+    /// Those of them that are cells which any value may have as a field, not only statics: values that one
+    /// line puts into several of them are leaks like any others.
     const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
-    /// What is in `once_cell` and is hardly ever a field.
+    /// Types in `once_cell` that are hardly ever fields.
     const LAZY: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
     /// The names of stacks.
     pub(in crate::testing) struct Names {
@@ -97,7 +97,7 @@ mod named {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// The line of the user's own code in a stack, alone and with what it called.
+        /// Returns the line of the user's own code in a stack, alone and with its callee.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let none = "no stack was kept: there are too many different ones".to_owned();
@@ -109,28 +109,28 @@ mod named {
             (shown(owned.line()), shown(owned.to_string()))
         }
 
-        /// The user's own functions between it and the test, innermost first; if there are none, all informative
-        /// ones.
+        /// Returns the user's own functions between it and the test, innermost first; if there are none, all
+        /// informative ones.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);
-            // What the program's allocator does, memtrack's among it, is nobody's line.
+            // Frames of the program's allocator, including memtrack's, do not count as lines.
             let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
             let inside = frames[entry.map_or(0, |entry| entry + 1)..].iter();
             let inside = inside.take_while(|frame| !plain(frame).starts_with("memtrack_core::testing::"));
-            // Of a closure that was inlined, there may be no name.
+            // An inlined closure may have no name.
             let named = inside.filter(|frame| !plain(frame).is_empty());
             let judged: Vec<_> = named.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
-            let any_mine = judged.iter().any(|(_, owner)| *owner == Owner::Mine);
-            let is_shown = |owner| if any_mine { owner == Owner::Mine } else { owner != Owner::Noise };
+            let has_own_code = judged.iter().any(|(_, owner)| *owner == Owner::Mine);
+            let is_shown = |owner| if has_own_code { owner == Owner::Mine } else { owner != Owner::Noise };
             let shown: Vec<String> =
                 judged.iter().filter(|(_, owner)| is_shown(*owner)).map(|(frame, _)| short(frame)).collect();
-            let more = shown.len().saturating_sub(MOST_FRAMES);
+            let more = shown.len().saturating_sub(MAX_FRAMES);
             let tail = (more > 0).then(|| format!("… {more} more"));
-            shown.into_iter().take(MOST_FRAMES).chain(tail).collect()
+            shown.into_iter().take(MAX_FRAMES).chain(tail).collect()
         }
 
-        /// Whether `blocks` that a stack allocated are no leak although they stay: they were created once for all, or match
-        /// one of these globs.
+        /// Returns whether `blocks` allocated by a stack are not leaks although they stay: they were created
+        /// once, or match one of these globs.
         pub(in crate::testing) fn is_no_leak(
             &mut self,
             stack: StackId,
@@ -153,7 +153,7 @@ mod named {
         }
     }
 
-    /// A function's path without generics.
+    /// Returns a function's path without generics.
     fn plain(frame: &Frame) -> String {
         plain_path(&frame.function)
     }
@@ -164,7 +164,7 @@ mod unnamed {
     use memtrack_model::event::StackId;
     use memtrack_recorder::accounts;
 
-    /// Stacks as addresses: names need the feature `report`.
+    /// The names of stacks without the feature `report`: addresses.
     pub(in crate::testing) struct Names;
 
     impl Names {
@@ -182,7 +182,7 @@ mod unnamed {
             accounts::addresses(stack).iter().map(|address| format!("{address:#x}")).collect()
         }
 
-        /// Unknown without names.
+        /// Returns false: this is unknown without names.
         pub(in crate::testing) fn is_no_leak(&mut self, _: StackId, _: u64, _: &[String]) -> bool {
             false
         }

@@ -1,5 +1,5 @@
-//! How much memory may this test use? Limits on the peak, on leaks and on the number of allocations; a test that exceeds one
-//! fails and says which lines of code held the memory, with their stacks.
+//! Limits on the memory of a test: on the peak, on leaks and on the number of allocations. A test that
+//! exceeds one fails and prints the lines of code that held the memory, with their stacks.
 //!
 //! ```
 //! // The test program declares the allocator, once: tests/NAME.rs, or src/lib.rs under #[cfg(test)].
@@ -23,9 +23,9 @@
 //! # assert_eq!(numbers.len(), 3);
 //! ```
 //!
-//! Numbers are exact, even while other tests run: a block counts for the test in whose scope it was allocated, no matter
-//! who frees it. A test's scope is its own thread. Other threads and tasks join it by entering it, as they enter any
-//! [`scope`](crate::scope):
+//! Numbers are exact, even while other tests run: a block counts for the test in whose scope it was
+//! allocated, whichever thread frees it. A test's scope is its own thread. Other threads and tasks join it by
+//! entering it, as they enter any [`scope`](crate::scope):
 //!
 //! ```
 //! # #[global_allocator]
@@ -43,11 +43,11 @@
 //! assert!(used.host().peak_bytes >= 1 << 20);
 //! ```
 //!
-//! `scope.future(task)` does the same around each poll of a task. What threads outside all tests' scopes allocate does not count
-//! for any test; a failing test says how much that was, and on which threads.
+//! `scope.future(task)` does the same around each poll of a task. Memory allocated by threads outside all
+//! tests' scopes does not count for any test; a failing test prints how much that was, and on which threads.
 //!
-//! The repository's docs/TESTING.md has the details: what a leak is, devices, async tests, tests that should
-//! panic, and what it costs.
+//! The repository's docs/TESTING.md has the details: the definition of a leak, devices, async tests, tests
+//! that should panic, and the cost.
 
 #[cfg(feature = "record")]
 mod account;

@@ -1,4 +1,4 @@
-//! What a part of a program used, for tests that do their own comparisons.
+//! The memory usage of a part of a program, for tests that do their own comparisons.
 
 use super::account::{NO_ALLOCATOR, Tested};
 use memtrack_model::event::DeviceId;
@@ -6,13 +6,13 @@ use memtrack_recorder::accounts::DeviceBooks;
 use memtrack_recorder::reentry;
 use std::panic::Location;
 
-/// What was used on one device. All numbers are exact.
+/// The memory usage on one device. All numbers are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceUsage {
-    /// The most bytes that were live at once.
+    /// The maximum bytes that were live at once.
     pub peak_bytes: u64,
-    /// How many blocks they were in.
+    /// The number of their blocks.
     pub peak_blocks: u64,
     /// Total bytes that were allocated.
     pub allocated_bytes: u64,
@@ -20,11 +20,11 @@ pub struct DeviceUsage {
     pub count: u64,
     /// Bytes that had not been freed at the end, including what statics allocated at their first use.
     pub left_bytes: u64,
-    /// How many blocks they were in.
+    /// The number of their blocks.
     pub left_blocks: u64,
 }
 
-/// What was used on all devices; see [`measure`].
+/// The memory usage on all devices; see [`measure`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Usage {
     devices: Vec<(DeviceId, DeviceUsage)>,
@@ -32,17 +32,18 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// On the host's heap.
+    /// Returns the usage of the host's heap.
     ///
     /// # Panics
-    /// When the program has no [`TrackingAllocator`](crate::TrackingAllocator).
+    /// Panics when the program has no [`TrackingAllocator`](crate::TrackingAllocator).
     #[track_caller]
     pub fn host(&self) -> DeviceUsage {
         assert!(self.sees_the_heap, "{NO_ALLOCATOR}");
         self.device(DeviceId::HOST)
     }
 
-    /// On a device that reports to [`recorder`](crate::recorder); all zero if nothing was allocated on it.
+    /// Returns the usage of a device that reports to [`recorder`](crate::recorder); all zero if nothing was
+    /// allocated on it.
     pub fn device(&self, device: DeviceId) -> DeviceUsage {
         self.devices
             .iter()
@@ -50,13 +51,13 @@ impl Usage {
             .map_or_else(DeviceUsage::default, |(_, usage)| *usage)
     }
 
-    /// All devices on which something was allocated; the host's heap is the last.
+    /// Returns all devices with allocations; the host's heap is the last.
     pub fn devices(&self) -> &[(DeviceId, DeviceUsage)] {
         &self.devices
     }
 }
 
-// Its table is memtrack's own, so that a test around the one that it is about does not count it.
+// The clone's table is memtrack's own memory, so that an enclosing test does not count it.
 
 impl Clone for Usage {
     fn clone(&self) -> Self {
@@ -72,7 +73,8 @@ impl Drop for Usage {
     }
 }
 
-/// Runs `work`; returns what it returns, and what it used. Counts what [`Limits::run`](super::Limits::run) counts.
+/// Runs `work`, and returns its result and its memory usage. Counts the same memory as
+/// [`Limits::run`](super::Limits::run).
 ///
 /// ```
 /// # #[global_allocator]
@@ -84,7 +86,7 @@ impl Drop for Usage {
 /// ```
 ///
 /// # Panics
-/// When `work` panics, or 1,024 tests are already being watched.
+/// Panics when `work` does, or 1,024 tests are already being observed.
 #[track_caller]
 pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
     let place = Location::caller();

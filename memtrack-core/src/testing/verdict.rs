@@ -1,4 +1,4 @@
-//! Whether a test has used too much, and the message if it has.
+//! The verdict on a test's memory usage, and the message if it exceeds a limit.
 
 use super::limits::Limits;
 use super::lines::{self, Line, Names};
@@ -9,16 +9,16 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// How many lines of code are named at most, and for how many of them the stack is shown.
-const MOST_LINES: usize = 8;
-const MOST_STACKS: usize = 3;
+/// The maximum number of lines of code that are named, and of those whose stack is shown.
+const MAX_LINES: usize = 8;
+const MAX_STACKS: usize = 3;
 
-/// Holds a test to its limits.
+/// The limits that a test is checked against.
 pub(super) struct Judge<'a> {
     pub(super) limits: &'a Limits,
 }
 
-/// What is known of what a test left.
+/// The information on memory that a test left.
 #[derive(Clone, Copy)]
 pub(super) enum Leaks<'a> {
     /// It ran once.
@@ -27,14 +27,14 @@ pub(super) enum Leaks<'a> {
     NotComparable(&'a str),
     /// It ran twice: the first run's books after the second, and the second's.
     Twice {
-        /// The first run's, less what the second has freed.
+        /// The first run's, minus the frees of the second.
         later: &'a Books,
         /// The second run's.
         second: &'a Books,
     },
 }
 
-/// What a test has exceeded, in words.
+/// The exceeded limits of a test, as text.
 #[derive(Clone, Debug)]
 pub(super) struct Over(String);
 
@@ -45,14 +45,14 @@ impl fmt::Display for Over {
 }
 
 impl Judge<'_> {
-    /// Whether more is left than allowed, as far as that can be determined before stacks are named.
+    /// Returns whether more is left than allowed, as far as that can be determined before stacks are named.
     pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
         let too_much =
             |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
         left.iter().any(too_much)
     }
 
-    /// Whether more is left than allowed, without what stacks show to be made once.
+    /// Returns whether more is left than allowed, excluding one-time allocations identified by their stacks.
     pub(super) fn leaks(&self, books: &Books) -> bool {
         let mut names = None;
         books.devices().into_iter().any(|(device, books)| {
@@ -64,13 +64,13 @@ impl Judge<'_> {
         })
     }
 
-    /// What is left by stack: what stacks show to be made once or ignored, and all else.
+    /// Returns the remaining memory by stack: one-time allocations and ignored ones, and all others.
     fn left(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
         let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
         left.partition(|(stack, left)| names.is_no_leak(*stack, left.blocks, &self.limits.ignored))
     }
 
-    /// What the test has exceeded; its accounts are closed.
+    /// Returns the limits that the test has exceeded; its accounts are closed.
     pub(super) fn judge(
         &self,
         name: &str,
@@ -118,7 +118,7 @@ impl Judge<'_> {
             let Amount { bytes, blocks } = books.peak();
             line(text, format_args!("\n{place}: a peak of {}", over_bytes(bytes, most)));
             line(text, format_args!("  held at the peak, in {}:", counted(blocks, "block")));
-            say(text, &lines::of(&by(|row| row.at_peak), false, names), false);
+            append_lines(text, &lines::of(&by(|row| row.at_peak), false, names), false);
         }
         if let Some(most) = limits.leaked_bytes.filter(|&most| books.left().bytes > most) {
             self.judge_leaks(device, books, most, leaks, names, text);
@@ -135,11 +135,12 @@ impl Judge<'_> {
                 ),
             );
             line(text, format_args!("  allocated, {} in all:", human_bytes(bytes)));
-            say(text, &lines::of(&by(|row| row.allocated), true, names), true);
+            append_lines(text, &lines::of(&by(|row| row.allocated), true, names), true);
         }
     }
 
-    /// Reports what leaks. Of a test that ran twice this is what the second run added to what the first had left.
+    /// Reports leaks. For a test that ran twice, these are the memory that the second run added to that of
+    /// the first.
     fn judge_leaks(
         &self,
         device: DeviceId,
@@ -166,8 +167,9 @@ impl Judge<'_> {
                 let freed = books.left().bytes.saturating_sub(later.left().bytes);
                 leaked = self.left(second, names).1;
                 leaked_bytes = sum(&leaked).bytes.saturating_sub(freed);
-                // What the first run left and the second did not is allowed, whoever made it. The stacks of the two runs
-                // differ in how memtrack called the test, so lines are compared.
+                // Memory that the first run left and the second did not is allowed, wherever it was
+                // allocated. The stacks of the two runs differ in how memtrack called the test, so lines are
+                // compared.
                 let leaking: HashSet<_> = leaked.iter().map(|&(stack, _)| names.line(stack)).collect();
                 let left = later.stacks().map(|row| (row.stack, row.left)).filter(|(_, of)| of.blocks > 0);
                 no_leak = left.filter(|&(stack, _)| !leaking.contains(&names.line(stack))).collect();
@@ -180,7 +182,7 @@ impl Judge<'_> {
         }
         line(text, format_args!("\n{}: leaks of {}", place(device), over_bytes(leaked_bytes, most)));
         line(text, format_args!("  not given back, {}:", counted(sum(&leaked).blocks, "block")));
-        say(text, &lines::of(&leaked, false, names), false);
+        append_lines(text, &lines::of(&leaked, false, names), false);
         if let Some(how) = how {
             line(text, format_args!("  {how}"));
         }
@@ -203,7 +205,7 @@ impl Judge<'_> {
     }
 }
 
-/// Bytes and blocks of one stack.
+/// The bytes and blocks of one stack.
 type Stack = (StackId, Amount);
 
 fn place(device: DeviceId) -> String {
@@ -236,22 +238,22 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// The lines of code, the largest first, with the stack of the first few.
-fn say(text: &mut String, lines: &[Line], by_count: bool) {
+/// Appends the lines of code, the largest first, with the stack of the first few.
+fn append_lines(text: &mut String, lines: &[Line], by_count: bool) {
     let amount = |amount: Amount| match by_count {
         true => (human_count(amount.blocks), human_bytes(amount.bytes)),
         false => (human_bytes(amount.bytes), counted(amount.blocks, "block")),
     };
-    for (place, row) in lines.iter().take(MOST_LINES).enumerate() {
+    for (place, row) in lines.iter().take(MAX_LINES).enumerate() {
         let (first, second) = amount(row.amount);
         line(text, format_args!("  {first:>10}  {}  ({second})", row.name));
-        if place < MOST_STACKS {
+        if place < MAX_STACKS {
             for frame in &row.stack {
                 line(text, format_args!("                {frame}"));
             }
         }
     }
-    let rest = lines.get(MOST_LINES..).unwrap_or_default();
+    let rest = lines.get(MAX_LINES..).unwrap_or_default();
     if !rest.is_empty() {
         let of_rest = rest.iter().fold(Amount::default(), |sum, row| Amount {
             bytes: sum.bytes + row.amount.bytes,
@@ -262,9 +264,9 @@ fn say(text: &mut String, lines: &[Line], by_count: bool) {
     }
 }
 
-/// What belongs to no test.
+/// Describes allocations that belong to no test.
 fn of_others(others: &[Unattributed]) -> String {
-    const MOST: usize = 3;
+    const MAX_THREADS: usize = 3;
     if others.is_empty() {
         return String::new();
     }
@@ -274,8 +276,8 @@ fn of_others(others: &[Unattributed]) -> String {
         let name = other.thread.as_deref().unwrap_or("threads that have ended");
         format!("{name} {}", human_bytes(other.allocated.bytes))
     };
-    let mut threads: Vec<String> = others.iter().take(MOST).map(name).collect();
-    if let Some(more) = others.len().checked_sub(MOST).filter(|&more| more > 0) {
+    let mut threads: Vec<String> = others.iter().take(MAX_THREADS).map(name).collect();
+    if let Some(more) = others.len().checked_sub(MAX_THREADS).filter(|&more| more > 0) {
         threads.push(format!("{more} more"));
     }
     format!(

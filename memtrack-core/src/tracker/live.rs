@@ -1,5 +1,6 @@
-//! The tracker while a program runs: after every operator it reads the counters of one device, and where the root module
-//! begins and ends it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see [`MemoryTracker`].
+//! The tracker of a running program: after every operator it reads the counters of one device, and at the
+//! beginning and end of the root module it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see
+//! [`MemoryTracker`].
 //!
 //! **Why is a backward or optimizer scope one entry?** With candle or burn nothing inside it can be annotated; PyTorch's
 //! series contain its operators.
@@ -18,14 +19,15 @@ use std::sync::{Arc, Mutex};
 /// PyTorch's `MemoryTracker` for Rust: the counters of one device after every operator, in order, with the markers
 /// `fw_start` and `fw_bw_boundary` of the root module.
 ///
-/// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a module
-/// ends, and the markers of all iterations are kept ([`Self::marks`]; the file holds the newest, as PyTorch's does).
-/// Values are in MiB. For the host heap, allocated and active are both the bytes handed out since monitoring began
-/// minus those given back (below zero when older memory was freed), and reserved is the resident set of the process, at
-/// most about 2.4 ms old. A `backward` or `optimizer` scope is recorded like an operator when it ends, because with most
-/// frameworks nothing inside it can be annotated. A long run keeps the newest operators ([`Options::tracker_entries`]),
-/// and of older ones what [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's
-/// hooks would not run.
+/// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a
+/// module ends, and the markers of all iterations are kept ([`Self::marks`]; the file contains the newest, as
+/// PyTorch's does). Values are in MiB. For the host heap, allocated and active are both the bytes allocated
+/// since monitoring began minus those freed (below zero when older memory was freed), and reserved is the
+/// resident set of the process, at most about 2.4 ms old. A `backward` or `optimizer` scope is recorded like
+/// an operator when it ends, because with most frameworks nothing inside it can be annotated. A long run
+/// keeps the newest operators ([`Options::tracker_entries`]), and the information on older ones that
+/// [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's hooks would
+/// not run.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -57,19 +59,19 @@ impl Default for MemoryTracker {
 }
 
 impl MemoryTracker {
-    /// A tracker of the first accelerator that reports memory, or of the host heap if none does.
+    /// Creates a tracker of the first accelerator that reports memory, or of the host heap if none does.
     pub fn new() -> Self {
         Self::with_device(None)
     }
 
-    /// A tracker of one device.
+    /// Creates a tracker of one device.
     pub fn on(device: DeviceId) -> Self {
         Self::with_device(Some(device))
     }
 
-    fn with_device(asked: Option<DeviceId>) -> Self {
+    fn with_device(device: Option<DeviceId>) -> Self {
         let _inside = reentry::enter();
-        let run = Arc::new(Run { asked, state: Mutex::default() });
+        let run = Arc::new(Run { device, state: Mutex::default() });
         Self { run: Some(run), running: false, loaded: false }
     }
 
@@ -77,26 +79,27 @@ impl MemoryTracker {
         self.run.as_ref().expect("it is taken when the tracker is dropped")
     }
 
-    /// A tracker that stops the session which a forked child continues; in any other process, one that is not running.
+    /// Creates a tracker that stops the session which a forked child continues; in any other process, one
+    /// that is not running.
     pub(crate) fn inherited() -> Self {
         let mut tracker = Self::new();
         tracker.running = generation() > 0;
         tracker
     }
 
-    /// Forgets what the tracker holds and begins to record, together with whatever else is monitoring. Starting a
-    /// tracker that is already running has no effect and is reported on stderr (PyTorch: an assertion error).
+    /// Drops the tracker's data and begins to record, together with all other monitors. Starting a tracker
+    /// that is already running has no effect and is reported on stderr (PyTorch: an assertion error).
     pub fn start_monitor(&mut self) {
         let started = self.start_monitor_with(&Options::default());
         debug_assert!(started.is_ok(), "without a file nothing can fail");
     }
 
-    /// Like [`Self::start_monitor`]. The options only apply when nothing else is monitoring: otherwise those of the first
-    /// monitor remain in effect.
+    /// Does the same as [`Self::start_monitor`]. The options only apply when nothing else is monitoring:
+    /// otherwise those of the first monitor remain in effect.
     ///
     /// # Errors
-    /// When the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known
-    /// format; the tracker does not run then.
+    /// Fails when the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not
+    /// that of a known format; the tracker does not run then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
             message::print("this tracker is already running; start_monitor changes nothing");
@@ -107,10 +110,10 @@ impl MemoryTracker {
         let inside = reentry::enter();
         let zero = session::sums_at_start();
         let mut state = State::since(zero, options.tracker_entries);
-        // What was there before is dropped under no lock.
+        // The earlier data is dropped under no lock.
         std::mem::swap(&mut *self.run().state(), &mut state);
         drop(state);
-        // What reads it is made now, and not when an operator ends.
+        // Its reader is created now, and not when an operator ends.
         host::recent_resident_bytes();
         self.run().set_first();
         self.loaded = false;
@@ -124,7 +127,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Ends recording and keeps what was recorded. If this was the last monitor, the session's recording is written.
+    /// Ends recording and keeps the data. If this was the last monitor, the session's recording is written.
     pub fn stop(&mut self) {
         if let Some(snapshot) = self.end() {
             self.find_peak(&snapshot);
@@ -133,7 +136,7 @@ impl MemoryTracker {
         }
     }
 
-    /// Ends recording and returns what was recorded, if this tracker was running.
+    /// Ends recording and returns the recorded snapshot, if this tracker was running.
     fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
         let (snapshot, written) = self.stop_session()?;
         if let Err(error) = written {
@@ -142,13 +145,14 @@ impl MemoryTracker {
         Some(snapshot)
     }
 
-    /// Finds the peak, which may lie between two operators, in what was recorded. Later calls change nothing.
+    /// Finds the peak, which may lie between two operators, in the recorded snapshot. Later calls change
+    /// nothing.
     pub(crate) fn find_peak(&self, snapshot: &memtrack_model::snapshot::Snapshot) {
         let _inside = reentry::enter();
         self.run().find_peak(snapshot);
     }
 
-    /// Ends recording and returns what the session recorded; `None` when the tracker is not running.
+    /// Ends recording and returns the session's snapshot; `None` when the tracker is not running.
     pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
@@ -158,11 +162,11 @@ impl MemoryTracker {
         Some(session::stop())
     }
 
-    /// The operators with the largest growth. A tracker that recorded lists its first record too; one that was loaded
-    /// prints exactly what PyTorch does, which uses the first record only as a baseline.
+    /// Returns the operators with the largest growth. A tracker that recorded lists its first record too; one
+    /// that was loaded prints exactly what PyTorch does, which uses the first record only as a baseline.
     ///
     /// # Errors
-    /// When the tracker was loaded and has no records.
+    /// Fails when the tracker was loaded and has no records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let (stats, first_mib) = (self.stats(), self.run().state().first_mib());
         if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
@@ -172,7 +176,7 @@ impl MemoryTracker {
     /// `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced. Returns the paths written.
     ///
     /// # Errors
-    /// When the suffix is neither of these, there are no records, or a file cannot be written.
+    /// Fails when the suffix is neither of these, there are no records, or a file cannot be written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,
@@ -184,15 +188,15 @@ impl MemoryTracker {
     /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails when the file cannot be written.
     pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
         self.stats().save_stats(path)
     }
 
-    /// Reads what PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    /// Reads a file that PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
     ///
     /// # Errors
-    /// When the file cannot be read or was not written by `save_stats`.
+    /// Fails when the file cannot be read or was not written by `save_stats`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let stats = TrackerStats::load(path)?;
         let mut tracker = Self::new();
@@ -201,7 +205,7 @@ impl MemoryTracker {
         Ok(tracker)
     }
 
-    /// The data so far: the newest operators, and what is still known of older ones.
+    /// Returns the data so far: the newest operators, and the remaining information on older ones.
     pub fn stats(&self) -> TrackerStats {
         let _copying = reentry::enter();
         let copy = self.run().copy();
@@ -210,7 +214,7 @@ impl MemoryTracker {
         stats
     }
 
-    /// The markers of all iterations, in order: the newest 65,536.
+    /// Returns the markers of all iterations, in order: the newest 65,536.
     pub fn marks(&self) -> Vec<Mark> {
         self.run().marks()
     }

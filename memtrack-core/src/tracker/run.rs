@@ -1,6 +1,6 @@
-//! One tracker's run, driven by the scopes. The ends of operators, and the beginnings and ends of the root module, arrive here
-//! from every thread and are recorded for each running tracker; [`MemoryTracker`](super::MemoryTracker) holds a run and
-//! reads it.
+//! One tracker's run, driven by the scopes. The ends of operators, and the beginnings and ends of the root
+//! module, are reported here by every thread and recorded for each running tracker;
+//! [`MemoryTracker`](super::MemoryTracker) holds a run and reads it.
 
 use super::series::{self, Levels, Series, grow, mib};
 use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
@@ -15,27 +15,27 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// How many markers are kept, the newest ones: 2 MiB.
-const MARKS: usize = 1 << 16;
+/// The number of newest markers that are kept: 2 MiB.
+const MAX_MARKS: usize = 1 << 16;
 
-/// There are two of different names.
-const MARKERS: usize = 2;
+/// The number of markers with different names.
+const MARKER_NAMES: usize = 2;
 
 /// The data of a tracker, shared with the observer while it runs.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) asked: Option<DeviceId>,
+    pub(super) device: Option<DeviceId>,
     pub(super) state: Mutex<State>,
 }
 
-/// What a run has recorded.
+/// The data of a run.
 pub(super) struct State {
     /// The device, once it is known.
     device: Option<DeviceId>,
-    /// What was read from a file; a run that records has a series.
+    /// The data read from a file; a run that records has a series.
     pub(super) loaded: Option<TrackerStats>,
     series: Series,
-    /// Sums when the session began: values count from there.
+    /// The sums when the session began, which are subtracted from values.
     zero: Vec<Sums>,
     /// Allocated bytes when this tracker started.
     first_bytes: i64,
@@ -47,12 +47,12 @@ pub(super) struct State {
     iterations: u64,
     /// When this tracker started, by the recorder's clock.
     start_ticks: u64,
-    /// The peak, once it was looked up in a recording.
+    /// The peak, once it has been searched for in a recording.
     peak: Option<Option<AllocatedPeak>>,
 }
 
 impl Default for State {
-    /// For a run that does not record.
+    /// Returns the state of a run that does not record.
     fn default() -> Self {
         Self::since(Vec::new(), 1)
     }
@@ -69,10 +69,10 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes where the values stand before the first operator.
+    /// Records the values before the first operator.
     pub(super) fn set_first(&self) {
         let mut state = self.state();
-        if let Some(device) = self.asked.or_else(|| state.first_accelerator()) {
+        if let Some(device) = self.device.or_else(|| state.first_accelerator()) {
             state.device = Some(device);
             state.first_bytes = state.levels(device).0.allocated;
             let first = state.first_bytes;
@@ -80,8 +80,8 @@ impl Run {
         }
     }
 
-    /// Records an operator, if that takes no memory but that of `room`; else says how many chunks there are. What is to be
-    /// given back is in `room` then.
+    /// Records an operator, if that needs no memory other than `room`; otherwise returns the number of
+    /// chunks. Memory to be freed is in `room` afterwards.
     fn operator_finished(&self, node: &'static ScopeNode, room: &mut Room) -> Result<(), usize> {
         let name = node.name_id() as usize;
         let mut state = self.state();
@@ -107,7 +107,7 @@ impl Run {
         Ok(())
     }
 
-    /// Records an operator. Takes memory while nothing is locked.
+    /// Records an operator, allocating memory while nothing is locked.
     #[cold]
     fn operator_finished_with_room(&self, node: &'static ScopeNode, mut chunks: usize) {
         loop {
@@ -122,10 +122,12 @@ impl Run {
     fn mark(&self, name: &'static str, begins: bool) {
         let mut room = VecDeque::new();
         let mut state = self.state();
-        while state.marks.len() == state.marks.capacity().max(room.capacity()) && state.marks.len() < MARKS {
+        while state.marks.len() == state.marks.capacity().max(room.capacity())
+            && state.marks.len() < MAX_MARKS
+        {
             let marks = state.marks.len();
             drop(state);
-            room = VecDeque::with_capacity((2 * marks).clamp(64, MARKS));
+            room = VecDeque::with_capacity((2 * marks).clamp(64, MAX_MARKS));
             state = self.state();
         }
         grow(&mut state.marks, &mut room);
@@ -136,7 +138,7 @@ impl Run {
             Some(marker) => marker.1 = op_index,
             None => state.markers.push((name, op_index)),
         }
-        if state.marks.len() >= MARKS {
+        if state.marks.len() >= MAX_MARKS {
             state.marks.pop_front();
         }
         state.marks.push_back(Mark { name, iteration, op_index });
@@ -144,17 +146,17 @@ impl Run {
         drop(room);
     }
 
-    /// A copy of what was recorded or loaded; names are assembled later, when no thread waits for the run.
+    /// Copies the recorded or loaded data; names are assembled later, when no thread waits for the run.
     pub(super) fn copy(&self) -> Recorded {
         let mut series = Series::new(1, 0);
-        let mut markers = Vec::with_capacity(MARKERS);
-        // Before the markers, which are the newest of these or newer.
+        let mut markers = Vec::with_capacity(MARKER_NAMES);
+        // Read before the markers, which are the newest of these or newer.
         let marks = self.marks();
         loop {
             let state = self.state();
             if state.series.copy_into(&mut series) {
                 markers.extend_from_slice(&state.markers);
-                // One that was loaded does not run.
+                // A loaded one does not run.
                 let peak = state.peak.clone().flatten();
                 return Recorded { loaded: state.loaded.clone(), series, markers, marks, peak };
             }
@@ -164,7 +166,7 @@ impl Run {
         }
     }
 
-    /// Finds the peak of this tracker's device in what was recorded, unless it was found before.
+    /// Finds the peak of this tracker's device in the recorded snapshot, unless it was found before.
     pub(super) fn find_peak(&self, snapshot: &Snapshot) {
         let (device, start_ticks) = {
             let state = self.state();
@@ -173,14 +175,14 @@ impl Run {
                 _ => return,
             }
         };
-        // A peak of before this tracker started is not its own.
+        // A peak from before this tracker started does not count.
         let peak = ReachedPeak::of(snapshot, device).filter(|peak| peak.ticks >= start_ticks);
         let copy = self.copy();
         let peak = peak.map(|peak| copy.series.placed(&peak));
         self.state().peak = Some(peak);
     }
 
-    /// The newest markers.
+    /// Returns the newest markers.
     pub(super) fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         loop {
@@ -196,7 +198,7 @@ impl Run {
     }
 }
 
-/// Room for what an operator's end comes to.
+/// Memory for the records of an operator's end.
 #[derive(Default)]
 struct Room {
     counts: Vec<u64>,
@@ -204,14 +206,15 @@ struct Room {
 }
 
 impl Room {
-    /// For an operator whose name has that number, after so many chunks of others.
+    /// Allocates memory for an operator whose name has that number, after this many chunks of others.
     fn new(name: usize, chunks: usize) -> Self {
         Self { counts: vec![0; (name + 1).next_power_of_two().max(64)], series: series::Room::new(chunks) }
     }
 }
 
 impl State {
-    /// Nothing recorded yet; values count from the sums `zero`, and at least `keep` operators are kept.
+    /// Returns a state with nothing recorded; values are relative to the sums `zero`, and at least `keep`
+    /// operators are kept.
     pub(super) fn since(zero: Vec<Sums>, keep: u64) -> Self {
         Self {
             device: None,
@@ -221,24 +224,24 @@ impl State {
             first_bytes: 0,
             counts: Vec::new(),
             marks: VecDeque::new(),
-            markers: Vec::with_capacity(MARKERS),
+            markers: Vec::with_capacity(MARKER_NAMES),
             iterations: 0,
             start_ticks: ticks(),
             peak: None,
         }
     }
 
-    /// Whether an operator whose name has that number takes no memory but that of `room`.
+    /// Returns whether an operator whose name has that number needs no memory other than `room`.
     fn fits(&self, name: usize, room: &Room) -> bool {
         name < self.counts.len().max(room.counts.len()) && self.series.fits(&room.series)
     }
 
-    /// Allocated MiB when this tracker started.
+    /// Returns the allocated MiB when this tracker started.
     pub(super) fn first_mib(&self) -> f64 {
         mib(self.first_bytes)
     }
 
-    /// The first accelerator that has reported anything.
+    /// Returns the first accelerator that has reported anything.
     fn first_accelerator(&self) -> Option<DeviceId> {
         (1..DEVICE_SLOTS)
             .filter(|&slot| device_of(slot).is_accelerator())
@@ -246,7 +249,8 @@ impl State {
             .map(device_of)
     }
 
-    /// Allocated, active and reserved bytes of a device since the session began, and the ticks at which they are.
+    /// Returns the allocated, active and reserved bytes of a device since the session began, and their time
+    /// in ticks.
     fn levels(&self, device: DeviceId) -> (Levels, u64) {
         let Some(slot) = slot_of(device) else {
             return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
@@ -257,14 +261,14 @@ impl State {
             let (resident, ticks) = host::recent_resident_bytes();
             (resident as i64, ticks)
         } else {
-            // A pool that does not report its segments holds at least what is in use.
+            // A pool that does not report its segments holds at least the memory in use.
             (sums.reserved().max(active), ticks())
         };
         (Levels { allocated, active, reserved }, ticks)
     }
 }
 
-/// A copy of what a run has recorded.
+/// A copy of a run's data.
 pub(super) struct Recorded {
     loaded: Option<TrackerStats>,
     series: Series,
@@ -274,7 +278,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// With the operators' names.
+    /// Returns the data with the operators' names.
     pub(super) fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_else(|| {
             let mut stats = self.series.stats(&self.markers, &self.marks);
@@ -284,13 +288,14 @@ impl Recorded {
     }
 }
 
-/// The trackers that run.
+/// The running trackers.
 pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
 
-/// Observes all scopes, for all trackers.
+/// The observer of all scopes, for all trackers.
 pub(super) struct Observer;
 
-/// Changes the list of trackers. Memory is taken and given back while it is not locked: operators that end wait for it.
+/// Changes the list of trackers. Memory is allocated and freed while it is not locked, because operators that
+/// end wait for it.
 pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
     let mut list = Vec::new();
     let mut trackers = loop {
@@ -310,20 +315,20 @@ pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
 }
 
 impl Observer {
-    fn each(tell: impl Fn(&Run)) {
+    fn each(visit: impl Fn(&Run)) {
         let _inside = reentry::enter();
         for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {
-            tell(run);
+            visit(run);
         }
     }
 }
 
 impl ScopeObserver for Observer {
     fn operator_finished(&self, node: &'static ScopeNode) {
-        /// Trackers that may need room at a time: mostly there is one.
-        const LATE: usize = 4;
+        /// The maximum number of trackers handled together that need room: usually there is one.
+        const MAX_LATE: usize = 4;
         let _inside = reentry::enter();
-        let mut late: [Option<(Arc<Run>, usize)>; LATE] = [const { None }; LATE];
+        let mut late: [Option<(Arc<Run>, usize)>; MAX_LATE] = [const { None }; MAX_LATE];
         let mut free = late.iter_mut();
         let mut room = Room::default();
         for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {

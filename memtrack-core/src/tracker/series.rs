@@ -1,6 +1,6 @@
-//! What a running tracker keeps: a record of 48 bytes for each of the newest operators, and of older ones what a summary
-//! needs. Names are assembled when they are read, not when an operator ends. Memory stays within the records that
-//! are kept plus one chunk, however long the program runs.
+//! The data of a running tracker: a record of 48 bytes for each of the newest operators, and the information
+//! on older ones that a summary needs. Names are assembled when they are read, not when an operator ends.
+//! Memory stays within the kept records plus one chunk, however long the program runs.
 //!
 //! **What is kept?** The newest 262,144 operators by default (`Options::tracker_entries`), and of the others the peaks
 //! and the 1,000 that grew most, which a summary ranks.
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 /// Bytes in the tracker's unit.
 const MIB: f64 = 1_048_576.0;
-/// How many records are added and folded at a time.
+/// The number of records that are added and folded at a time.
 const CHUNK: usize = 4096;
-/// How many folded operators are kept by name: those that grew most.
-const KNOWN: usize = 1000;
+/// The number of folded operators that are kept by name: those that grew most.
+const MAX_FOLDED_NAMES: usize = 1000;
 
-/// What one operator left behind, in bytes.
+/// The bytes after an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels {
     pub(super) allocated: i64,
@@ -32,7 +32,7 @@ pub(super) struct Levels {
 #[derive(Clone, Copy)]
 struct Record {
     node: &'static ScopeNode,
-    /// How many of that name came before.
+    /// The number of earlier operators of that name.
     count: u64,
     levels: Levels,
     /// When the operator ended, by the recorder's clock: the peak is placed between two ends.
@@ -42,21 +42,21 @@ struct Record {
 /// The records of one run.
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
-    /// What the chunks take.
+    /// The memory of the chunks.
     held: Held,
-    /// At least this many are kept.
+    /// The minimum number that are kept.
     keep: usize,
     folded: u64,
     /// When the last folded one ended.
     folded_ticks: u64,
-    /// Allocated after the last folded one, or before the first operator.
+    /// The bytes allocated after the last folded one, or before the first operator.
     before: i64,
     peaks: Levels,
     /// A heap with the smallest on top, which is replaced first.
     grown: BinaryHeap<Reverse<Grown>>,
 }
 
-/// Room for what records come to, made while no thread waits for the run.
+/// Memory for records, allocated while no thread waits for the run.
 #[derive(Default)]
 pub(super) struct Room {
     chunk: Option<Vec<Record>>,
@@ -64,7 +64,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// For another record of a series that has so many chunks.
+    /// Allocates memory for another record of a series that has this many chunks.
     pub(super) fn new(chunks: usize) -> Self {
         Self { chunk: Some(Vec::with_capacity(CHUNK)), list: VecDeque::with_capacity(2 * chunks + 16) }
     }
@@ -86,7 +86,7 @@ impl Drop for Held {
     }
 }
 
-/// How much a folded operator grew; of equal ones the earlier is larger.
+/// The growth of a folded operator; if several are equal, the earlier is larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grown {
     bytes: i64,
@@ -96,7 +96,8 @@ struct Grown {
 }
 
 impl Series {
-    /// An empty series that keeps at least `keep` records; `before` bytes were allocated before the first operator.
+    /// Creates an empty series that keeps at least `keep` records; `before` bytes were allocated before the
+    /// first operator.
     pub(super) fn new(keep: u64, before: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
@@ -108,21 +109,21 @@ impl Series {
             folded_ticks: 0,
             before,
             peaks: none,
-            grown: BinaryHeap::with_capacity(KNOWN),
+            grown: BinaryHeap::with_capacity(MAX_FOLDED_NAMES),
         }
     }
 
-    /// Sets what was allocated before the first operator, when that becomes known.
+    /// Sets the bytes allocated before the first operator, when they become known.
     pub(super) fn set_before(&mut self, bytes: i64) {
         self.before = bytes;
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     pub(super) fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Whether as many are kept as there should be: the oldest chunk is used again.
+    /// Returns whether the minimum number of records is kept: the oldest chunk is then reused.
     fn is_full(&self) -> bool {
         self.chunks.len().saturating_sub(1).saturating_mul(CHUNK) >= self.keep
     }
@@ -131,13 +132,13 @@ impl Series {
         self.chunks.back().is_none_or(|last| last.len() == CHUNK)
     }
 
-    /// Whether another record takes no memory but that of `room`.
+    /// Returns whether another record needs no memory other than `room`.
     pub(super) fn fits(&self, room: &Room) -> bool {
         let list = self.chunks.capacity().max(room.list.capacity());
         !self.needs_chunk() || self.is_full() || room.chunk.is_some() && self.chunks.len() < list
     }
 
-    /// Appends a record, which fits into `room`. What is to be given back is in `room` then.
+    /// Appends a record, which fits into `room`. Memory to be freed is in `room` afterwards.
     pub(super) fn push(
         &mut self,
         node: &'static ScopeNode,
@@ -160,7 +161,7 @@ impl Series {
         room.chunk.take().unwrap_or_default()
     }
 
-    /// The oldest chunk, whose records are folded.
+    /// Returns the oldest chunk, whose records are folded.
     fn oldest(&mut self) -> Vec<Record> {
         let mut oldest = self.chunks.pop_front().unwrap_or_default();
         oldest.iter().for_each(|record| self.fold(record));
@@ -168,12 +169,12 @@ impl Series {
         oldest
     }
 
-    /// Makes room for a copy of so many chunks.
+    /// Makes room for a copy of this many chunks.
     pub(super) fn make_room(&mut self, chunks: usize) {
         self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK));
     }
 
-    /// Copies all into `copy`, which is empty; false where it has no room. Takes no memory.
+    /// Copies all into `copy`, which is empty; returns false if it has no room. Allocates no memory.
     pub(super) fn copy_into(&self, copy: &mut Self) -> bool {
         if copy.chunks.len() < self.chunks.len() {
             return false;
@@ -194,7 +195,7 @@ impl Series {
         self.peaks.reserved = self.peaks.reserved.max(levels.reserved);
         let grown = Grown { bytes, index: Reverse(self.folded), node: node.id.0, count };
         self.folded += 1;
-        if self.grown.len() < KNOWN {
+        if self.grown.len() < MAX_FOLDED_NAMES {
             self.grown.push(Reverse(grown));
         } else if let Some(mut least) = self.grown.peek_mut()
             && least.0 < grown
@@ -203,12 +204,12 @@ impl Series {
         }
     }
 
-    /// Operators so far.
+    /// Returns the number of operators so far.
     pub(super) fn total(&self) -> u64 {
         self.folded + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
-    /// Where a peak is among the kept records.
+    /// Returns the position of a peak among the kept records.
     pub(super) fn placed(&self, peak: &ReachedPeak) -> AllocatedPeak {
         let (least, most) = (peak.least_bytes / MIB, peak.most_bytes / MIB);
         if self.folded > 0 && peak.ticks <= self.folded_ticks {
@@ -217,15 +218,15 @@ impl Series {
         let records = || self.chunks.iter().flatten().enumerate();
         let is_around = |record: &Record| peak.operators.contains(&record.node.id);
         let after = |&(_, record): &(usize, &Record)| record.ticks >= peak.ticks;
-        // On several threads others may end before the one in which it was.
+        // On several threads, others may end before the one that contains the peak.
         let around = records().find(|entry| after(entry) && is_around(entry.1));
         let next = || records().find(after).map_or_else(|| records().count(), |(index, _)| index);
         let index = around.map_or_else(next, |(index, _)| index);
         AllocatedPeak::new(least, most, Some(index as u64), around.is_some())
     }
 
-    /// The records with their names. `markers` name the operators that came next, counted from the first ever; `marks` also
-    /// has those of earlier iterations.
+    /// Returns the records with their names. `markers` name the operators that came next, counted from the
+    /// first ever; `marks` also has those of earlier iterations.
     pub(super) fn stats(&self, markers: &[(&'static str, u64)], marks: &[Mark]) -> TrackerStats {
         let mut names = Names::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
@@ -241,7 +242,7 @@ impl Series {
             stats.memories_reserved.push(sample(levels.reserved));
         }
         stats.op_index = kept as u64;
-        // A marker of a folded operator has no place in what is kept.
+        // A marker of a folded operator has no position among the kept records.
         let shifted =
             markers.iter().filter_map(|&(name, at)| Some((name.to_owned(), at.checked_sub(self.folded)?)));
         stats.markers = shifted.collect();
@@ -278,7 +279,7 @@ impl Series {
     }
 }
 
-/// What `list` holds moves into `room`, if there is more. What is to be given back is in `room` then.
+/// Moves the contents of `list` into `room`, if that is larger. Memory to be freed is in `room` afterwards.
 pub(super) fn grow<T>(list: &mut VecDeque<T>, room: &mut VecDeque<T>) {
     if room.capacity() > list.capacity() {
         std::mem::swap(list, room);
@@ -286,7 +287,7 @@ pub(super) fn grow<T>(list: &mut VecDeque<T>, room: &mut VecDeque<T>) {
     }
 }
 
-/// Bytes in the tracker's unit.
+/// Returns bytes in the tracker's unit.
 pub(super) fn mib(bytes: i64) -> f64 {
     bytes as f64 / MIB
 }
@@ -296,13 +297,14 @@ pub(super) fn mib(bytes: i64) -> f64 {
 struct Names(HashMap<u32, String>);
 
 impl Names {
-    /// MemoryTracker's name of an operator that ran `count` times before.
+    /// Returns MemoryTracker's name of an operator that ran `count` times before.
     fn of(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
         let name = self.0.entry(node.id.0).or_insert_with(|| {
             let place = node.place();
             match node.kind {
                 ScopeKind::Operator => place.operator_name().unwrap_or_default(),
-                // A backward pass or optimizer step as a whole: where nothing inside is annotated, the only record of it.
+                // A backward pass or optimizer step as a whole: if nothing inside is annotated, this is its
+                // only record.
                 _ => format!("{}.{}", place.prefix(), node.name()),
             }
         });
@@ -326,7 +328,7 @@ mod tests {
         with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))
     }
 
-    /// A run of `operators`, each of which leaves as many MiB as `level` says of its number.
+    /// Returns a run of `operators`, each of which leaves as many MiB as `level` returns for its number.
     fn run(keep: u64, operators: u64, level: impl Fn(u64) -> i64) -> Series {
         let mut series = Series::new(keep, 0);
         let node = node("series");
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_operators_are_kept_and_the_others_counted() {
+    fn the_newest_operators_are_kept_and_older_ones_counted() {
         let (keep, operators) = (10_000, 100_000);
         let stats = run(keep, operators, |count| count as i64).stats(&[], &[]);
         let kept = stats.memories_allocated.len() as u64;
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_knows_what_grew_most_also_of_folded_operators() {
+    fn the_summary_includes_folded_operators_that_grew_most() {
         let level = |count: u64| count as i64 + 100 * i64::from(count > 77) + 50 * i64::from(count > 59_998);
         let whole = run(u64::MAX, 60_000, level).stats(&[], &[]);
         let folded = run(1, 60_000, level).stats(&[], &[]);
@@ -373,15 +375,15 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_where_it_is_once_the_series_is_full() {
+    fn memory_is_constant_once_the_series_is_full() {
         let series = run(8192, 200_000, |_| 0);
         let room: usize = series.chunks.iter().map(Vec::capacity).sum();
-        assert!(room <= 8192 + 2 * CHUNK && series.grown.len() <= KNOWN, "{room}");
+        assert!(room <= 8192 + 2 * CHUNK && series.grown.len() <= MAX_FOLDED_NAMES, "{room}");
         assert_eq!(series.total(), 200_000);
     }
 
     #[test]
-    fn a_copy_says_the_same() {
+    fn a_copy_has_the_same_statistics() {
         let series = run(8192, 50_000, |count| (count as i64 * 7919) % 1000);
         let mut copy = Series::new(1, 0);
         assert!(!series.copy_into(&mut copy));

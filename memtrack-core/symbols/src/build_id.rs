@@ -1,5 +1,5 @@
-//! What identifies a binary: its GNU build id or, if it has none, the length and checksum of its code. `modules`
-//! computes the same from memory; `locate` compares the two.
+//! The identity of a binary: its GNU build id or, if it has none, the length and checksum of its code.
+//! `modules` computes the same from memory; `locate` compares the two.
 
 use memtrack_file::binary_id::{code_id, hex};
 use object::read::{Object, ObjectSegment, ReadCache};
@@ -12,16 +12,17 @@ use std::path::Path;
 pub struct BinaryId {
     /// GNU build id in lower-case hex; empty when there is none.
     pub build_id: String,
-    /// Length and CRC-32 of the executable segments, `len:crc` in hex; empty where a build id makes it needless.
+    /// Length and CRC-32 of the executable segments, `len:crc` in hex; empty if a build id makes it
+    /// unnecessary.
     pub code_id: String,
-    /// Whether the file holds line tables.
+    /// Whether the file contains line tables.
     pub has_lines: bool,
 }
 
-/// Reads the identity of the ELF file at `path`; none when it cannot be read or is not an ELF file. Only the parts
-/// needed are read.
+/// Reads the identity of the ELF file at `path`; `None` if it cannot be read or is not an ELF file. Reads
+/// only the parts that are needed.
 pub fn read(path: &Path) -> Option<BinaryId> {
-    // Opening a FIFO or a device could wait for ever.
+    // Opening a FIFO or a device could block forever.
     if !path.metadata().ok()?.is_file() {
         return None;
     }
@@ -33,14 +34,14 @@ pub fn read(path: &Path) -> Option<BinaryId> {
     Some(BinaryId { build_id, code_id, has_lines })
 }
 
-/// Length and checksum of the code of the ELF file at `path`, whether or not it has a build id.
+/// Returns the length and checksum of the code of the ELF file at `path`, whether or not it has a build id.
 pub fn code_id_of(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
     Some(code_id(code(&file).into_iter()))
 }
 
-/// The executable segments.
+/// Returns the executable segments.
 fn code<'a>(file: &object::File<'a, &'a ReadCache<File>>) -> Vec<&'a [u8]> {
     let is_code = |flags| match flags {
         SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn something_that_is_no_binary_has_no_identity() {
+    fn a_file_that_is_not_a_binary_has_no_identity() {
         assert_eq!(read(Path::new("/dev/null")), None);
         assert_eq!(read(Path::new("/")), None);
         assert_eq!(read(Path::new("/etc/passwd")), None);

@@ -1,4 +1,5 @@
-//! Names of symbols as people read them, and which of several names of one address is the public one. `symbols` calls it.
+//! Readable names of symbols, and the choice of the public one among several names of one address. `symbols`
+//! calls it.
 
 use crate::names::readable;
 use addr2line::gimli::{DW_LANG_C_plus_plus, DW_LANG_Rust};
@@ -7,43 +8,44 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Returns a mangled symbol of Rust or C++ as people read it. All others are names of C and stay as they are: to a demangler
-/// of types, the function `w` would be a `wchar_t`.
+/// Returns a mangled symbol of Rust or C++ in readable form. Other symbols are C names and stay unchanged: a
+/// demangler of types would turn the function `w` into `wchar_t`.
 pub(super) fn demangled(symbol: &str) -> String {
     let symbol = without_clone(symbol);
-    // Object files of macOS have one underscore more.
+    // Object files of macOS have an additional underscore.
     let plain = if symbol.starts_with("__Z") || symbol.starts_with("__R") { &symbol[1..] } else { symbol };
     let name = match plain.get(..2) {
         Some("_R") => addr2line::demangle(plain, DW_LANG_Rust),
         Some("_Z") => addr2line::demangle(plain, DW_LANG_Rust)
             .or_else(|| addr2line::demangle(plain, DW_LANG_C_plus_plus)),
-        // Symbols of C may carry the version that they are exported with.
+        // C symbols may carry the version that they are exported with.
         _ => return symbol.split_once('@').map_or(symbol, |(name, _)| name).to_owned(),
     };
     name.map_or_else(|| symbol.to_owned(), |name| readable(&name).to_owned())
 }
 
-/// Removes what a compiler appends to the name of a function that it split or specialised: `render.constprop.0`.
+/// Removes the suffix that a compiler appends to the name of a function that it split or specialised:
+/// `render.constprop.0`.
 fn without_clone(symbol: &str) -> &str {
     const CLONES: [&str; 7] = [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".clone."];
     let first = CLONES.iter().filter_map(|clone| symbol.find(clone)).min();
     first.filter(|&at| at > 0).map_or(symbol, |at| &symbol[..at])
 }
 
-/// Whether the symbol has a name of C.
+/// Returns whether the symbol is a C name.
 pub(super) fn is_of_c(symbol: &str) -> bool {
     !["_Z", "__Z", "_R", "__R"].iter().any(|beginning| symbol.starts_with(beginning))
 }
 
-/// The public names of C functions that have several: `asprintf`, which is `__asprintf` too.
+/// The public names of C functions that have several: `asprintf`, which is also `__asprintf`.
 #[derive(Debug, Default)]
 pub(super) struct PublicNames {
-    /// By the address of the function.
+    /// The name by the address of the function.
     names: HashMap<u64, String, foldhash::fast::RandomState>,
 }
 
 impl PublicNames {
-    /// Reads the symbols of the binary at `path`; none when it cannot be read.
+    /// Reads the symbols of the binary at `path`; the result is empty if it cannot be read.
     pub(super) fn read(path: &Path) -> Self {
         Self::try_read(path).unwrap_or_default()
     }
@@ -51,7 +53,7 @@ impl PublicNames {
     fn try_read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
-        // What one address is called; whether it has a second name.
+        // The best name at each address so far, and whether there is a second one.
         let mut known: HashMap<u64, (Rank<'_>, bool), foldhash::fast::RandomState> = HashMap::default();
         for symbol in file.dynamic_symbols().chain(file.symbols()) {
             let Ok(name) = symbol.name() else { continue };
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_c_stay_whatever_type_they_could_stand_for() {
+    fn c_names_stay_even_if_they_look_like_mangled_types() {
         let codes = "vwbcahstijlmxynofdegz";
         for name in codes.split("").chain(["malloc", "Pi", "St", "Ss", "Dn", "_Read", "_Zebra", "FvvE"]) {
             assert_eq!(demangled(name), name);

@@ -1,21 +1,21 @@
-//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file is taken
-//! only when its identity equals the recorded one, so that a rebuilt program is never named wrongly.
+//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file
+//! is used only if its identity equals the recorded one, so that a rebuilt program never gives wrong names.
 
 use crate::build_id::{self, BinaryId};
 use memtrack_model::snapshot::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Folders below the symbol folder that are entered at most.
+/// The maximum depth of folders below the symbol folder that are searched.
 const MAX_DEPTH: usize = 32;
-/// Files that are looked into at most.
+/// The maximum number of files that are read.
 const MAX_FILES: usize = 200_000;
 
-/// Where to look for binaries: folders, or single files.
+/// The places to search for binaries: folders, or single files.
 #[derive(Debug, Default)]
 pub(super) struct Locator {
     folders: Vec<PathBuf>,
-    /// Files under `folders` by build id, and by code id where they have none; read when first needed.
+    /// Files under `folders` by build id, or by code id if they have none; read when first needed.
     index: Option<HashMap<String, Vec<(PathBuf, BinaryId)>>>,
 }
 
@@ -25,13 +25,13 @@ impl Locator {
         self.index = None;
     }
 
-    /// The best file for `module`: the first with line tables, else the first, in the order recorded path, symbol
-    /// folders.
+    /// Returns the best file for `module`: the first with line tables, else the first, in the order recorded
+    /// path, symbol folders.
     pub(super) fn find(&mut self, module: &Module) -> Option<PathBuf> {
         let key = key(&module.build_id, &module.code_id)?.to_owned();
         let matches = |id: &BinaryId| self::key(&id.build_id, &id.code_id) == Some(key.as_str());
         let mut second_best = None;
-        // The loader's own inventions (the vdso) have no path.
+        // Images provided by the kernel (the vdso) have no path.
         let recorded = Path::new(&module.path);
         if recorded.is_absolute()
             && let Some(id) = build_id::read(recorded).filter(matches)
@@ -80,12 +80,12 @@ impl Locator {
     }
 }
 
-/// What a binary is found by; none when nothing identifies it.
+/// Returns the key under which a binary is found; `None` if it has no identity.
 fn key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
     [build_id, code_id].into_iter().find(|id| !id.is_empty())
 }
 
-/// The place that distributions give a separate file of symbols: `.build-id/ab/cdef….debug`.
+/// Returns the path of a separate file of symbols in the layout of distributions: `.build-id/ab/cdef….debug`.
 fn in_build_id_layout(folder: &Path, build_id: &str) -> Option<PathBuf> {
     // The id comes from a file: only hex digits may become part of a path.
     if !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -99,7 +99,7 @@ fn in_build_id_layout(folder: &Path, build_id: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// All files below `folder` in the order of their names. Links to folders are not followed: they may lead back.
+/// Collects all files below `folder`, sorted by name. Links to folders are not followed: they may lead back.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut entries: Vec<_> = entries.flatten().collect();

@@ -1,7 +1,7 @@
-//! Function names as people read them. [`readable`] drops the hash of Rust's old mangling; [`plain_path`] reduces a
-//! name to a plain path, for the patterns that name operators.
+//! Readable function names. [`readable`] drops the hash of Rust's old mangling; [`plain_path`] reduces a name
+//! to a plain path, for the patterns that name operators.
 
-/// `name` without a trailing `::h` and 16 hex digits.
+/// Returns `name` without a trailing `::h` and 16 hex digits.
 pub fn readable(name: &str) -> &str {
     match name.rsplit_once("::h") {
         Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => path,
@@ -9,8 +9,8 @@ pub fn readable(name: &str) -> &str {
     }
 }
 
-/// `name` as a plain path: generic arguments, references and closures are dropped, and a method counts to the type
-/// it is of, whether it is its own or a trait's. Works on names of both manglings:
+/// Returns `name` as a plain path: generic arguments, references and closures are dropped, and a method
+/// belongs to its type, whether it is an inherent method or a trait's. Handles names of both manglings:
 ///
 /// | name | plain path |
 /// |---|---|
@@ -23,7 +23,7 @@ pub fn plain_path(name: &str) -> String {
     path
 }
 
-/// Nesting deeper than this comes from no compiler.
+/// The maximum nesting; compilers do not produce deeper names.
 const MAX_DEPTH: u32 = 32;
 
 fn append_plain(name: &str, path: &mut String, depth: u32) {
@@ -38,7 +38,7 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
         if bracketed.starts_with('{') || depth >= MAX_DEPTH {
             trim_separator(path, start);
         } else if at_start || inner.starts_with("impl ") {
-            // A qualified type: everything before it only says where the impl block stands.
+            // A qualified type: the part before it only names the place of the impl block.
             path.truncate(start);
             append_plain(subject(inner), path, depth + 1);
         } else {
@@ -49,7 +49,7 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
     trim_separator(path, start);
 }
 
-/// The type in `X as Y`, `impl Y for X`, `impl X`, `X`.
+/// Returns the type in `X as Y`, `impl Y for X`, `impl X`, `X`.
 fn subject(inner: &str) -> &str {
     match inner.strip_prefix("impl ") {
         Some(of) => split_outside(of, " for ").map_or(of, |(_, subject)| subject),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_goes_and_nothing_else() {
+    fn only_the_hash_is_removed() {
         assert_eq!(readable("a::b::h0123456789abcdef"), "a::b");
         assert_eq!(readable("a::b::h0123"), "a::b::h0123");
         assert_eq!(readable("a::hello"), "a::hello");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_names_are_no_trouble() {
+    fn broken_names_do_no_harm() {
         for name in ["<", "<<<", "a<b", ">", "}{", "<é as ü>::ö", "::", "<impl ", &"<".repeat(5000)] {
             let _ = plain_path(name);
         }

@@ -1,15 +1,17 @@
-//! Paths for functions whose debug information holds their bare names only, as `debug = "line-tables-only"` leaves it
-//! for inlined functions: the crate and the modules follow from the source file, and the function that a closure is in from
-//! the functions around it. `symbols` calls it.
+//! Paths for functions whose debug information contains only their bare names, as `debug =
+//! "line-tables-only"` does for inlined functions: the crate and the modules are inferred from the source
+//! file, and the function that contains a closure from the functions around it. `symbols` calls it.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 
-/// What stands for a closure of which only the file is known. Without its braces, because names drop what is in those.
+/// The placeholder for a closure of which only the file is known. It has no braces, because names drop the
+/// text in braces.
 const UNKNOWN_CLOSURE: &str = "closure";
 
-/// Names the closures among the functions at one address (innermost first) after the functions that contain them. The types
-/// of the functions that call a closure contain its path; else it belongs to the next function of the same file.
+/// Names the closures among the functions at one address (innermost first) after the functions that contain
+/// them. The types of the functions that call a closure contain its path; otherwise it is attributed to the
+/// next function of the same file.
 pub(super) fn name_closures(frames: &mut [Frame]) {
     for place in 0..frames.len() {
         let Some(number) = closure_number(&frames[place].function).map(str::to_owned) else { continue };
@@ -27,7 +29,8 @@ pub(super) fn name_closures(frames: &mut [Frame]) {
     }
 }
 
-/// Whether a function of that path can be in that file: its modules contain the one that the file is named after.
+/// Returns whether a function of that path can be in that file: its modules contain the one that the file is
+/// named after.
 fn is_path_in(path: &str, file: &str) -> bool {
     let file = slashed(file);
     let Some(stem) = file.strip_suffix(".rs") else { return false };
@@ -40,12 +43,12 @@ fn is_path_in(path: &str, file: &str) -> bool {
     path.split("::").any(|part| part == module)
 }
 
-/// Whether a bare name is a closure's: `{closure#0}`, also with types after it.
+/// Returns whether a bare name is a closure's: `{closure#0}`, possibly followed by types.
 fn is_closure(function: &str) -> bool {
     closure_number(function).is_some()
 }
 
-/// The number of a closure whose bare name is all that is known.
+/// Returns the number of a closure of which only the bare name is known.
 fn closure_number(function: &str) -> Option<&str> {
     let rest = function.strip_prefix("{closure").or_else(|| function.strip_prefix("{async_block"))?;
     let rest = rest.strip_prefix("_env").unwrap_or(rest);
@@ -53,8 +56,8 @@ fn closure_number(function: &str) -> Option<&str> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
 }
 
-/// The path of the function with that closure, where the types in `function` have exactly one: `app::main` in
-/// `spawn<app::main::{closure_env#1}>`.
+/// Returns the path of the function with that closure, if the types in `function` contain exactly one:
+/// `app::main` in `spawn<app::main::{closure_env#1}>`.
 fn path_of_closure(function: &str, number: &str) -> Option<String> {
     let types = &function[function.find('<')?..];
     let mut found: Option<&str> = None;
@@ -77,9 +80,10 @@ fn path_of_closure(function: &str, number: &str) -> Option<String> {
     found.map(str::to_owned)
 }
 
-/// `function` with the path that its source file implies, as `alloc::vec::with_capacity` for `with_capacity` in
-/// `/rustc/…/library/alloc/src/vec/mod.rs`. None when it has a path already, or when the file tells none (it is not a
-/// Rust file below a `src` folder). The type of a method is not known this way, nor the function that a closure is in.
+/// Returns `function` with the path that its source file implies, such as `alloc::vec::with_capacity` for
+/// `with_capacity` in `/rustc/…/library/alloc/src/vec/mod.rs`. Returns `None` if it has a path already, or if
+/// the file implies none (it is not a Rust file below a `src` folder). The type of a method and the function
+/// that contains a closure cannot be determined this way.
 pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
     let file = slashed(file);
     let bare = function.split(['<', '{']).next().unwrap_or(function);
@@ -97,7 +101,7 @@ pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
     Some(path)
 }
 
-/// The name of the crate whose folder that is.
+/// Returns the name of the crate in that folder.
 fn crate_in(folder: &str) -> Option<&str> {
     let mut outwards = folder.rsplit('/');
     let name = outwards.next().filter(|name| !name.is_empty())?;
@@ -108,7 +112,7 @@ fn crate_in(folder: &str) -> Option<&str> {
     Some(without_version(name))
 }
 
-/// The folder of a crate in cargo's registry is `name-version`.
+/// Removes the version: the folder of a crate in cargo's registry is `name-version`.
 fn without_version(folder: &str) -> &str {
     folder
         .match_indices('-')
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(path("f", "C:\\work\\my-app\\src\\a\\b.rs"), "my_app::a::b::f");
     }
 
-    /// The names of frames given as `FUNCTION @ FILE`, innermost first.
+    /// Returns the names of frames given as `FUNCTION @ FILE`, innermost first.
     fn named(frames: &[&str]) -> Vec<String> {
         let frame = |text: &&str| {
             let (function, file) = text.split_once(" @ ").unwrap();
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_is_named_after_the_function_whose_type_its_caller_has() {
+    fn a_closure_is_named_after_the_function_in_its_callers_type() {
         let spawned = named(&[
             "{closure#1} @ /work/kernels/src/main.rs",
             "__rust_begin_short_backtrace<wave::main::{closure_env#1}, alloc::vec::Vec<u32>> @ /rustc/5980/library/std/src/sys/backtrace.rs",

@@ -1,6 +1,6 @@
-//! From return addresses to functions and lines, lazily and once per distinct address. Reports call a [`Symbolizer`]
-//! after the recording, best in another process; it uses only the binaries that were recorded and otherwise names the
-//! binary and offset that an address belongs to.
+//! Resolves return addresses to functions and lines, lazily and once per distinct address. Reports call a
+//! [`Symbolizer`] after the recording, preferably in another process; it uses only the binaries that were
+//! recorded and otherwise gives the binary and offset of an address.
 
 use crate::demangle::{PublicNames, demangled, is_of_c};
 use crate::locate::Locator;
@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Inlined functions shown for one address at most.
+/// The maximum number of inlined functions shown for one address.
 const MAX_INLINED: usize = 256;
 
-/// Names return addresses.
+/// A resolver of return addresses to names.
 #[derive(Default)]
 pub struct Symbolizer {
-    /// Sorted by start.
+    /// The binaries, sorted by start.
     binaries: Vec<Loaded>,
     locator: Locator,
     known: HashMap<u64, Rc<[Frame]>, foldhash::fast::RandomState>,
@@ -30,7 +30,7 @@ pub struct Symbolizer {
 struct Loaded {
     module: Module,
     binary: Arc<Binary>,
-    /// None until first needed.
+    /// `None` until first needed.
     state: Option<State>,
 }
 
@@ -43,7 +43,7 @@ enum State {
 struct Symbols {
     path: PathBuf,
     loader: Loader,
-    /// Of functions with several names; none until the first function of C.
+    /// The public names of functions with several; `None` until the first C function.
     public: Option<PublicNames>,
 }
 
@@ -55,14 +55,14 @@ impl std::fmt::Debug for Symbolizer {
 }
 
 impl Symbolizer {
-    /// A symbolizer for addresses in `modules`. Nothing is read until the first address is looked up.
+    /// Creates a symbolizer for addresses in `modules`. Nothing is read until the first address is looked up.
     pub fn new(modules: &[Module]) -> Self {
         // The recorder lists the program first.
         let program = modules.first().map_or("", |module| &module.path);
         let loaded = |(place, module): (usize, &Module)| {
             let part = if place == 0 && !is_library(program) {
                 BinaryPart::Program
-            } else if lies_with(&module.path, program) {
+            } else if belongs_to(&module.path, program) {
                 BinaryPart::WithProgram
             } else {
                 BinaryPart::Library
@@ -75,8 +75,8 @@ impl Symbolizer {
         Self { binaries, ..Self::default() }
     }
 
-    /// A symbolizer for the stacks of `snapshot`: by its modules where it has addresses, by its own names where it
-    /// brings them or is from PyTorch. [`Snapshot::frame_keys`] gives what to ask it for.
+    /// Creates a symbolizer for the stacks of `snapshot`: by its modules if it has addresses, by its own
+    /// names if it contains them or is from PyTorch. [`Snapshot::frame_keys`] returns the keys to look up.
     pub fn of(snapshot: &Snapshot) -> Self {
         let folders = &snapshot.symbol_folders;
         let symbolizer = folders.iter().fold(Self::new(&snapshot.modules), Self::with_folder);
@@ -98,13 +98,13 @@ impl Symbolizer {
         })
     }
 
-    /// Also searches `folder` and the folders in it for binaries, by build id; it may also be a single file.
+    /// Also searches `folder` and its subfolders for binaries, by build id; it may also be a single file.
     pub fn with_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.locator.add_folder(folder.into());
         self
     }
 
-    /// Takes the names of `return_address` as given, instead of looking for them.
+    /// Uses the given names of `return_address`, instead of looking them up.
     pub fn with_frames(mut self, return_address: u64, mut frames: Vec<Frame>) -> Self {
         if let Some(place) = self.place_of(return_address.saturating_sub(1)) {
             let binary = &self.binaries[place].binary;
@@ -116,8 +116,8 @@ impl Symbolizer {
         self
     }
 
-    /// The functions at `return_address`: the innermost inlined one first, the one it was compiled into last. Never
-    /// empty; an address outside all modules is named by its number.
+    /// Returns the functions at `return_address`: the innermost inlined one first, the one it was compiled
+    /// into last. Never empty; an address outside all modules is named by its number.
     pub fn frames(&mut self, return_address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.known.get(&return_address) {
             return Rc::clone(frames);
@@ -127,12 +127,12 @@ impl Symbolizer {
         frames
     }
 
-    /// The functions of a whole stack, innermost first.
+    /// Returns the functions of a whole stack, innermost first.
     pub fn stack(&mut self, return_addresses: &[u64]) -> Vec<Frame> {
         return_addresses.iter().flat_map(|&address| self.frames(address).to_vec()).collect()
     }
 
-    /// The recorded binaries that were asked for so far and not found.
+    /// Returns the recorded binaries that were needed so far and not found.
     pub fn missing(&self) -> impl Iterator<Item = &Module> {
         let missing = self.binaries.iter().filter(|binary| matches!(binary.state, Some(State::NotFound)));
         missing.map(|binary| &binary.module)
@@ -161,7 +161,7 @@ impl Symbolizer {
         frames
     }
 
-    /// Which of the binaries holds the code at an address.
+    /// Returns the index of the binary that contains the code at an address.
     fn place_of(&self, address: u64) -> Option<usize> {
         let after = self.binaries.partition_point(|loaded| loaded.module.start <= address);
         self.binaries[..after].iter().rposition(|loaded| address < loaded.module.end)
@@ -174,8 +174,9 @@ impl NameFrames for Symbolizer {
     }
 }
 
-/// Whether a library lies with the program: in its folder, below it, or in the `lib` beside its `bin`.
-fn lies_with(library: &str, program: &str) -> bool {
+/// Returns whether a library belongs to the program: it is in its folder, below it, or in the `lib` beside
+/// its `bin`.
+fn belongs_to(library: &str, program: &str) -> bool {
     let [library, program] = [library, program].map(slashed);
     let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {
         return false;
@@ -193,7 +194,8 @@ impl Symbols {
         Some(Self { path, loader, public: None })
     }
 
-    /// What the line tables say about an address of the file, and the symbol table where they say nothing or too little.
+    /// Looks up an address of the file in the line tables, and in the symbol table if they contain too
+    /// little.
     fn lookup(&mut self, address: u64) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Ok(mut inlined) = self.loader.find_frames(address) {
@@ -211,7 +213,7 @@ impl Symbols {
         if frames.is_empty() {
             frames.push(Frame::default());
         }
-        // Reduced debug information leaves out the functions' paths, or the functions.
+        // Reduced debug information omits the functions' paths, or the functions.
         if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
             && let Some(symbol) = self.symbol(address)
         {
@@ -227,7 +229,7 @@ impl Symbols {
         frames
     }
 
-    /// The readable name of the symbol at an address; of several for one function, the public one.
+    /// Returns the readable name of the symbol at an address; the public one if the function has several.
     fn symbol(&mut self, address: u64) -> Option<String> {
         let symbol = self.loader.find_symbol_info(address)?;
         if !is_of_c(symbol.name()) {
@@ -238,7 +240,7 @@ impl Symbols {
     }
 }
 
-/// The name of an address in a binary that has no name for it (or was not found).
+/// Returns the name for an address in a binary that has no name for it (or was not found).
 fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
     let file = Some(file_name(&module.path)).filter(|name| !name.is_empty()).unwrap_or("?");
     let short = |id: &str| id.chars().take(12).collect::<String>();
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_know_how_their_binary_belongs_to_the_program() {
+    fn frames_contain_the_relation_of_their_binary_to_the_program() {
         let modules = [
             module("/home/kim/proj/build/bin/app", 0x8000),
             module("/home/kim/proj/build/lib/libcore.so", 0x1000),
@@ -286,9 +288,9 @@ mod tests {
 
     #[test]
     fn a_program_in_the_root_has_no_libraries_of_its_own() {
-        assert!(!lies_with("/usr/lib/libz.so.1", "/app"));
-        assert!(!lies_with("/lib/libz.so.1", "/bin/app"));
-        assert!(lies_with("/app/libcore.so", "/app/run"));
-        assert!(lies_with("D:\\app\\core.dll", "D:\\app\\run.exe"));
+        assert!(!belongs_to("/usr/lib/libz.so.1", "/app"));
+        assert!(!belongs_to("/lib/libz.so.1", "/bin/app"));
+        assert!(belongs_to("/app/libcore.so", "/app/run"));
+        assert!(belongs_to("D:\\app\\core.dll", "D:\\app\\run.exe"));
     }
 }

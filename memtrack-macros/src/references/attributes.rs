@@ -1,4 +1,4 @@
-//! `#[references(…)]` on a type, a variant and a field. Every mistake is an error at the word that is wrong.
+//! `#[references(…)]` on a type, a variant and a field. Every mistake is an error at the wrong word.
 
 use crate::args::{take_equals, take_krate, take_nothing, twice};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -13,7 +13,7 @@ const ON_VARIANTS: &str = "supported on a variant are `skip` and `opaque`";
 const ON_FIELDS: &str = "supported on a field are one of `skip`, `opaque`, `tensors` and `with = path`, and `show` and \
      `rename = \"…\"`";
 
-/// What was written on the type.
+/// The arguments on the type.
 #[derive(Default)]
 pub(super) struct TypeArgs {
     krate: Option<Path>,
@@ -22,7 +22,7 @@ pub(super) struct TypeArgs {
 }
 
 impl TypeArgs {
-    /// What was understood, and what was not.
+    /// Parses the attributes; returns the valid arguments, and the errors of the others.
     pub(super) fn take(attributes: &[Attribute]) -> (Self, Option<Error>) {
         let mut args = Self::default();
         let wrong = each_word(attributes, ON_TYPES, |word, input| {
@@ -43,14 +43,14 @@ impl TypeArgs {
         (args, wrong.err())
     }
 
-    /// The path of memtrack-core; where none was given, it is reported to stand at `place`.
+    /// Returns the path of memtrack-core; if none was given, errors about it point to `place`.
     pub(super) fn krate(&self, place: Span) -> TokenStream {
         let default = || quote_spanned!(place=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 }
 
-/// What was written on a variant.
+/// The arguments on a variant.
 #[derive(Default)]
 pub(super) struct VariantArgs {
     pub(super) skip: bool,
@@ -77,7 +77,7 @@ impl VariantArgs {
     }
 }
 
-/// How a field is looked at.
+/// How a field is visited.
 #[derive(Default)]
 pub(super) enum Look {
     #[default]
@@ -88,7 +88,7 @@ pub(super) enum Look {
     With(ExprPath),
 }
 
-/// What was written on a field.
+/// The arguments on a field.
 #[derive(Default)]
 pub(super) struct FieldArgs {
     pub(super) look: Look,
@@ -99,7 +99,7 @@ pub(super) struct FieldArgs {
 impl FieldArgs {
     pub(super) fn take(attributes: &[Attribute]) -> Result<Self> {
         let mut args = Self::default();
-        // The word that said how the field is looked at.
+        // The word that determines how the field is visited.
         let mut look: Option<Ident> = None;
         each_word(attributes, ON_FIELDS, |word, input| {
             args.look = match word.to_string().as_str() {
@@ -142,7 +142,7 @@ fn two_looks(first: &Ident, second: &Ident) -> Error {
     Error::new(second.span(), message)
 }
 
-/// Has each word of the `#[references(…)]` among `attributes` taken, with what follows it.
+/// Parses each word of the `#[references(…)]` among `attributes`, with its value.
 fn each_word(
     attributes: &[Attribute],
     supported: &str,

@@ -1,13 +1,14 @@
-//! What the derived implementation asks of type parameters. The types of fields that depend on one must implement the
-//! trait, and not the parameters themselves: a `Param<Tensor<B>>` says nothing about its backend `B`. Only of a field whose
-//! type contains the derived type itself, the parameters are asked: the compiler would never finish proving it by itself.
+//! The bounds of the derived implementation. The types of fields that depend on a type parameter must
+//! implement the trait, but not the parameters themselves: a `Param<Tensor<B>>` requires nothing of its
+//! backend `B`. Only for a field whose type contains the derived type itself, the parameters are bounded:
+//! otherwise the compiler would never finish proving the bound.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Generics, Path, PathArguments, Type, WherePredicate, parse_quote};
 
-/// Containers that own what they hold, and need nothing of how long it lives.
+/// Containers that own their contents, and require no lifetime of them.
 const OWNING: [&str; 14] = [
     "Box",
     "Option",
@@ -43,7 +44,7 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
                 || parameters.contains(word)
                 || OWNING.iter().any(|owning| word == owning)
         };
-        // A counted pointer, which may be alone in holding what it points to.
+        // A counted pointer, which may be the only owner of its target.
         let is_held = mentions(tokens, &|word| !is_known(word));
         for parameter in &parameters {
             if mentions(rest.clone(), &|word| word == parameter) {
@@ -66,7 +67,8 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
     }
 }
 
-/// The type with each `Name<…>` in it, `name`'s own, without what is in the angle brackets; none if there is no such.
+/// Returns the type with each occurrence of `Name<…>`, for the given `name`, replaced by its name without the
+/// angle brackets; `None` if there is no such occurrence.
 fn without_itself(ty: &Type, name: &Ident) -> Option<TokenStream> {
     struct Strip<'a> {
         name: &'a Ident,
@@ -90,7 +92,7 @@ fn without_itself(ty: &Type, name: &Ident) -> Option<TokenStream> {
     strip.found.then(|| ty.to_token_stream())
 }
 
-/// Whether one of the words that `wanted` knows is among `tokens`.
+/// Returns whether `wanted` accepts one of the words among `tokens`.
 pub(super) fn mentions(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(word) => wanted(&word),

@@ -1,6 +1,6 @@
-//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is handed to the visitor under its name.
-//! What is wrong is an error at the word that is wrong, beside an implementation that reports nothing: one mistake is one
-//! error.
+//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is passed to the visitor under
+//! its name. A mistake is an error at the wrong word, beside an implementation that reports nothing: one
+//! mistake is one error.
 
 mod attributes;
 mod bounds;
@@ -12,7 +12,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Member, Result, Token, Type};
 
-/// The whole expansion.
+/// Returns the whole expansion.
 pub(crate) fn expand(item: TokenStream) -> TokenStream {
     let item: DeriveInput = match syn::parse2(item) {
         Ok(item) => item,
@@ -33,24 +33,25 @@ pub(crate) fn expand(item: TokenStream) -> TokenStream {
     }
 }
 
-/// What the implementation consists of.
+/// The parts of the implementation.
 struct Derived {
     /// The statements of `references`.
     body: TokenStream,
-    /// The types that are looked at as themselves.
+    /// The types that are visited by their own implementations.
     visited: Vec<Type>,
-    /// Whether nothing is reported but what these types report, which may be nothing.
+    /// Whether only these types report references, and possibly none.
     only_visited: bool,
 }
 
-/// A field that is not left out: the name under which its value is needed, if it is, and what is done with it.
+/// A field that is not left out: the name that binds its value, if it is needed, and the statement that
+/// visits it.
 struct Reported {
     bound: Option<(Member, Ident)>,
     statements: TokenStream,
 }
 
 impl Derived {
-    /// Nothing is looked at, and reports say so.
+    /// Returns a field that is not visited, which reports state.
     fn opaque() -> Self {
         let to = to();
         Self { body: quote!(#to.opaque("not looked into");), visited: Vec::new(), only_visited: false }
@@ -108,7 +109,7 @@ impl Derived {
         let own = VariantArgs::take(&variant.attrs)?;
         let name = &variant.ident;
         if own.skip || own.opaque {
-            if let Some(place) = variant.fields.iter().find_map(|field| own_attribute(&field.attrs)) {
+            if let Some(place) = variant.fields.iter().find_map(|field| attribute_span(&field.attrs)) {
                 let message = "the variant is not looked into, so that its fields have no `#[references(…)]`";
                 return Err(Error::new(place, message));
             }
@@ -121,7 +122,7 @@ impl Derived {
         Ok(quote!(Self::#name #pattern => { #statements }))
     }
 
-    /// The pattern that binds what is looked at, and how.
+    /// Returns the pattern that binds the visited fields, and the statements that visit them.
     fn fields(
         &mut self,
         fields: &Fields,
@@ -137,7 +138,7 @@ impl Derived {
                 Err(error) => combine(&mut wrong, error),
             }
             if args.opaque
-                && let Some(place) = own_attribute(&field.attrs)
+                && let Some(place) = attribute_span(&field.attrs)
             {
                 let message = "the type is `opaque`, so that its fields have no `#[references(…)]`";
                 combine(&mut wrong, Error::new(place, message));
@@ -152,7 +153,7 @@ impl Derived {
         Ok((pattern, reported.iter().map(|field| field.statements.clone()).collect()))
     }
 
-    /// How a field is looked at, if it is.
+    /// Returns how a field is visited, if it is.
     fn field(
         &mut self,
         member: Member,
@@ -179,11 +180,11 @@ impl Derived {
         };
         let stepping = |look: TokenStream| quote!(#to.step(|| #step, |#to| #look););
         let mut statements = match &own.look {
-            // A function pointer captures nothing; one that takes references is none of those that implement the trait.
+            // A function pointer captures nothing; one that takes references does not implement the trait.
             Look::Visit if is_function_pointer(ty) => TokenStream::new(),
             Look::Visit => {
                 self.visited.push(ty.clone());
-                // The type is written out for the compiler's error to stand under all of it.
+                // The type is written out, so that the compiler's error is underlined in all of it.
                 match &variant {
                     None => quote_spanned!(place=> #to.field::<#ty>(#name, #binding);),
                     Some(variant) => quote_spanned!(place=> #to.variant::<#ty>(#variant, #name, #binding);),
@@ -228,7 +229,7 @@ impl Derived {
         }
     }
 
-    /// Numbers that were given names are still numbers.
+    /// Returns the method that identifies types without references, such as a struct of numbers.
     fn never_refers(&self, item: &DeriveInput, types: &TokenStream) -> Option<TokenStream> {
         let visited = &self.visited;
         let is_itself = |word: &Ident| *word == item.ident || word == "Self";
@@ -247,7 +248,7 @@ impl Derived {
     }
 }
 
-/// The visitor's name in the expansion.
+/// Returns the visitor's name in the expansion.
 fn to() -> Ident {
     Ident::new("to", Span::mixed_site())
 }
@@ -256,7 +257,7 @@ fn this() -> Token![self] {
     Token![self](Span::mixed_site())
 }
 
-/// Also in the groups that macros make.
+/// Returns whether a type is a function pointer, also in the groups that macros make.
 fn is_function_pointer(ty: &Type) -> bool {
     match ty {
         Type::FnPtr(_) => true,
@@ -266,7 +267,7 @@ fn is_function_pointer(ty: &Type) -> bool {
     }
 }
 
-/// Whoever borrows a field of a packed struct borrows it unaligned.
+/// Rejects packed structs: borrowing a field of one would make an unaligned reference.
 fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("repr")) {
         if bounds::mentions(attribute.meta.to_token_stream(), &|word| word == "packed") {
@@ -278,8 +279,8 @@ fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
     Ok(())
 }
 
-/// Where a `#[references(…)]` stands.
-fn own_attribute(attributes: &[Attribute]) -> Option<Span> {
+/// Returns the place of a `#[references(…)]`.
+fn attribute_span(attributes: &[Attribute]) -> Option<Span> {
     attributes.iter().map(Attribute::path).find(|path| path.is_ident("references")).map(Spanned::span)
 }
 

@@ -1,4 +1,4 @@
-//! The allocator of all devices: its locks, and what clients call.
+//! The allocator of all devices: its locks, and its public methods.
 
 use crate::api::error::AllocatorError;
 use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
@@ -20,7 +20,7 @@ pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// PyTorch's caching allocator for the devices of a process. Clones are the same allocator.
 ///
-/// Each device has its own lock, which is held while its memory is handed out or taken back.
+/// Each device has its own lock, which is held while its memory is allocated or freed.
 pub struct CachingAllocator<M: DeviceMemory> {
     pub(crate) shared: Arc<Shared<M>>,
 }
@@ -50,29 +50,31 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
+/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
+/// the middle of a change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CachingAllocator<SimulatedMemory> {
-    /// An allocator over `devices` simulated devices with `total` bytes each.
+    /// Creates an allocator over `devices` simulated devices with `total` bytes each.
     ///
     /// # Errors
-    /// Never for a simulated device.
+    /// Never fails for a simulated device.
     ///
     /// # Panics
-    /// When there are more than 63 devices.
+    /// Panics when there are more than 63 devices.
     pub fn simulated(devices: u16, total: u64, settings: &Settings) -> Result<Self, AllocatorError> {
         Self::new((0..devices).map(|device| SimulatedMemory::new(device, total)), settings)
     }
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// An allocator over the memory of devices; the first is device 0.
+    /// Creates an allocator over the memory of devices; the first is device 0.
     ///
     /// # Errors
-    /// When a device cannot report how much memory it has, or the settings name another backend (use `cuda_backend`).
+    /// Fails when a device cannot report how much memory it has, or the settings name another backend (use
+    /// `cuda_backend`).
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         if settings.backend() != AllocatorBackend::Native {
             let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
@@ -97,12 +99,12 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         })
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn device_count(&self) -> usize {
         self.shared.devices.len()
     }
 
-    /// One device, locked.
+    /// Locks and returns one device.
     #[inline]
     pub(crate) fn device(&self, device: DeviceId) -> Result<MutexGuard<'_, Device<M>>, AllocatorError> {
         let devices = &self.shared.devices;
@@ -110,7 +112,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
     }
 
-    /// Each device in turn, locked.
+    /// Returns each device in turn, locked.
     pub(crate) fn devices(&self) -> impl Iterator<Item = MutexGuard<'_, Device<M>>> {
         self.shared.devices.iter().map(lock)
     }
@@ -123,17 +125,18 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         lock(&self.shared.observers)
     }
 
-    /// Hands out a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the address
-    /// is then 0, and it may be given back like any other.
+    /// Allocates a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the
+    /// address is then 0, and it may be freed like any other.
     ///
-    /// A stream is identified only by its handle here. It must live as long as the allocator has memory that belongs to it,
-    /// cached or handed out, or has noted a use on it: the driver may give its handle to another stream, which would then get
-    /// memory that the first one's work still uses. (`DeviceBuffer` ensures this itself.) If the driver notices
-    /// that a stream is gone, the allocator waits for the whole device.
+    /// A stream is identified only by its handle here. It must live as long as the allocator has memory that
+    /// belongs to it, cached or allocated, or has recorded a use on it: the driver may give its handle to
+    /// another stream, which would then get memory that the first one's work still uses. (`DeviceBuffer`
+    /// ensures this itself.) If the driver detects that a stream is gone, the allocator waits for the whole
+    /// device.
     ///
     /// # Errors
-    /// [`AllocatorError::OutOfMemory`] when there is not enough, also after the cache was released;
-    /// [`AllocatorError::OomRejection`] when the settings refuse it; observers were called in both cases.
+    /// [`AllocatorError::OutOfMemory`] when there is not enough, even after the cache was released;
+    /// [`AllocatorError::OomRejection`] when the settings reject it; observers were called in both cases.
     /// [`AllocatorError::TooLarge`] for 1 EiB and more.
     #[inline]
     pub fn allocate(
@@ -154,7 +157,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let reports = locked.reports;
         drop(locked);
         match &allocation {
-            Err(AllocatorError::OutOfMemory(error)) => self.tell(error, reports),
+            Err(AllocatorError::OutOfMemory(error)) => self.notify_observers(error, reports),
             Err(AllocatorError::OomRejection(rejection)) => self.tell_of_rejection(rejection),
             _ => {}
         }
@@ -162,21 +165,22 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     #[cold]
-    fn tell(&self, error: &OutOfMemoryError, reports: bool) {
+    fn notify_observers(&self, error: &OutOfMemoryError, reports: bool) {
         if reports {
             caller::report_oom(error);
         }
-        // An observer may attach another or take a snapshot: no lock is held.
+        // An observer may attach another or take a snapshot, so no lock is held.
         let observers = self.observers().clone();
         for observer in observers {
             observer(error);
         }
     }
 
-    /// Takes a block back. If other streams use it ([`Self::record_stream`]), its memory is free when they are done.
+    /// Frees a block. If other streams use it ([`Self::record_stream`]), its memory becomes free when they
+    /// are done.
     ///
     /// # Errors
-    /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`.
+    /// [`AllocatorError::InvalidPointer`] when no allocated block begins at `address`.
     #[inline]
     pub fn free(&self, address: u64) -> Result<(), AllocatorError> {
         if address == 0 {
@@ -192,18 +196,19 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Err(AllocatorError::InvalidPointer(address))
     }
 
-    /// `stream` uses the block at `address` too: its memory is not handed out again before the work that is queued on
-    /// `stream` when the block is freed is done. An address that is not from this allocator is ignored, as in PyTorch.
+    /// Records that `stream` uses the block at `address` too: when the block is freed, its memory is not
+    /// reused before the work queued on `stream` at that time is done. An address that is not from this
+    /// allocator is ignored, as in PyTorch.
     pub fn record_stream(&self, address: u64, stream: StreamId) {
         // The first device that knows it ends the search.
         let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
     }
 
-    /// The processes that use the device, as PyTorch's text: the device by NVML's number. Without NVML the
-    /// text says so.
+    /// Returns the processes that use the device, as PyTorch's text: the device by NVML's number. Without
+    /// NVML, the text states that.
     ///
     /// # Errors
-    /// When there is no such device, or NVML fails.
+    /// Fails when there is no such device, or NVML fails.
     pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
         Ok(self.device(device)?.memory.list_gpu_processes(device)?)
     }
@@ -211,7 +216,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Changes settings at run time, by PyTorch's rules: see [`Settings::apply`](crate::Settings::apply).
     ///
     /// # Errors
-    /// When the string is wrong. The settings before the error then apply: see [`Settings::apply`](crate::Settings::apply).
+    /// Fails when the string is invalid. The settings before the error then apply: see
+    /// [`Settings::apply`](crate::Settings::apply).
     pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
         let mut settings = self.settings();
         let applied = settings.apply(text);
@@ -221,13 +227,13 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(applied?)
     }
 
-    /// The settings in force.
+    /// Returns the current settings.
     pub fn allocator_settings(&self) -> AllocatorSettings {
         self.settings().report()
     }
 
-    /// `observer` is called each time memory runs out, after all that were attached before it. No lock is held
-    /// meanwhile, so it may take a snapshot.
+    /// Attaches an observer that is called each time memory runs out, after all that were attached before it.
+    /// No lock is held during the call, so it may take a snapshot.
     pub fn attach_out_of_memory_observer(
         &self,
         observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,

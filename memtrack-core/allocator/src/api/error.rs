@@ -1,4 +1,4 @@
-//! Why an allocator refuses something, with PyTorch's text where it has one.
+//! The errors of an allocator, with PyTorch's text where it has one.
 
 use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
@@ -8,28 +8,29 @@ use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
-/// Why the allocator refused a call. Its state is unchanged, except for memory that a failed allocation released.
+/// The reason why the allocator refused a call. Its state is unchanged, except for memory that a failed
+/// allocation released.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// There is not enough memory, even after everything cached was released.
     OutOfMemory(Box<OutOfMemoryError>),
-    /// The request was refused before the device was asked for a segment: `throw_on_cudamalloc_oom`.
+    /// The request was rejected before a segment was requested from the device: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
-    /// The address is not a block that is handed out: it was freed already or never came from this allocator.
+    /// The address is not an allocated block: it was freed already or never came from this allocator.
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
         /// The device that was given.
         device: u16,
-        /// How many devices there are.
+        /// The number of devices.
         devices: usize,
     },
     /// A fraction of memory must be from 0 to 1.
     InvalidFraction(f64),
-    /// The settings string is wrong.
+    /// The settings string is invalid.
     Settings(SettingsError),
     /// The pool was released; its live memory remains, but nothing more is allocated in it.
     PoolReleased(MempoolId),
@@ -37,19 +38,19 @@ pub enum AllocatorError {
     AlreadyRouted(MempoolId),
     /// Requests do not go to the pool.
     NotRouted(MempoolId),
-    /// The backend does not support the call, in PyTorch's words.
+    /// The backend does not support the call; PyTorch's message.
     Unsupported(String),
     /// The device failed in another way.
     Device(DeviceError),
 }
 
 impl AllocatorError {
-    /// Whether there is no memory for a request, for any reason.
+    /// Returns whether there is no memory for a request, for any reason.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
     }
 
-    /// The name of the Python exception that PyTorch raises in this case.
+    /// Returns the name of the Python exception that PyTorch raises in this case.
     pub fn kind(&self) -> &'static str {
         match self {
             _ if self.is_out_of_memory() => "OutOfMemoryError",

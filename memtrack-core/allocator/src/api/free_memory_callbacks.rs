@@ -1,4 +1,4 @@
-//! Callbacks that release memory clients can spare, called before new memory is taken from the device.
+//! Callbacks with which clients release spare memory, called before new memory is taken from the device.
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Gives memory back; returns whether it did.
+/// A callback that frees memory and returns whether it did.
 type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callbacks of an allocator.
@@ -28,28 +28,28 @@ impl fmt::Debug for FreeMemoryCallbacks {
 }
 
 thread_local! {
-    /// The callbacks are running on this thread: what they allocate themselves does not call them again.
-    static ASKING: Cell<bool> = const { Cell::new(false) };
+    /// Whether the callbacks are running on this thread: their own allocations do not call them again.
+    static IN_CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl FreeMemoryCallbacks {
-    /// Whether there is one to call.
+    /// Returns whether there are any callbacks.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed) && !ASKING.get()
+        self.any.load(Ordering::Relaxed) && !IN_CALLBACKS.get()
     }
 
-    /// Calls all of them.
-    fn ask(&self) {
-        struct Asking;
-        impl Drop for Asking {
+    /// Calls all callbacks.
+    fn call_all(&self) {
+        struct InCallbacks;
+        impl Drop for InCallbacks {
             fn drop(&mut self) {
-                ASKING.set(false);
+                IN_CALLBACKS.set(false);
             }
         }
         let all = lock(&self.all).clone();
-        ASKING.set(true);
-        let _asking = Asking;
+        IN_CALLBACKS.set(true);
+        let _in_callbacks = InCallbacks;
         for callback in all {
             callback();
         }
@@ -57,10 +57,11 @@ impl FreeMemoryCallbacks {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// `callback` is called to give memory back whenever the cache has no block for a request, before anything is taken
-    /// from the device: a client with a cache of its own empties it there. The cache is then searched again. It returns
-    /// whether it gave something back, as PyTorch's do, but the result is not used here. No lock is held meanwhile; all
-    /// callbacks are called, in the order they were added. PyTorch's `FreeMemoryCallback`.
+    /// Adds a callback that is called to free memory whenever the cache has no block for a request, before
+    /// anything is taken from the device: a client with its own cache empties it there. The cache is then
+    /// searched again. The callback returns whether it freed something, as PyTorch's do, but the result is
+    /// not used here. No lock is held during the call; all callbacks are called, in the order they were
+    /// added. PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
         lock(&callbacks.all).push(Arc::new(callback));
@@ -82,8 +83,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let id = device.id;
         drop(device);
-        // The cache is searched again in any case: another thread may have given something back.
-        self.shared.free_memory_callbacks.ask();
+        // The cache is searched again in any case: another thread may have freed something.
+        self.shared.free_memory_callbacks.call_all();
         self.device(id)
     }
 }

@@ -1,6 +1,6 @@
-//! CUDA graphs: while one is captured, requests for its streams come from a private pool of its own, which stays unchanged
-//! as long as the graph may be replayed. As in PyTorch, such a request queries no events and releases nothing cached;
-//! requests for other streams work as usual.
+//! CUDA graphs: while one is captured, requests for its streams come from a separate private pool, which
+//! stays unchanged as long as the graph may be replayed. As in PyTorch, such a request queries no events and
+//! releases nothing cached; requests for other streams work as usual.
 //!
 //! **How is a capture noticed?** In PyTorch 2.15 it is a property of the thread's current stream. There is no current
 //! stream here: a request checks its own stream, which is the same in PyTorch programs, and `record_stream` checks the
@@ -18,22 +18,23 @@ use memtrack_model::snapshot::pytorch::MempoolId;
 use std::sync::atomic::Ordering;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// An id for a pool that several graphs share: `torch.cuda.graph_pool_handle`.
+    /// Returns a new id for a pool that several graphs share: `torch.cuda.graph_pool_handle`.
     pub fn graph_pool_handle(&self) -> MempoolId {
         (0, self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// An id for the pool of one graph.
+    /// Returns a new id for the pool of one graph.
     pub fn capture_pool_id(&self) -> MempoolId {
         (self.shared.captures_made.fetch_add(1, Ordering::Relaxed) + 1, 0)
     }
 
-    /// Begins a capture: requests for streams for which `is_captured` is true go to the pool, which is created if it does
-    /// not exist. The newest such route counts. `is_captured` is called with the device locked. Memory that is freed
-    /// meanwhile and that other streams use is free after the capture, at the next allocation.
+    /// Begins a capture: requests for streams for which `is_captured` is true go to the pool, which is
+    /// created if it does not exist. The newest matching route applies. `is_captured` is called with the
+    /// device locked. Memory that is freed during the capture and that other streams use becomes free after
+    /// the capture, at the next allocation.
     ///
     /// # Errors
-    /// When there is no such device, a route to this pool exists there, or the pool was released on it.
+    /// Fails when there is no such device, a route to this pool exists there, or the pool was released on it.
     pub fn begin_allocate_to_pool(
         &self,
         device: DeviceId,
@@ -46,34 +47,36 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Ends the capture. The pool stays until [`Self::release_pool`].
     ///
     /// # Errors
-    /// When there is no such device, or no route to this pool.
+    /// Fails when there is no such device, or no route to this pool.
     pub fn end_allocate_to_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
         self.device(device)?.end_allocate_to_pool(pool)
     }
 
-    /// Releases a graph's use of its pool; one call for each [`Self::begin_allocate_to_pool`]. Once the pool has no user, its
-    /// free memory is given back with the next [`empty_cache`](crate::Backend::empty_cache) or when memory runs out.
+    /// Releases a graph's use of its pool; one call for each [`Self::begin_allocate_to_pool`]. Once the pool
+    /// has no user, its free memory is released with the next [`empty_cache`](crate::Backend::empty_cache) or
+    /// when memory runs out.
     ///
     /// # Errors
-    /// When there is no such device, or the pool has no user there.
+    /// Fails when there is no such device, or the pool has no user there.
     pub fn release_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
         self.device(device)?.release_pool(pool)
     }
 
-    /// Gives a pool's free memory back to the device, if it has no more users.
+    /// Releases a pool's free memory to the device, if it has no more users.
     ///
     /// # Errors
-    /// When there is no such device, or it fails.
+    /// Fails when there is no such device, or the device fails.
     pub fn empty_pool(&self, device: DeviceId, pool: MempoolId) -> Result<(), AllocatorError> {
         let mut device = self.device(device)?;
         let context = Caller::of_free(&device.history);
         device.release_cached(Some(pool), context)
     }
 
-    /// The start and size of the segment that contains an address: what a process shares with another.
+    /// Returns the start and size of the segment that contains an address: the unit that one process shares
+    /// with another.
     ///
     /// # Errors
-    /// [`AllocatorError::InvalidPointer`] when no block that is handed out begins at `address`;
+    /// [`AllocatorError::InvalidPointer`] when no allocated block begins at `address`;
     /// [`AllocatorError::Unsupported`] for expandable segments, whose pages can come and go.
     pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), AllocatorError> {
         let found = self.devices().find_map(|device| device.base_allocation(address));

@@ -1,4 +1,4 @@
-//! `torch.cuda.MemPool`: memory apart from the default pool.
+//! `torch.cuda.MemPool`: memory separate from the default pool.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -24,20 +24,21 @@ pub struct MemPoolOptions {
 }
 
 impl MemPoolOptions {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub const fn new() -> Self {
         Self { use_on_oom: false, no_split: false }
     }
 
-    /// Whether requests for the default pool may be served from this one before everything cached is released.
+    /// Sets whether requests for the default pool may be served from this one before everything cached is
+    /// released.
     #[must_use]
     pub const fn use_on_oom(mut self, use_on_oom: bool) -> Self {
         self.use_on_oom = use_on_oom;
         self
     }
 
-    /// Whether blocks are never split.
+    /// Sets whether blocks are never split.
     #[must_use]
     pub const fn no_split(mut self, no_split: bool) -> Self {
         self.no_split = no_split;
@@ -53,7 +54,7 @@ pub struct MemPool<M: DeviceMemory> {
     id: MempoolId,
 }
 
-/// While this guard lives, the calling thread's requests on a device go to a pool.
+/// A guard that routes the calling thread's requests on a device to a pool while it exists.
 #[derive(Debug)]
 #[must_use = "the route ends when the guard is dropped: bind it to a name such as `_route`"]
 pub struct PoolRoute<M: DeviceMemory> {
@@ -65,10 +66,10 @@ pub struct PoolRoute<M: DeviceMemory> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// A new pool on a device.
+    /// Creates a pool on a device.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// Fails when there is no such device.
     pub fn mem_pool(&self, device: DeviceId, options: MemPoolOptions) -> Result<MemPool<M>, AllocatorError> {
         let mut locked = self.device(device)?;
         let number = self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1;
@@ -85,11 +86,12 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// A new pool whose segments come from `source`: `MemPool(allocator=…)`. This allocator still
-    /// manages what is handed out, cached and recorded; expandable segments are not used in such a pool.
+    /// Creates a pool whose segments come from `source`: `MemPool(allocator=…)`. This allocator still manages
+    /// its allocated and cached blocks and records its events; expandable segments are not used in such a
+    /// pool.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// Fails when there is no such device.
     pub fn mem_pool_from(
         &self,
         source: Arc<dyn PoolAllocator>,
@@ -103,34 +105,34 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> MemPool<M> {
-    /// The pool's id, as in PyTorch's snapshots.
+    /// Returns the pool's id, as in PyTorch's snapshots.
     pub fn id(&self) -> MempoolId {
         self.id
     }
 
-    /// Its segments on all devices with their blocks, as [`CachingAllocator::memory_snapshot`] lists those of all pools:
-    /// `MemPool.snapshot()`.
+    /// Returns its segments on all devices with their blocks, as [`CachingAllocator::memory_snapshot`] lists
+    /// those of all pools: `MemPool.snapshot()`.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         let mut segments = self.allocator.memory_snapshot();
         segments.retain(|segment| segment.pool == self.id);
         segments
     }
 
-    /// The device it was created for.
+    /// Returns the device it was created for.
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// How many routes and objects keep it alive.
+    /// Returns the number of routes and objects that keep it alive.
     pub fn use_count(&self) -> u32 {
         self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
     }
 
-    /// Routes the calling thread's requests on `device` to this pool while the result lives. Routes nest; the newest
-    /// counts.
+    /// Routes the calling thread's requests on `device` to this pool while the result exists. Routes nest;
+    /// the newest applies.
     ///
     /// # Errors
-    /// When there is no such device, a route to this pool exists there, or the pool was released on it.
+    /// Fails when there is no such device, a route to this pool exists there, or the pool was released on it.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
             .device(device)?
@@ -138,10 +140,10 @@ impl<M: DeviceMemory> MemPool<M> {
         Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _here: PhantomData })
     }
 
-    /// [`Self::use_on`] the pool's own device: `torch.cuda.use_mem_pool`.
+    /// Does the same as [`Self::use_on`] for the pool's own device: `torch.cuda.use_mem_pool`.
     ///
     /// # Errors
-    /// When a route to this pool exists.
+    /// Fails when a route to this pool exists.
     pub fn use_mem_pool(&self) -> Result<PoolRoute<M>, AllocatorError> {
         self.use_on(self.device)
     }
@@ -165,7 +167,7 @@ impl<M: DeviceMemory> Drop for MemPool<M> {
         }
         for mut device in self.allocator.devices() {
             let context = Caller::of_free(&device.history);
-            // A device that fails here keeps the memory; nobody is there to be told.
+            // A device that fails here keeps the memory; the error cannot be reported.
             let _ = device.release_cached(Some(self.id), context);
         }
     }

@@ -1,4 +1,4 @@
-//! Requests that are refused before the device is asked for a segment: `throw_on_cudamalloc_oom`.
+//! Requests that are rejected before a segment is requested from the device: `throw_on_cudamalloc_oom`.
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -8,9 +8,9 @@ use crate::steps::malloc::Request;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
-/// A request that was refused because a new segment for it would have exceeded the share of the device in the setting
-/// `per_process_memory_fraction`, as it was set last. As in PyTorch, histories have no event for it, nor has memtrack's
-/// recorder.
+/// A request that was rejected because a new segment for it would have exceeded the device's share in the
+/// setting `per_process_memory_fraction`, as it was last set. As in PyTorch, neither histories nor memtrack's
+/// recorder have an event for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OomRejection {
@@ -22,20 +22,20 @@ pub struct OomRejection {
     pub requested_bytes: u64,
     /// Bytes that the allocator had taken from the device.
     pub reserved_bytes: u64,
-    /// Bytes that the device has.
+    /// The total bytes of the device.
     pub device_total_bytes: u64,
 }
 
-/// Called when a request was refused.
+/// A callback for rejected requests.
 pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Refuses a request for which the limit allows a segment, but the setting does not.
+    /// Rejects a request for which the limit allows a segment, but the setting does not.
     pub(crate) fn refuse_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
         if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
-        // Cut off, not rounded as a limit is: PyTorch does so.
+        // Truncated, not rounded as a limit is: PyTorch does so.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
         if self.taken.saturating_add(request.segment) <= allowed {
             return Ok(());
@@ -52,7 +52,8 @@ impl<M: DeviceMemory> Device<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// `observer` is called each time a request is refused because of `throw_on_cudamalloc_oom`. No lock is held meanwhile.
+    /// Attaches an observer that is called each time a request is rejected because of
+    /// `throw_on_cudamalloc_oom`. No lock is held during the call.
     pub fn attach_oom_rejection_observer(&self, observer: impl Fn(&OomRejection) + Send + Sync + 'static) {
         lock(&self.shared.rejection_observers).push(Arc::new(observer));
     }

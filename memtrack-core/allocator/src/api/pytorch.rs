@@ -14,14 +14,14 @@ pub(crate) struct AllocatorState {
     pub(crate) segments: Vec<SegmentInfo>,
     /// The events of each device.
     pub(crate) traces: Vec<Vec<TraceEntry>>,
-    /// The settings in force.
+    /// The current settings.
     pub(crate) settings: AllocatorSettings,
     /// The stacks, scopes and binaries that events and blocks refer to.
     pub(crate) names: Snapshot,
 }
 
 impl AllocatorState {
-    /// The snapshot, with names from `names`.
+    /// Converts the state to a snapshot, with names from `names`.
     pub(crate) fn into_snapshot(self, names: &mut dyn NameFrames) -> PytorchSnapshot {
         let mut built = Builder::new(&self.names, names);
         for (device, trace) in (0..).map(DeviceId).zip(&self.traces) {
@@ -38,7 +38,7 @@ impl AllocatorState {
 
 fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
     Event {
-        // Ticks are what the recording's clock says, which is nanoseconds here.
+        // Ticks are in the recording's clock, which is in nanoseconds here.
         ticks: entry.time_ns,
         address: entry.address,
         size_bytes: entry.size,

@@ -1,4 +1,5 @@
-//! What an allocator remembers and holds: the history of its events, and snapshots as PyTorch takes them.
+//! The history and the snapshots of an allocator: its recorded events, and its state as PyTorch's snapshots
+//! contain it.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -15,8 +16,8 @@ use std::io;
 use std::path::Path;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Starts recording events, in addition to those that are kept already; `None` stops it and discards what was
-    /// recorded. Blocks keep the stacks they have.
+    /// Starts recording events, in addition to those that are kept already; `None` stops recording and
+    /// discards the recorded events. Blocks keep the stacks they have.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Caller::prepare(options);
         for mut device in self.devices() {
@@ -24,23 +25,24 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
     }
 
-    /// The events of a device, oldest first.
+    /// Returns the events of a device, oldest first.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// Fails when there is no such device.
     pub fn history(&self, device: DeviceId) -> Result<Vec<TraceEntry>, AllocatorError> {
         Ok(self.device(device)?.history.entries())
     }
 
-    /// Takes the events of a device out of its history, oldest first.
+    /// Removes the events of a device from its history and returns them, oldest first.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// Fails when there is no such device.
     pub fn take_history(&self, device: DeviceId) -> Result<Vec<TraceEntry>, AllocatorError> {
         Ok(self.device(device)?.history.drain())
     }
 
-    /// The segments of all devices with their blocks, by device and address. Leaves a `snapshot` event in each history.
+    /// Returns the segments of all devices with their blocks, by device and address. Adds a `snapshot` event
+    /// to each history.
     pub fn memory_snapshot(&self) -> Vec<SegmentInfo> {
         let mut all = Vec::new();
         for mut device in self.devices() {
@@ -53,8 +55,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         all
     }
 
-    /// Everything, as `torch.cuda.memory._snapshot` returns it: the events of each device's history, then its segments,
-    /// then the settings.
+    /// Returns the whole state, as `torch.cuda.memory._snapshot` does: the events of each device's history,
+    /// then its segments, then the settings.
     pub fn snapshot(&self) -> PytorchSnapshot {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
@@ -69,17 +71,19 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         AllocatorState { segments, traces, settings, names: caller::names() }
     }
 
-    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing what is there.
+    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing an
+    /// existing file.
     ///
     /// # Errors
-    /// When the file cannot be written, or its suffix is not one of `.pickle`, `.json` and `.memtrack`.
+    /// Fails when the file cannot be written, or its suffix is not one of `.pickle`, `.json` and `.memtrack`.
     pub fn dump_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
         state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
     }
 
-    /// Whether memtrack's recorder, while it is on, receives this allocator's events; by default it does.
+    /// Sets whether memtrack's recorder, while it is on, receives this allocator's events; by default it
+    /// does.
     pub fn report_to_recorder(&self, reports: bool) {
         for mut device in self.devices() {
             device.reports = reports;

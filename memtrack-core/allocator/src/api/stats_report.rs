@@ -4,12 +4,12 @@ use crate::state::stats::{DeviceStats, Stat, StatArray};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The four numbers of a value with their names, by the names' order.
+/// Returns the four numbers of a value with their names, sorted by name.
 fn numbers(stat: &Stat) -> [(&'static str, i64); 4] {
     [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
 }
 
-/// The three values of an array with their names, by the names' order.
+/// Returns the three values of an array with their names, sorted by name.
 fn kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
     [("all", &array.all), ("large_pool", &array.large_pool), ("small_pool", &array.small_pool)]
 }
@@ -33,7 +33,7 @@ fn nested_array(array: &StatArray) -> Value {
 }
 
 impl DeviceStats {
-    /// `torch.cuda.memory_stats`: every number under its dotted key, sorted by key.
+    /// Returns `torch.cuda.memory_stats`: every number under its dotted key, sorted by key.
     pub fn flat(&self) -> BTreeMap<String, i64> {
         let mut flat = BTreeMap::new();
         for (name, array) in self.arrays() {
@@ -48,7 +48,7 @@ impl DeviceStats {
         flat
     }
 
-    /// `torch.cuda.memory_stats_as_nested_dict`. Pool ids, tuples in Python, are written `a_b`.
+    /// Returns `torch.cuda.memory_stats_as_nested_dict`. Pool ids, tuples in Python, are written `a_b`.
     pub fn nested(&self) -> Value {
         let mut nested = Map::new();
         for (name, array) in self.arrays() {

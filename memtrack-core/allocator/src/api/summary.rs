@@ -1,17 +1,17 @@
-//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, to the letter.
+//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, identical to the letter.
 
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use std::fmt::Write;
 
-/// How the numbers of a row are written.
+/// The format of the numbers in a row.
 #[derive(Clone, Copy)]
 struct Scale {
     units: &'static [&'static str],
-    /// Numbers are divided by it …
+    /// The ratio of one unit to the next.
     divisor: i64,
-    /// … while they are not below it times this.
+    /// A number is divided while it is not below the divisor times this.
     keep: i64,
-    /// Columns of a number.
+    /// The width of a number.
     width: usize,
 }
 
@@ -20,7 +20,7 @@ const BYTES: Scale =
 const COUNTS: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 750, width: 7 };
 
 impl Scale {
-    /// `value` in the unit that suits `reference`.
+    /// Formats `value` in the unit that suits `reference`.
     fn cell(self, value: i64, reference: i64) -> String {
         let (mut value, mut reference, mut unit) = (value, reference as f64, 0);
         while reference >= (self.keep * self.divisor) as f64 && unit + 1 < self.units.len() {
@@ -55,7 +55,7 @@ fn group(text: &mut String, label: &str, array: &StatArray, scale: Scale, abbrev
     }
 }
 
-/// The table of a device's statistics; abbreviated, without the rows of pools.
+/// Formats the table of a device's statistics; abbreviated, without the rows of pools.
 pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> String {
     let mut text = String::with_capacity(4096);
     rule(&mut text, "=");

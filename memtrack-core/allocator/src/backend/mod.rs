@@ -1,6 +1,7 @@
-//! What PyTorch calls backends: allocators that programs may choose between. [`Backend`] is their common interface;
-//! `native` is the caching allocator of this package, `malloc_async` uses the driver's own pool, and `pluggable` loads
-//! an allocator from a shared library. A backend refuses what it does not support, in PyTorch's words.
+//! The backends, as PyTorch calls the allocators that programs may choose between. [`Backend`] is their
+//! common interface; `native` is the caching allocator of this package, `malloc_async` uses the driver's own
+//! pool, and `pluggable` loads an allocator from a shared library. A backend refuses unsupported calls with
+//! PyTorch's messages.
 //!
 //! **Why a trait and not a type?** So that a program can choose at run time. The caching allocator refuses nothing, so
 //! four functions also have inherent forms that cannot fail (`record_stream`, `record_memory_history`, `snapshot`,
@@ -28,18 +29,18 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Called when memory ran out.
+/// A callback for failed allocations.
 pub type OomObserver = Box<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
-/// An allocator behind `torch.cuda.memory`'s functions. All sizes in bytes.
+/// An allocator behind `torch.cuda.memory`'s functions. All sizes are in bytes.
 ///
 /// Every method fails if there is no such device or the driver refuses, and with [`AllocatorError::Unsupported`]
 /// if the backend does not support the call at all.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// PyTorch's name for it.
+    /// Returns PyTorch's name for it.
     fn get_allocator_backend(&self) -> &'static str;
 
-    /// Hands out memory for work on `stream`; 0 for 0 bytes.
+    /// Allocates memory for work on `stream`; returns 0 for 0 bytes.
     ///
     /// # Errors
     /// [`AllocatorError::OutOfMemory`] when there is not enough.
@@ -50,37 +51,37 @@ pub trait Backend: fmt::Debug + Send + Sync {
         stream: StreamId,
     ) -> Result<u64, AllocatorError>;
 
-    /// Takes memory back. 0 is no memory.
+    /// Frees memory. The address 0 is ignored.
     ///
     /// # Errors
-    /// When the address was not handed out, or was given back already.
+    /// Fails when the address was not allocated, or was freed already.
     fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError>;
 
-    /// `stream` uses the memory at `address` too.
+    /// Records that `stream` uses the memory at `address` too.
     ///
     /// # Errors
-    /// When the backend needs to know the address but does not.
+    /// Fails when the backend needs to know the address but does not.
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
 
-    /// Gives what is cached back to the devices.
+    /// Releases cached memory to the devices.
     ///
     /// # Errors
-    /// When a device fails.
+    /// Fails when a device fails.
     fn empty_cache(&self) -> Result<(), AllocatorError>;
 
     /// Limits the share of the device's memory that may be used.
     ///
     /// # Errors
-    /// When `fraction` is not from 0 to 1.
+    /// Fails when `fraction` is not from 0 to 1.
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError>;
 
-    /// The share of the device's memory that may be used.
+    /// Returns the share of the device's memory that may be used.
     ///
     /// # Errors
     /// See [`Backend`].
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError>;
 
-    /// All statistics of a device; what the backend does not count is 0.
+    /// Returns all statistics of a device; values that the backend does not count are 0.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -98,7 +99,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError>;
 
-    /// The device's free and total memory.
+    /// Returns the device's free and total memory.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -110,19 +111,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn record_memory_history(&self, options: Option<&HistoryOptions>) -> Result<(), AllocatorError>;
 
-    /// Segments, blocks, recorded events and settings.
+    /// Returns segments, blocks, recorded events and settings.
     ///
     /// # Errors
     /// See [`Backend`].
     fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError>;
 
-    /// `observer` is called each time memory runs out.
+    /// Attaches an observer that is called each time memory runs out.
     ///
     /// # Errors
     /// See [`Backend`].
     fn attach_out_of_memory_observer(&self, observer: OomObserver) -> Result<(), AllocatorError>;
 
-    /// The statistics under dotted keys, sorted.
+    /// Returns the statistics under dotted keys, sorted.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -130,7 +131,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.flat())
     }
 
-    /// The statistics as nested dictionaries.
+    /// Returns the statistics as nested dictionaries.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -138,7 +139,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.nested())
     }
 
-    /// Bytes handed out now.
+    /// Returns the bytes that are allocated now.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -146,7 +147,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.current as u64)
     }
 
-    /// The most bytes that were handed out.
+    /// Returns the maximum bytes that were allocated.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -154,7 +155,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.peak as u64)
     }
 
-    /// Bytes taken from the device now.
+    /// Returns the bytes reserved from the device now.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -162,7 +163,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.current as u64)
     }
 
-    /// The most bytes that were taken from the device.
+    /// Returns the maximum bytes that were reserved from the device.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -170,7 +171,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.peak as u64)
     }
 
-    /// The statistics as PyTorch's table; abbreviated, without the rows of pools.
+    /// Formats the statistics as PyTorch's table; abbreviated, without the rows of pools.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -179,11 +180,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 }
 
-/// The backend that the settings name, `backend:native` or `backend:cudaMallocAsync`, over all CUDA devices that this
-/// process may use.
+/// Creates the backend that the settings name, `backend:native` or `backend:cudaMallocAsync`, over all CUDA
+/// devices that this process may use.
 ///
 /// # Errors
-/// Without a CUDA driver, or when it fails.
+/// Fails without a CUDA driver, or when it fails.
 #[cfg(feature = "cuda-stats")]
 pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, AllocatorError> {
     use super::{AllocatorBackend, CachingAllocator, CudaMemory};
@@ -193,7 +194,7 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
     })
 }
 
-/// The fraction, if it is valid.
+/// Returns the fraction, if it is valid.
 fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)
@@ -202,7 +203,7 @@ fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     }
 }
 
-/// What a backend refuses, in PyTorch's words.
+/// Returns the error for a call that a backend does not support, with PyTorch's message.
 #[cfg(feature = "cuda-stats")]
 fn not_yet<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
     Err(AllocatorError::Unsupported(format!(

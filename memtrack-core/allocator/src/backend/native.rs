@@ -29,7 +29,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
-    /// Gives all cached memory back to its device, except where live blocks prevent it.
+    /// Releases all cached memory to its device, except where live blocks prevent it.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.devices() {
             let context = Caller::of_free(&device.history);

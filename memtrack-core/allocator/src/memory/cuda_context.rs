@@ -1,4 +1,4 @@
-//! A device's primary context, and calls of the driver in it: what everything shares that allocates there.
+//! A device's primary context, and driver calls in it: the shared part of everything that allocates there.
 //!
 //! **Why the relaxed capture mode?** PyTorch makes its driver calls for memory and events in that mode too: in the
 //! default mode they would break a capture of the calling thread.
@@ -11,7 +11,7 @@ use memtrack_cuda::{GpuError, start_driver};
 use std::ffi::c_int;
 use std::ptr;
 
-/// A device's primary context, kept alive.
+/// A device's primary context, which this keeps alive.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) ordinal: u16,
@@ -31,13 +31,13 @@ pub(crate) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
 }
 
-/// Whether a call says that its stream is none, or none any more. The driver need not notice: a stream must live for as
-/// long as memory is its own. This is for what it does notice.
+/// Returns whether a call reports that its stream is invalid or destroyed. The driver need not detect this: a
+/// stream must live for as long as memory belongs to it. This handles the cases that it does detect.
 pub(crate) fn is_no_stream(code: CUresult) -> bool {
     code == CUresult::CUDA_ERROR_INVALID_HANDLE
 }
 
-/// Does something while a context is current.
+/// Runs an action while a context is current.
 pub(crate) fn within<R>(
     context: usize,
     action: impl FnOnce() -> Result<R, DeviceError>,
@@ -51,8 +51,8 @@ pub(crate) fn within<R>(
     result
 }
 
-/// Does something that the driver does not allow a thread which captures a graph, unless the thread says that it is no
-/// part of the capture. PyTorch's allocator says so, too.
+/// Runs an action that the driver does not allow on a thread that captures a graph, unless the thread
+/// declares that it is not a part of the capture. PyTorch's allocator declares this too.
 pub(crate) fn relaxed<R>(action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
     let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: the parameter is ours; it is the thread's former mode afterwards.
@@ -82,7 +82,7 @@ impl Context {
         Ok(Self { ordinal, device, handle })
     }
 
-    /// Where memory of this device lies.
+    /// Returns the location of this device's memory.
     pub(crate) fn location(&self) -> sys::CUmemLocation {
         // SAFETY: all parts are integers or enumerations that have 0.
         let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
@@ -97,12 +97,13 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which
-        // it says.
+        // it reports.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// How many devices this process may use. Starts the driver, and looks for functions that will be called.
+/// Returns the number of devices that this process may use. Starts the driver, and looks up the functions
+/// that will be called.
 pub(crate) fn device_count(needed: &[&'static str]) -> Result<u16, GpuError> {
     start_driver(needed)?;
     let count = result::device::get_count()

@@ -14,7 +14,7 @@ use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is called below, beyond what statistics need.
+/// The driver functions called below, in addition to those that statistics need.
 const NEEDED: &[&str] = &[
     "cuCtxSynchronize",
     "cuMemAlloc_v2",
@@ -36,10 +36,10 @@ const NEEDED: &[&str] = &[
     "cuMemSetAccess",
 ];
 
-/// Handles up to this one are the default streams.
-const LAST_OF_THE_DRIVER: u64 = 2;
+/// The highest handle of a default stream.
+const LAST_DEFAULT_STREAM: u64 = 2;
 
-/// The memory of one CUDA device. When it is dropped, memory that is still allocated is given back.
+/// The memory of one CUDA device. Memory that is still allocated is freed when it is dropped.
 #[derive(Debug)]
 pub struct CudaMemory {
     context: Context,
@@ -48,10 +48,10 @@ pub struct CudaMemory {
     streams: Mutex<HashMap<u64, Arc<CudaStream>>>,
 }
 
-/// What has to be given back.
+/// The resources that have to be released.
 #[derive(Debug, Default)]
 struct Held {
-    /// Segments by address; the value counts for nothing.
+    /// Segments by address; the value is unused.
     segments: HashMap<u64, ()>,
     /// Ranges by address, with their sizes.
     ranges: HashMap<u64, u64>,
@@ -67,18 +67,19 @@ pub struct CudaEvent {
 }
 
 impl CudaMemory {
-    /// The memory of the device with that number in this process. Starts the driver, and a context if there is none.
+    /// Opens the memory of the device with that number in this process. Starts the driver, and a context if
+    /// there is none.
     ///
     /// # Errors
-    /// When there is no driver, it is too old or fails, or there is no such device.
+    /// Fails when there is no driver, it is too old or fails, or there is no such device.
     pub fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self { context: Context::of(ordinal, NEEDED)?, held: Mutex::default(), streams: Mutex::default() })
     }
 
-    /// The memory of every device that this process may use, in order.
+    /// Opens the memory of every device that this process may use, in order.
     ///
     /// # Errors
-    /// Those of [`Self::new`].
+    /// Fails as [`Self::new`] does.
     pub fn all() -> Result<Vec<Self>, GpuError> {
         (0..device_count(NEEDED)?).map(Self::new).collect()
     }
@@ -91,10 +92,10 @@ impl CudaMemory {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a stream is kept, or needs no keeping: those without a handle of their own never end.
+    /// Returns whether a stream is kept, or need not be: streams without a handle of their own never end.
     pub(crate) fn keeps(&self, stream: &CudaStream) -> bool {
         let handle = stream.cu_stream() as u64;
-        handle <= LAST_OF_THE_DRIVER || self.streams().contains_key(&handle)
+        handle <= LAST_DEFAULT_STREAM || self.streams().contains_key(&handle)
     }
 
     /// Keeps a stream.
@@ -102,20 +103,20 @@ impl CudaMemory {
         self.streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
     }
 
-    /// The streams that are kept and have no other references.
+    /// Returns the streams that are kept and have no other references.
     pub(crate) fn unused_streams(&self) -> Vec<StreamId> {
         let streams = self.streams();
         let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);
         unused.map(|(&handle, _)| StreamId(handle)).collect()
     }
 
-    /// Ends a stream unless somebody else has it.
+    /// Releases a stream, which ends it unless there are other references.
     pub(crate) fn let_go(&self, stream: StreamId) {
         let ended = self.streams().remove(&stream.0);
         drop(ended);
     }
 
-    /// Whether a stream has done everything.
+    /// Returns whether all work of a stream is done.
     pub(crate) fn is_stream_done(&self, stream: StreamId) -> bool {
         let query = || {
             // SAFETY: the stream is kept.
@@ -124,7 +125,7 @@ impl CudaMemory {
         self.within(query).is_ok()
     }
 
-    /// Waits for everything that the device has to do in the context.
+    /// Waits for all work of the device in the context.
     fn wait_for_all(&self) -> Result<(), DeviceError> {
         // SAFETY: called where the context is current.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
@@ -134,7 +135,7 @@ impl CudaMemory {
         within(self.context.handle, || relaxed(action))
     }
 
-    /// Puts one page behind an address.
+    /// Maps one page at an address.
     fn map_page(&self, address: u64, page: u64) -> Result<(), DeviceError> {
         // SAFETY: all parts are integers or enumerations that have 0, or a pointer.
         let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
@@ -204,7 +205,7 @@ impl DeviceMemory for CudaMemory {
         if self.held().segments.remove(&address).is_none() {
             return Err(DeviceError::Failed(format!("no segment begins at {address:#x}")));
         }
-        // SAFETY: the driver handed it out, and it was not given back yet.
+        // SAFETY: the driver allocated it, and it was not freed yet.
         self.within(|| check("cuMemFree", unsafe { sys::cuMemFree_v2(address) }))
     }
 
@@ -223,7 +224,8 @@ impl DeviceMemory for CudaMemory {
             // SAFETY: the event is fresh; the client promises that its stream is one of this device.
             let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
             if is_no_stream(recorded) {
-                // What was queued on a stream that was destroyed goes on: the event, which is done at once, comes after.
+                // Work queued on a stream that was destroyed continues: the event, which is done at once,
+                // comes after it.
                 return self.wait_for_all().map(|()| event);
             }
             check("cuEventRecord", recorded).map(|()| event)
@@ -250,7 +252,7 @@ impl DeviceMemory for CudaMemory {
         self.within(|| {
             // SAFETY: the client promises that its stream is one of this device.
             let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
-            // What was queued on a stream that was destroyed goes on.
+            // Work queued on a stream that was destroyed continues.
             if is_no_stream(waited) { self.wait_for_all() } else { check("cuStreamSynchronize", waited) }
         })
     }
@@ -270,7 +272,7 @@ impl DeviceMemory for CudaMemory {
         self.within(|| {
             for at in (address..address + size).step_by(page as usize) {
                 if let Err(error) = self.map_page(at, page) {
-                    // All of it or nothing; that it fails is what is told.
+                    // All of it is mapped or nothing; only the first failure is reported.
                     let _ = self.unmap_pages(address, at - address, page);
                     return Err(error);
                 }
@@ -309,15 +311,16 @@ impl DeviceMemory for CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         let held = std::mem::take(&mut *self.held());
-        // Nobody is there to be told of a failure, and at the end of the process the driver may be gone.
+        // A failure cannot be reported here, and at the end of the process the driver may be gone.
         let _ = self.within(|| {
-            // SAFETY: all of it was taken by this object and not given back; nobody can ask for it any more.
+            // SAFETY: all of it was taken by this object and not released; no other code can refer to it any
+            // more.
             unsafe {
                 for address in held.segments.into_keys() {
                     let _ = sys::cuMemFree_v2(address);
                 }
                 if !held.pages.is_empty() {
-                    // Unlike a free, unmapping waits for nothing.
+                    // Unlike a free, unmapping does not wait for any work.
                     let _ = sys::cuCtxSynchronize();
                 }
                 for (address, (page, handle)) in held.pages {

@@ -1,5 +1,5 @@
-//! Typed device memory from the caching allocator, for code that works with cudarc: a buffer is a target and a source of
-//! copies and an argument of kernels, and goes back to the cache when it is dropped.
+//! Typed device memory from the caching allocator, for code that works with cudarc: a buffer is a target and
+//! a source of copies and an argument of kernels, and returns to the cache when it is dropped.
 #![allow(unsafe_code)]
 
 use crate::api::caching::CachingAllocator;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Why a buffer could not be made.
+/// The reason why a buffer could not be made.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BufferError {
@@ -29,7 +29,7 @@ impl fmt::Display for BufferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allocator(error) => error.fmt(f),
-            // cudarc's own text would ask the driver, and panic where that is gone.
+            // cudarc's own text would query the driver, and panic if the driver is gone.
             Self::Driver(error) => write!(f, "the CUDA driver failed: {:?}", error.0),
         }
     }
@@ -51,11 +51,11 @@ impl From<cudarc::driver::DriverError> for BufferError {
 
 /// `length` values of `T` on a device, for work on one stream.
 ///
-/// Work on the buffer's own stream needs no synchronisation: it runs in order, and dropped memory is handed out again only
-/// to that stream, which lives as long as the allocator has memory that belongs to it. A copy queued on another stream first
-/// waits for the buffer's own stream, and the call returns when the copy is done. Ordering a kernel that is launched on
-/// another stream is up to the caller, like everything unsafe about a launch; [`Self::record_stream`] then keeps the memory
-/// until that stream is done.
+/// Work on the buffer's own stream needs no synchronisation: it runs in order, and dropped memory is reused
+/// only by that stream, which lives as long as the allocator has memory that belongs to it. A copy queued on
+/// another stream first waits for the buffer's own stream, and the call returns when the copy is done.
+/// Ordering a kernel that is launched on another stream is up to the caller, like everything unsafe about a
+/// launch; [`Self::record_stream`] then keeps the memory until that stream is done.
 pub struct DeviceBuffer<T> {
     allocator: CachingAllocator<CudaMemory>,
     stream: Arc<CudaStream>,
@@ -71,13 +71,13 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 }
 
 impl<T: DeviceRepr> DeviceBuffer<T> {
-    /// Memory for `length` values, uninitialised.
+    /// Allocates uninitialised memory for `length` values.
     ///
     /// # Safety
     /// It must be written before it is read, unless every bit pattern is a `T`.
     ///
     /// # Errors
-    /// When there is not enough memory.
+    /// Fails when there is not enough memory.
     pub unsafe fn uninit(
         allocator: &CachingAllocator<CudaMemory>,
         stream: &Arc<CudaStream>,
@@ -91,10 +91,10 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(Self { allocator, stream, address, length, values: PhantomData })
     }
 
-    /// Memory for `length` zeros.
+    /// Allocates memory for `length` zeros.
     ///
     /// # Errors
-    /// When there is not enough memory, or the driver fails.
+    /// Fails when there is not enough memory, or the driver fails.
     pub fn zeros(
         allocator: &CachingAllocator<CudaMemory>,
         stream: &Arc<CudaStream>,
@@ -111,10 +111,10 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// A copy of host memory.
+    /// Copies host memory to the device.
     ///
     /// # Errors
-    /// When there is not enough memory, or the driver fails.
+    /// Fails when there is not enough memory, or the driver fails.
     pub fn from_host(
         allocator: &CachingAllocator<CudaMemory>,
         stream: &Arc<CudaStream>,
@@ -128,10 +128,10 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// A copy in host memory; waits for it.
+    /// Copies the buffer to host memory, and waits for the copy.
     ///
     /// # Errors
-    /// When the driver fails.
+    /// Fails when the driver fails.
     pub fn to_host(&self) -> Result<Vec<T>, BufferError>
     where
         T: Clone + Default,
@@ -146,19 +146,21 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// `stream` uses the buffer too: after it is dropped, its memory is kept until the work queued on `stream` is done.
+    /// Records that `stream` uses the buffer too: after it is dropped, its memory is kept until the work
+    /// queued on `stream` is done.
     pub fn record_stream(&self, stream: &Arc<CudaStream>) {
-        // A device that has handed the buffer out is there.
+        // The device that allocated the buffer exists.
         let _ = self.allocator.keep_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
         self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
     }
 
-    /// Its device address.
+    /// Returns its device address.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Orders a use on another stream after the work queued on the buffer's own. The use ends when the result is dropped.
+    /// Orders a use on another stream after the work queued on the buffer's own stream. The use ends when the
+    /// result is dropped.
     fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
@@ -171,7 +173,8 @@ impl<T> DeviceBuffer<T> {
 
 impl<T> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // The block is ours, so only a failing driver can refuse, and nobody is there to be told.
+        // The block belongs to this buffer, so only a failing driver can refuse, and the error cannot be
+        // reported.
         let _ = self.allocator.free(self.address);
     }
 }

@@ -1,16 +1,16 @@
-//! What the allocator needs from a device: memory, events, and address space for expandable segments.
+//! The interface of a device for the allocator: memory, events, and address space for expandable segments.
 
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::fmt;
 
-/// Why a device refused a call.
+/// The reason why a device refused a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It does not have enough memory left. The allocator releases what it caches and tries again.
+    /// It does not have enough memory left. The allocator releases its cache and tries again.
     OutOfMemory,
-    /// Anything else, in the driver's words.
+    /// Any other failure; the driver's message.
     Failed(String),
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space with nothing behind it.
+/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space without memory.
 ///
 /// The allocator calls these methods while it holds the device's lock. Addresses of different devices must differ.
 pub trait DeviceMemory: Send + 'static {
@@ -38,75 +38,76 @@ pub trait DeviceMemory: Send + 'static {
     /// [`DeviceError::OutOfMemory`] when there is not enough left.
     fn allocate(&self, size: u64) -> Result<u64, DeviceError>;
 
-    /// Gives a segment back.
+    /// Releases a segment.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Fails when the driver refuses.
     fn release(&self, address: u64) -> Result<(), DeviceError>;
 
-    /// How much memory there is and how much of it is free.
+    /// Returns the total and the free memory.
     ///
     /// # Errors
-    /// When the driver fails.
+    /// Fails when the driver fails.
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
 
     /// Marks the current end of a stream's work.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Fails when the driver refuses.
     fn record_event(&self, stream: StreamId) -> Result<Self::Event, DeviceError>;
 
-    /// Whether the work before an event is done.
+    /// Returns whether the work before an event is done.
     ///
     /// # Errors
-    /// When that work has failed.
+    /// Fails when that work has failed.
     fn is_done(&self, event: &Self::Event) -> Result<bool, DeviceError>;
 
     /// Waits until the work before an event is done.
     ///
     /// # Errors
-    /// When that work has failed.
+    /// Fails when that work has failed.
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
 
     /// Waits until all work of a stream is done: its pages are about to be unmapped.
     ///
     /// # Errors
-    /// When that work has failed.
+    /// Fails when that work has failed.
     fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
 
     /// Reserves address space without memory.
     ///
     /// # Errors
-    /// When there is none, or the device does not support it.
+    /// Fails when there is none, or the device does not support it.
     fn reserve(&self, size: u64) -> Result<u64, DeviceError>;
 
-    /// Puts memory behind `size` bytes at `address`, a multiple of `page` bytes each; all of it or nothing.
+    /// Maps memory at `address` for `size` bytes, in pages of `page` bytes each; all of it or nothing.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when there is not enough left.
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
-    /// Removes the memory behind `size` bytes at `address`.
+    /// Unmaps the memory of `size` bytes at `address`.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Fails when the driver refuses.
     fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
-    /// Gives address space back.
+    /// Releases address space.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Fails when the driver refuses.
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
 
-    /// The processes that use the device, for messages; none if unknown.
+    /// Returns the processes that use the device, for messages; empty if unknown.
     fn processes(&self) -> Vec<DeviceProcess> {
         Vec::new()
     }
 
-    /// The text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls `device`.
+    /// Returns the text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls
+    /// `device`.
     ///
     /// # Errors
-    /// When the driver fails.
+    /// Fails when the driver fails.
     fn list_gpu_processes(&self, device: DeviceId) -> Result<String, DeviceError> {
         let mut lines = vec![format!("GPU:{}", device.0)];
         let processes = self.processes();
@@ -121,14 +122,14 @@ pub trait DeviceMemory: Send + 'static {
         Ok(lines.join("\n"))
     }
 
-    /// Whether memtrack's recorder receives segments anyway, by a hook in the driver, so that the allocator need not
-    /// report them.
+    /// Returns whether memtrack's recorder receives segments through a hook in the driver, so that the
+    /// allocator need not report them.
     fn segments_are_recorded(&self) -> bool {
         false
     }
 
-    /// The key by which PyTorch's hash tables order streams: the handle, as for streams that PyTorch did not create. Only
-    /// the order of events that complete together depends on it.
+    /// Returns the key by which PyTorch's hash tables order streams: the handle, as for streams that PyTorch
+    /// did not create. It only affects the order of events that complete together.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0
     }

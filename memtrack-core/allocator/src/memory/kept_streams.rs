@@ -1,7 +1,8 @@
-//! Streams that live as long as memory belongs to them. Cached memory stays its stream's after the last buffer is gone: the
-//! stream's handle is waited for before its pages are unmapped, and another stream with the same handle would get the memory
-//! while work of the old stream uses it. So one reference is kept to each stream that buffers were on. When a buffer
-//! comes on a new stream, the idle streams without other references are released together with their memory.
+//! Streams that live as long as memory belongs to them. Cached memory still belongs to its stream after the
+//! last buffer is gone: the stream's handle is waited for before its pages are unmapped, and another stream
+//! with the same handle would get the memory while work of the old stream uses it. So one reference is kept
+//! to each stream that buffers were on. When a buffer is created on a new stream, the idle streams without
+//! other references are released together with their memory.
 //!
 //! **What if the allocator is given a handle and not the object?** Then the client promises to keep the stream, and where
 //! the driver notices that the stream is gone, the allocator waits for the device.
@@ -18,10 +19,10 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 use std::sync::Arc;
 
 impl CachingAllocator<CudaMemory> {
-    /// Keeps a stream for as long as memory of the device is the stream's, or used on it.
+    /// Keeps a stream for as long as memory of the device belongs to the stream, or is used on it.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// Fails when there is no such device.
     pub(crate) fn keep_stream(
         &self,
         device: DeviceId,
@@ -29,7 +30,7 @@ impl CachingAllocator<CudaMemory> {
     ) -> Result<(), AllocatorError> {
         let mut device = self.device(device)?;
         if !device.memory.keeps(stream) {
-            device.let_streams_go();
+            device.release_idle_streams();
             device.memory.keep(stream);
         }
         Ok(())
@@ -37,8 +38,9 @@ impl CachingAllocator<CudaMemory> {
 }
 
 impl Device<CudaMemory> {
-    /// Releases the idle streams without other references, with their cached memory. Those for which this fails are kept.
-    fn let_streams_go(&mut self) {
+    /// Releases the idle streams without other references, with their cached memory. A stream for which this
+    /// fails is kept.
+    fn release_idle_streams(&mut self) {
         if self.private.capturing() {
             return;
         }
@@ -52,17 +54,17 @@ impl Device<CudaMemory> {
                 continue;
             }
             for kind in [PoolKind::Large, PoolKind::Small] {
-                // A segment that cannot be given back stays, and its stream with it.
+                // A segment that cannot be released stays, and its stream with it.
                 let _ = self.release_blocks_of(PoolId::of(0, kind), Some(stream), context);
             }
-            if !self.needs(stream) {
+            if !self.has_memory_of(stream) {
                 self.memory.let_go(stream);
             }
         }
     }
 
-    /// Whether memory is a stream's, or used on it.
-    fn needs(&self, stream: StreamId) -> bool {
+    /// Returns whether memory belongs to a stream, or is used on it.
+    fn has_memory_of(&self, stream: StreamId) -> bool {
         self.blocks.iter().any(|(_, block)| {
             let is_used =
                 |uses: &crate::state::stream_uses::StreamUses| uses.streams().any(|other| other == stream);

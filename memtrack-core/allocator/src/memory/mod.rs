@@ -1,4 +1,4 @@
-//! Where memory comes from: the simulated device, and a real one.
+//! The sources of memory: the simulated device, and a real one.
 
 #[cfg(feature = "cuda-stats")]
 pub(crate) mod cuda_context;

@@ -1,5 +1,5 @@
-//! A device that is only an address space with a capacity: everything runs on it without a GPU, and recorded requests
-//! can be run on it again under other settings.
+//! A device that is only an address space with a capacity: the allocator runs on it without a GPU, and
+//! recorded requests can be replayed on it under other settings.
 
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the device hands out is rounded to this.
+/// The unit to which the device rounds sizes.
 const GRANULARITY: u64 = 2 << 20;
-/// Where the first device's address space begins; each further device has its own.
+/// The start of the first device's address space; each further device has its own.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// The most bytes that a device can have (8 PiB), so that every offset in a range fits into a key.
+/// The maximum bytes that a device can have (8 PiB), so that every offset in a range fits into a key.
 pub(crate) const MAX_TOTAL: u64 = 1 << 53;
 
 /// A device without memory: addresses are never reused, and later ones are higher.
@@ -37,17 +37,18 @@ struct Space {
     used: u64,
     next: u64,
     end: u64,
-    /// What is allocated: address and size.
+    /// The allocated segments: address and size.
     segments: BTreeMap<u64, u64>,
-    /// All that was ever reserved: address and size.
+    /// All ranges that were ever reserved: address and size.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl SimulatedMemory {
-    /// A device with `total` bytes, at most 8 PiB; the addresses of devices with different ordinals differ.
+    /// Creates a device with `total` bytes, at most 8 PiB; the addresses of devices with different ordinals
+    /// differ.
     ///
     /// # Panics
-    /// When `ordinal` is above 62.
+    /// Panics when `ordinal` is above 62.
     pub fn new(ordinal: u16, total: u64) -> Self {
         assert!(ordinal <= 62, "at most 63 simulated devices have an address space of their own");
         let next = FIRST_ADDRESS.max(u64::from(ordinal) * ADDRESSES_PER_DEVICE);
@@ -62,7 +63,8 @@ impl SimulatedMemory {
         self.shared.events_ready.store(ready, Ordering::Relaxed);
     }
 
-    /// The start of the reserved range that an address lies in, whether the range is still reserved or not.
+    /// Returns the start of the reserved range that contains an address, whether the range is still reserved
+    /// or not.
     pub fn range_of(&self, address: u64) -> Option<u64> {
         let space = self.space();
         let (&start, &size) = space.ranges.range(..=address).next_back()?;
@@ -94,7 +96,7 @@ impl Space {
     }
 }
 
-/// What `size` bytes take of the device when they are made of pages.
+/// Returns the memory that `size` bytes take in whole pages.
 fn in_pages(size: u64, page: u64) -> u64 {
     size / page * round_up(page, GRANULARITY)
 }
@@ -161,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Numbered as PyTorch numbers its pool of streams.
+    /// Returns the stream's number in PyTorch's numbering of its pool of streams.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

@@ -1,26 +1,28 @@
-//! The conclusion from a table of replays: whether to recommend other settings, and if not, why not.
+//! The conclusion from a table of replays: whether to recommend other settings, and if not, the reason.
 
 use super::report::{ReplayReport, Row};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
 
-/// With fewer requests within the trace, what is reserved depends on what came before it.
-const FEWEST_REQUESTS: usize = 20;
-/// A replay under the recorded settings that differs by more than this share reproduces nothing.
+/// The minimum number of requests within the trace: with fewer, the reserved memory depends on earlier
+/// requests.
+const MIN_REQUESTS: usize = 20;
+/// The maximum relative difference of a replay under the recorded settings; a replay that differs more does
+/// not reproduce the recording.
 const TOLERANCE: f64 = 0.02;
-/// Smaller gains are not worth a change.
-const LEAST_GAIN: f64 = 0.01;
+/// The minimum gain that is worth a change.
+const MIN_GAIN: f64 = 0.01;
 
 /// The answer to "which settings should I use?".
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Advice {
-    /// The settings to use; none where there is nothing to recommend.
+    /// The settings to use; `None` if there is nothing to recommend.
     pub(super) recommended: Option<String>,
     /// One line of text.
     pub(super) text: String,
 }
 
 impl Advice {
-    /// About a table of one device.
+    /// Draws the conclusion from a table of one device.
     pub(super) fn on(report: &ReplayReport) -> Option<Self> {
         let best = report.rows.first()?;
         let refusal = refusal(report, best);
@@ -28,7 +30,7 @@ impl Advice {
     }
 }
 
-/// Why no settings can be recommended at all.
+/// Returns the reason why no settings can be recommended at all.
 fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {
@@ -58,7 +60,7 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
              shows what PyTorch's caching allocator would have reserved instead.{taken}"
         ));
     }
-    if requests < FEWEST_REQUESTS {
+    if requests < MIN_REQUESTS {
         return Some(format!(
             "No recommendation: {} within the trace {} too few to distinguish settings.",
             counted(requests as u64, "request"),
@@ -85,7 +87,7 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
     })
 }
 
-/// Which of the settings, where the replays can be trusted.
+/// Returns the best settings, given replays that can be trusted.
 fn choice(report: &ReplayReport, best: &Row) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
@@ -111,7 +113,7 @@ fn choice(report: &ReplayReport, best: &Row) -> Advice {
                 troubles(best),
                 troubles_of(base.num_ooms, base.num_alloc_retries)
             );
-        } else if share < LEAST_GAIN {
+        } else if share < MIN_GAIN {
             return none(format!("No recommendation: the best of these saves {saved}, not worth a change."));
         } else if gain <= off {
             return none(format!(
@@ -135,7 +137,7 @@ fn troubles(row: &Row) -> String {
     troubles_of(row.outcome.num_ooms, row.outcome.num_alloc_retries)
 }
 
-/// Failures and retries in words.
+/// Describes failures and retries.
 fn troubles_of(failures: i64, retries: i64) -> String {
     let count = |number: i64| human_count(u64::try_from(number).unwrap_or(0));
     format!("{} failed and {} retried", count(failures), count(retries))

@@ -1,4 +1,4 @@
-//! Many settings at once, and which of them to recommend.
+//! Replays under many settings, ranked.
 
 use super::report::{ReplayReport, Row};
 use super::requests::Requests;
@@ -25,7 +25,7 @@ pub const GRID: [&str; 10] = [
 /// fewest retries, then least memory, then fewest calls to the device. Settings that are equally good keep their order.
 ///
 /// # Errors
-/// Those of [`replay`].
+/// Fails as [`replay`] does.
 pub fn replay_grid(
     requests: &Requests,
     settings: &[Settings],
@@ -46,7 +46,7 @@ pub fn replay_grid(
     });
     let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // What the recording's own memory was may differ from what is asked about.
+    // The recording's own memory may differ from the given capacity.
     let reference = requests.settings.as_deref().unwrap_or_default();
     let reproduced = match settings.iter().find(|settings| settings.text() == reference) {
         Some(settings) if capacity != requests.capacity => {

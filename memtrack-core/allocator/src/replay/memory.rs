@@ -1,10 +1,10 @@
-//! The device of a replay: a simulated one whose events are done when the trace says that they were.
+//! The device of a replay: a simulated one whose events are done when the trace shows that they were.
 
 use crate::{DeviceError, DeviceMemory, MemoryInfo, SimulatedMemory};
 use memtrack_model::event::StreamId;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Streams from here on stand for the one block that waits on each.
+/// The first of the streams that each represent the one block that waits for it.
 const FIRST_STREAM: u64 = 1 << 63;
 
 /// A simulated device. Clones are the same device.
@@ -20,12 +20,12 @@ impl ReplayMemory {
         Self { memory: SimulatedMemory::new(0, total), done }
     }
 
-    /// The stream that the block of a slot waits for.
+    /// Returns the stream that the block of a slot waits for.
     pub(super) fn stream_of(slot: u32) -> StreamId {
         StreamId(FIRST_STREAM + u64::from(slot))
     }
 
-    /// That stream is done.
+    /// Marks that stream as done.
     pub(super) fn complete(&self, slot: u32) {
         self.done()[slot as usize] = true;
     }

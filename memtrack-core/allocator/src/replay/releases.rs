@@ -1,5 +1,6 @@
-//! Why segments were given back: a trace shows that they were, not who wanted it. A request that finds no memory
-//! releases what is cached and then takes a segment or fails; whatever is released otherwise was released by hand.
+//! The causes of released segments: a trace shows releases, but not what requested them. A request that finds
+//! no memory releases cached memory and then takes a segment or fails; any other release was made explicitly
+//! by the program.
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
@@ -8,7 +9,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::HashMap;
 
-/// Why segments were given back.
+/// The cause of released segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     /// The next request needed the memory.
@@ -22,9 +23,9 @@ pub(super) enum Release {
 /// The releases of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// By the place of a run of releases: [`Release::Own`] of its first, the others of its last.
+    /// By the index of a run of releases: [`Release::Own`] at its first, the others at its last.
     by_place: HashMap<usize, Vec<Release>>,
-    /// The most that was held and free at once when memory ran out.
+    /// The maximum that was held and free at once when memory ran out.
     pub(super) capacity: Option<u64>,
 }
 
@@ -33,7 +34,7 @@ fn is_release(action: Action) -> bool {
 }
 
 impl Releases {
-    /// Looks through the `rows` of `device`, recorded under these settings where they are known.
+    /// Examines the `rows` of `device`, recorded under these settings if they are known.
     pub(super) fn of(
         snapshot: &PytorchSnapshot,
         device: DeviceId,
@@ -79,21 +80,22 @@ impl Releases {
         releases
     }
 
-    /// What happened at a place.
+    /// Returns the releases at an index.
     pub(super) fn at(&self, place: usize) -> &[Release] {
         self.by_place.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Whether the collection of garbage may have released a segment: it takes large ones of the default pool only.
+/// Returns whether garbage collection may have released a segment: it takes only large ones of the default
+/// pool.
 fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
     let pool = snapshot.details().events.pool(row, Key::PoolId);
     let events = &snapshot.events;
     events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
 }
 
-/// Whether a request released the group for itself; `next` is the event after it. The group may be `garbage` that a
-/// request collects long before memory runs out.
+/// Returns whether a request released the group for itself; `next` is the event after it. The group may be
+/// `garbage` that a request collects long before memory runs out.
 fn own(
     snapshot: &PytorchSnapshot,
     group: &[usize],
@@ -109,15 +111,15 @@ fn own(
         Action::SegmentAlloc | Action::SegmentMap => {}
         _ => return false,
     }
-    // What a request does carries its stack.
-    let (freed, asked) = (events.stack[group[0]], events.stack[next]);
-    if freed != StackId::NONE && asked != StackId::NONE {
-        return freed == asked;
+    // Releases by a request carry its stack.
+    let (freed, requested) = (events.stack[group[0]], events.stack[next]);
+    if freed != StackId::NONE && requested != StackId::NONE {
+        return freed == requested;
     }
     garbage || capacity.is_some_and(|capacity| held.saturating_add(events.size_bytes[next]) > capacity)
 }
 
-/// What was done by hand to release the group.
+/// Returns the explicit calls that released the group.
 fn by_hand(
     snapshot: &PytorchSnapshot,
     group: &[usize],
@@ -140,7 +142,7 @@ fn by_hand(
     by_hand
 }
 
-/// The place of each private pool's last allocation.
+/// Returns the index of each private pool's last allocation.
 fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
     let pytorch = snapshot.details();
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
@@ -150,7 +152,8 @@ fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, u
         .collect()
 }
 
-/// Bytes in segments before each event. They are known at the end, so the events are undone from there.
+/// Returns the bytes in segments before each event. They are known at the end, so the events are undone from
+/// there.
 fn held_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
     let at_end: u64 = snapshot
         .segments

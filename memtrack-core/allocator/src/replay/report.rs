@@ -1,4 +1,4 @@
-//! The results of replays, as a table for people and as JSON.
+//! The results of replays, as a table and as JSON.
 
 use super::advice::Advice;
 use super::run::Outcome;
@@ -7,7 +7,7 @@ use memtrack_model::units::{capitalised, counted, human_bytes, human_count, huma
 use serde::Serialize;
 use std::fmt;
 
-/// One setting.
+/// A setting with its result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
@@ -25,18 +25,18 @@ pub struct ReplayReport {
     pub device: u16,
     /// Its name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// How many requests the trace contains, frees included. Blocks that were live before it are not counted.
+    /// The number of requests in the trace, including frees. Blocks that were live before it are not counted.
     pub requests: usize,
     /// Blocks that were live before the trace began.
     pub existing_blocks: u64,
     /// Their bytes.
     pub existing_bytes: u64,
-    /// The device's memory in bytes; none: it was not limited.
+    /// The device's memory in bytes; `None` if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most that was reserved when it was recorded; none if the trace shows no segments.
+    /// The maximum that was reserved when it was recorded; `None` if the trace shows no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The most that the recorded settings reserve when they are replayed with the memory that was available; the default
-    /// settings if the file has none.
+    /// The maximum that the recorded settings reserve when they are replayed with the memory that was
+    /// available; the default settings if the file has none.
     pub reproduced_peak_reserved_bytes: Option<u64>,
     /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
@@ -91,7 +91,7 @@ const HEAD: [&str; 7] =
     ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
-    /// The report as `memtrack replay --json` has it.
+    /// Returns the report as `memtrack replay --json` prints it.
     pub fn answer(&self) -> ReplayAnswer {
         let row = |row: &Row| SettingsAnswer {
             outcome: row.outcome.clone(),
@@ -114,12 +114,13 @@ impl ReplayReport {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
-    /// The number of the first request of the trace that failed, from 1; 0: even what was live before it did not fit.
+    /// Returns the number of the first request of the trace that failed, from 1; 0 if even the memory live
+    /// before it did not fit.
     pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }

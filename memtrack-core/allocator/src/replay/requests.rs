@@ -1,4 +1,4 @@
-//! The requests of one device, taken out of its events.
+//! The requests of one device, extracted from its events.
 
 use super::releases::{Release, Releases};
 use crate::MempoolId;
@@ -23,7 +23,7 @@ pub(super) enum Request {
     Free { slot: u32 },
     /// Free, while other streams still use it.
     FreePending { slot: u32 },
-    /// Those streams are done.
+    /// The streams that the block waits for are done.
     Complete { slot: u32 },
     /// `empty_cache`.
     EmptyCache,
@@ -46,19 +46,20 @@ pub struct Requests {
     pub(super) device_name: String,
     /// Blocks that were live before the first event, and their bytes. They are allocated first.
     pub existing: (u64, u64),
-    /// How many bytes the device could give this program, if memory ever ran out.
+    /// The bytes that the device could give this program, if memory ever ran out.
     pub capacity: Option<u64>,
-    /// The settings in the snapshot; none for a recording.
+    /// The settings in the snapshot; `None` for a recording.
     pub settings: Option<String>,
-    /// The most bytes in segments that the trace shows, if it shows segments.
+    /// The maximum bytes in segments that the trace shows, if it shows segments.
     pub recorded_peak: Option<u64>,
     /// Whether there was no allocator between the program and the driver.
     pub driver_calls: bool,
 }
 
 impl Requests {
-    /// The requests of `device` in a snapshot. A trace does not say when the cache was emptied by hand: releases that no failing allocation explains are taken for
-    /// that. `capacity` in bytes, how much of the device the program could use, helps to tell if it is known.
+    /// Extracts the requests of `device` from a snapshot. A trace does not show when the cache was emptied
+    /// explicitly: releases that no failing allocation explains are taken for that. `capacity`, the bytes of
+    /// the device that the program could use, helps to determine this if it is known.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
@@ -72,7 +73,7 @@ impl Requests {
                 device: snapshot.ordinal(device),
                 device_name: snapshot.device_name(device),
                 capacity: releases.capacity,
-                driver_calls: asks_the_driver(snapshot, &rows, settings.is_some()),
+                driver_calls: requests_from_driver(snapshot, &rows, settings.is_some()),
                 settings,
                 recorded_peak: Some(ReservedPeak::of(snapshot, device).bytes).filter(|&bytes| bytes > 0),
                 ..Self::default()
@@ -87,21 +88,22 @@ impl Requests {
         reader.requests
     }
 
-    /// How many there are.
+    /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
-/// Whether each block of a trace is a segment of its own that goes when it is freed, which no caching allocator does.
-/// Where nothing is freed, as when the driver was recorded below such an allocator, the file has to be one of PyTorch's
-/// (it names `settings`) with segments of PyTorch's sizes to be taken for what that allocator was asked.
-fn asks_the_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
+/// Returns whether each block of a trace is a separate segment that is released when it is freed, which no
+/// caching allocator does. If nothing is freed, as when the driver was recorded below such an allocator, the
+/// file must be one of PyTorch's (it names `settings`) with segments of PyTorch's sizes to be taken for
+/// requests to that allocator.
+fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
     let (mut blocks, mut frees, mut returned, mut odd_size) = (0, 0, 0, false);
@@ -123,7 +125,7 @@ fn asks_the_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool 
     blocks > 0 && returned >= frees && (frees > 0 || odd_size || !settings)
 }
 
-/// The settings string in the snapshot.
+/// Returns the settings string in the snapshot.
 fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
     let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
     let text_of = |value: &Value| match value {
@@ -140,16 +142,17 @@ struct Reader<'a> {
     requests: Requests,
     /// Slots by address.
     live: HashMap<u64, u32, FixedState>,
-    /// The same for blocks that were given back while other streams used them.
+    /// The same for blocks that were freed while other streams used them.
     pending: HashMap<u64, u32, FixedState>,
     /// Slots that are complete.
     waiting: Vec<u32>,
-    /// The next allocation had to wait for that.
+    /// Whether the next allocation had to wait for them.
     held: bool,
 }
 
 impl Reader<'_> {
-    /// Allocates what was there before the first event: what is freed or live without an allocation in the trace.
+    /// Allocates the memory that existed before the first event: blocks that are freed or live without an
+    /// allocation in the trace.
     fn existing(&mut self, device: DeviceId, rows: &[usize]) {
         let events = &self.snapshot.events;
         let mut first: HashMap<u64, (), FixedState> = HashMap::default();
@@ -187,7 +190,7 @@ impl Reader<'_> {
                 Action::Alloc => self.alloc(address, size, stream, pool),
                 Action::Oom => {
                     let pool = self.pool(pool);
-                    self.ask(Request::Failed { size, stream, pool });
+                    self.push_alloc(Request::Failed { size, stream, pool });
                 }
                 Action::Free => self.free(address),
                 Action::FreeRequested => {
@@ -219,12 +222,12 @@ impl Reader<'_> {
     }
 
     fn alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
-        // Two blocks cannot be at one place: the free of the first was not recorded.
+        // Two blocks cannot have one address: the free of the first was not recorded.
         self.free(address);
         let slot = self.requests.slots;
         self.requests.slots += 1;
         let pool = self.pool(pool);
-        self.ask(Request::Alloc { slot, size, stream, pool });
+        self.push_alloc(Request::Alloc { slot, size, stream, pool });
         self.live.insert(address, slot);
     }
 
@@ -241,8 +244,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A request for memory. Where it first had to release some, blocks became complete only because it waited for them.
-    fn ask(&mut self, request: Request) {
+    /// Adds a request for memory. If it first had to release some, blocks became complete only because it
+    /// waited for them.
+    fn push_alloc(&mut self, request: Request) {
         if !std::mem::take(&mut self.held) {
             self.flush();
         }
@@ -255,13 +259,13 @@ impl Reader<'_> {
         self.requests.list.push(request);
     }
 
-    /// Completions come to pass.
+    /// Adds the pending completions.
     fn flush(&mut self) {
         let waiting = self.waiting.drain(..);
         self.requests.list.extend(waiting.map(|slot| Request::Complete { slot }));
     }
 
-    /// The number of a pool.
+    /// Returns the number of a pool.
     fn pool(&mut self, id: MempoolId) -> u32 {
         let pools = &mut self.requests.pools;
         let found = pools.iter().rposition(|known| *known == id);

@@ -1,4 +1,4 @@
-//! One replay: the requests through an allocator with given settings.
+//! One replay: the requests run through an allocator with given settings.
 
 use super::memory::ReplayMemory;
 use super::requests::{Request, Requests};
@@ -8,9 +8,9 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 const DEVICE: DeviceId = DeviceId(0);
-/// A device that never runs out of memory, 256 TiB: far more than any real one, yet small enough for thousands of
-/// address ranges.
-const ENDLESS: u64 = 1 << 48;
+/// The memory of a device that never runs out, 256 TiB: far more than any real one, yet small enough for
+/// thousands of address ranges.
+const UNLIMITED_BYTES: u64 = 1 << 48;
 
 /// The result of a replay. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,13 +51,14 @@ pub struct Outcome {
 /// Runs the requests under `settings` on a device with `capacity` bytes; without a capacity, on one that never runs out.
 ///
 /// # Errors
-/// When the simulated address space is not large enough: with expandable segments and some hundred thousand ranges.
+/// Fails when the simulated address space is not large enough: with expandable segments and some hundred
+/// thousand ranges.
 pub fn replay(
     requests: &Requests,
     settings: &Settings,
     capacity: Option<u64>,
 ) -> Result<Outcome, AllocatorError> {
-    let memory = ReplayMemory::new(capacity.unwrap_or(ENDLESS), requests.slots);
+    let memory = ReplayMemory::new(capacity.unwrap_or(UNLIMITED_BYTES), requests.slots);
     let allocator = CachingAllocator::new([memory.clone()], settings)?;
     allocator.report_to_recorder(false);
     let mut run = Run {
@@ -77,7 +78,7 @@ pub fn replay(
 struct Run {
     allocator: CachingAllocator<ReplayMemory>,
     memory: ReplayMemory,
-    /// By slot; 0: nothing is there.
+    /// The address in each slot; 0 if there is none.
     addresses: Vec<u64>,
     pools: HashMap<u32, MemPool<ReplayMemory>>,
     most_reserved: i64,
@@ -91,7 +92,7 @@ impl Run {
                 self.addresses[slot as usize] = self.allocate(number, size, stream, pool)?;
             }
             Request::Failed { size, stream, pool } => {
-                // Nobody knows for how long it would have lived.
+                // The lifetime that it would have had is unknown.
                 let address = self.allocate(number, size, stream, pool)?;
                 self.allocator.free(address)?;
             }
@@ -111,7 +112,7 @@ impl Run {
         Ok(())
     }
 
-    /// The address, or 0 when there is not enough memory.
+    /// Returns the address, or 0 when there is not enough memory.
     fn allocate(
         &mut self,
         number: usize,

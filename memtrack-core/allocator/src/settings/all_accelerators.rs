@@ -5,7 +5,7 @@ use super::roundup::Roundup;
 use super::tokens::Tokens;
 use super::{Settings, SettingsError};
 
-/// Reads the value of `key`, if it is one of these. Returns the place of its last token.
+/// Reads the value of `key`, if it is one of these. Returns the index of its last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -45,7 +45,7 @@ pub(super) fn option(
     Ok(Some(value))
 }
 
-/// A size in MiB that must not be too small, in bytes; one that is too large is cut.
+/// Returns a size in MiB, which must not be too small, in bytes; a too large one is truncated.
 fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     if mib < smallest {
         return Err(SettingsError::value(format!(
@@ -55,7 +55,8 @@ fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     Ok(mib.min(u64::MAX / MIB) * MIB)
 }
 
-/// One number for all intervals, or `[256:1,512:2,>:8]`: MiB and divisions, `>` for all that is above the last.
+/// Reads one number for all intervals, or `[256:1,512:2,>:8]`: MiB and divisions, with `>` for everything
+/// above the last.
 fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
     let mut place = value;
     if tokens.get(place)? != "[" {
@@ -83,7 +84,7 @@ fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize
                 return Err(SettingsError::value("For roundups, the intervals have to be power of 2 "));
             }
             let interval = (boundary.ilog2() as usize).min(Roundup::INTERVALS - 1);
-            // What is below the first key is as the first.
+            // Sizes below the first key are treated as the first.
             roundup.fill(if last.is_none() { 0 } else { interval }..interval + 1, divisions);
             last = Some(interval);
         }

@@ -1,8 +1,8 @@
-//! Errors in a settings string, in PyTorch's words, which programs may look for.
+//! Errors in a settings string, with PyTorch's messages, which programs may search for.
 
 use std::fmt;
 
-/// Why a settings string was refused.
+/// The reason why a settings string was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     kind: &'static str,
@@ -19,28 +19,28 @@ impl SettingsError {
         Self { kind: "IndexError", ..Self::value(text) }
     }
 
-    /// PyTorch reports these as its own failure.
+    /// Creates an error that PyTorch reports as an internal failure.
     pub(super) fn internal(text: impl Into<String>) -> Self {
         Self { kind: "RuntimeError", ..Self::value(text) }
     }
 
-    /// The error happened while the value of `key` was read.
+    /// Records that the error happened while the value of `key` was read.
     pub(super) fn of_key(mut self, key: &str) -> Self {
         key.clone_into(&mut self.key);
         self
     }
 
-    /// The name of the Python exception that PyTorch raises.
+    /// Returns the name of the Python exception that PyTorch raises.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// PyTorch's own text.
+    /// Returns PyTorch's own text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The key whose value is wrong; empty when a key itself is.
+    /// Returns the key whose value is invalid; empty if a key itself is.
     pub fn key(&self) -> &str {
         &self.key
     }

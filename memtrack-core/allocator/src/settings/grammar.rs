@@ -40,17 +40,17 @@ const LARGE_SEGMENT_SIZE: &str = "large_segment_size_mb";
 pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsError> {
     let tokens = Tokens::of(text);
     large_segment_size(&tokens, settings).map_err(|error| error.of_key(LARGE_SEGMENT_SIZE))?;
-    // What is not named falls back to it.
+    // The fallback if the option is not named.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
     pass("Accelerator", &tokens, settings, all_accelerators::option)?;
     pass("CUDA", &tokens, settings, only_cuda::option)
 }
 
-/// Reads the value of a key that is one of a pass, at its place. Returns the place of the value's last token, or
-/// nothing for any other key.
+/// A function that reads the value of a key that belongs to a pass, at its index. Returns the index of the
+/// value's last token, or `None` for any other key.
 type ReadOption = fn(&str, &Tokens, usize, &mut Settings) -> Result<Option<usize>, SettingsError>;
 
-/// Reads from left to right.
+/// Reads the tokens from left to right.
 fn pass(
     name: &str,
     tokens: &Tokens,
@@ -65,7 +65,7 @@ fn pass(
                 "Unrecognized key '{key}' in {name} allocator config."
             )));
         }
-        // Whatever follows a key counts as the colon, and whatever follows a value as the comma.
+        // Any token after a key counts as the colon, and any token after a value as the comma.
         let value = place + 2;
         let read = option(key, tokens, value, settings).and_then(|last| match last {
             Some(last) => Ok(last),
@@ -76,7 +76,7 @@ fn pass(
     Ok(())
 }
 
-/// The size of large segments, wherever its key is.
+/// Reads the size of large segments, wherever its key is.
 fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
     for place in 0..tokens.len() {
         if tokens.get(place)? != LARGE_SEGMENT_SIZE {
@@ -87,7 +87,7 @@ fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), Se
             let text = "CachingAllocator option large_segment_size_mb must be > 10 MB";
             return Err(SettingsError::value(text));
         }
-        // Larger ones than a device can have would only overflow.
+        // Larger sizes than a device can have would only overflow.
         settings.options.large_segment_size = size.min(1 << 38) * MIB;
     }
     Ok(())

@@ -27,33 +27,33 @@ use crate::settings::sizes::LARGE_BUFFER;
 pub struct AllocatorOptions {
     /// Blocks of this size and more are never split; `u64::MAX`: no limit.
     pub max_split_size: u64,
-    /// How much larger than a request an unsplit block may be.
+    /// The maximum excess of an unsplit block over a request.
     pub max_non_split_rounding: u64,
-    /// Above this share of the limit old cached blocks are released; 0: never.
+    /// The share of the limit above which old cached blocks are released; 0: never.
     pub garbage_collection_threshold: f64,
-    /// How requests are rounded between powers of two.
+    /// The rounding of requests between powers of two.
     pub roundup: Roundup,
     /// Whether new memory is mapped into growing ranges instead of being taken in segments.
     pub expandable_segments: bool,
-    /// How much the large pool takes from the device at once.
+    /// The size of the segments that the large pool takes from the device.
     pub large_segment_size: u64,
-    /// How much address space an expandable range reserves.
+    /// The address space that an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit by itself only for an
-    /// allocator that is created with it.
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit by itself only
+    /// for an allocator that is created with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request is refused that would exceed that share, instead of releasing memory for it. If a limit
-    /// that was set at run time is exceeded first, memory is released for that one.
+    /// Whether a request that would exceed that share is rejected, instead of releasing memory for it. If a
+    /// limit that was set at run time is exceeded first, memory is released for that one.
     pub throw_on_cudamalloc_oom: bool,
 }
 
-/// An environment variable, unless the program has more rights than its caller.
+/// Reads an environment variable, unless the program has more rights than its caller.
 #[cfg(feature = "record")]
 fn variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// An environment variable. Without the recorder, none of them names a file.
+/// Reads an environment variable. Without the recorder, none of them names a file.
 #[cfg(not(feature = "record"))]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -75,7 +75,7 @@ impl Default for AllocatorOptions {
     }
 }
 
-/// Which allocator the settings ask for.
+/// The allocator that the settings select.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocatorBackend {
@@ -87,7 +87,7 @@ pub enum AllocatorBackend {
 }
 
 impl AllocatorBackend {
-    /// PyTorch's name.
+    /// Returns PyTorch's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -110,7 +110,7 @@ impl AllocatorBackend {
 /// ```
 ///
 /// **Without effect.** All of PyTorch's keys are read, checked and reported; these change nothing here:
-/// `release_lock_on_cudamalloc` (a device is locked while the driver hands out a segment; other devices are not),
+/// `release_lock_on_cudamalloc` (a device is locked while the driver allocates a segment; other devices are not),
 /// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
 /// `expandable_segments_reserve_by_class` (only PyTorch's own C++ assigns streams to classes), and `pinned_*`, since no host
 /// memory is allocated here.
@@ -118,15 +118,15 @@ impl AllocatorBackend {
 pub struct Settings {
     text: String,
     options: AllocatorOptions,
-    /// None while the first string is read, which is the only one that may choose.
+    /// `None` while the first string is read, which is the only one that may choose.
     backend: Option<AllocatorBackend>,
-    others: Others,
+    others: UnusedOptions,
     warnings: Vec<String>,
 }
 
 /// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Others {
+struct UnusedOptions {
     release_lock_on_cudamalloc: bool,
     graph_capture_record_stream_reuse: bool,
     pinned_num_register_threads: Option<u64>,
@@ -141,17 +141,17 @@ impl Default for Settings {
             text: String::new(),
             options: AllocatorOptions::default(),
             backend: Some(AllocatorBackend::Native),
-            others: Others::default(),
+            others: UnusedOptions::default(),
             warnings: Vec::new(),
         }
     }
 }
 
 impl Settings {
-    /// The settings of a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Parses a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
-    /// When a key is unknown or a value is not allowed.
+    /// Fails when a key is unknown or a value is not allowed.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let mut settings = Self { backend: None, ..Self::default() };
         settings.apply(text)?;
@@ -159,11 +159,11 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
-    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first that is set counts, even if it is empty.
+    /// Reads the settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
+    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first one that is set counts, even if it is empty.
     ///
     /// # Errors
-    /// Those of [`Self::parse`].
+    /// Fails as [`Self::parse`] does.
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         match named.into_iter().find_map(variable) {
@@ -177,8 +177,8 @@ impl Settings {
     /// the others stay.
     ///
     /// # Errors
-    /// Those of [`Self::parse`]. The options before the error then apply, as in PyTorch: the size of large segments is read
-    /// first, options that only CUDA has last. [`Self::text`] is `text`.
+    /// Fails as [`Self::parse`] does. The options before the error then apply, as in PyTorch: the size of
+    /// large segments is read first, CUDA-only options last. [`Self::text`] is `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
         let fresh = AllocatorOptions::default();
         self.options.max_split_size = fresh.max_split_size;
@@ -190,27 +190,27 @@ impl Settings {
         grammar::parse(text, self)
     }
 
-    /// The string that was applied last, valid or not.
+    /// Returns the string that was applied last, valid or not.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Warnings about the parts of the last applied string that were ignored, in PyTorch's words.
+    /// Returns PyTorch's warnings about the ignored parts of the last applied string.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The options that the algorithm uses.
+    /// Returns the options that the algorithm uses.
     pub fn options(&self) -> &AllocatorOptions {
         &self.options
     }
 
-    /// Which allocator was requested at the start: `backend`.
+    /// Returns the allocator that was selected at the start: `backend`.
     pub fn backend(&self) -> AllocatorBackend {
         self.backend.unwrap_or_default()
     }
 
-    /// The share of a device's memory that an allocator created with these settings may use:
+    /// Returns the share of a device's memory that an allocator created with these settings may use:
     /// `per_process_memory_fraction` as it was set last.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction

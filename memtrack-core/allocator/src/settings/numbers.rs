@@ -1,8 +1,8 @@
-//! Numbers as C++'s `stoull` and `stod` read them: the longest prefix that is one; what follows is ignored.
+//! Numbers as C++'s `stoull` and `stod` read them: the longest prefix that is a number; the rest is ignored.
 
 use super::SettingsError;
 
-/// An unsigned integer; a negative one wraps round.
+/// Reads an unsigned integer; a negative one wraps around.
 pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -17,9 +17,9 @@ pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
     Ok(if negative { number.wrapping_neg() } else { number })
 }
 
-/// A decimal number.
+/// Reads a decimal number.
 pub(super) fn leading_float(text: &str) -> Result<f64, SettingsError> {
-    // The longest beginning that Rust can read too; C++'s hexadecimal floats nobody writes here.
+    // The longest prefix that Rust can read too; C++'s hexadecimal floats do not occur here.
     let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
     let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
     match longest {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_end_where_they_stop_being_numbers() {
+    fn the_longest_numeric_prefix_is_read() {
         assert_eq!(leading_integer("64;rest"), Ok(64));
         assert_eq!(leading_integer("-1"), Ok(u64::MAX));
         assert_eq!(leading_integer("x").unwrap_err().kind(), "ValueError");

@@ -3,7 +3,7 @@
 use super::tokens::Tokens;
 use super::{AllocatorBackend, Reserve, Settings, SettingsError};
 
-/// Reads the value of `key`, if it is one of these. Returns the place of its last token.
+/// Reads the value of `key`, if it is one of these. Returns the index of its last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -68,7 +68,7 @@ fn threads(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
     Ok(threads)
 }
 
-/// The first string chooses the backend; later ones can only name the same.
+/// Reads the backend: the first string chooses it; later ones can only name the same.
 fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
     let backends = [AllocatorBackend::Native, AllocatorBackend::CudaMallocAsync];
     let Some(named) = backends.into_iter().find(|backend| backend.name() == name) else {
@@ -86,7 +86,7 @@ fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), Sett
     }
 }
 
-/// A reserve; one that cannot be read is ignored, as in PyTorch.
+/// Reads a reserve; one that cannot be read is ignored, as in PyTorch.
 fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     let read = Reserve::parse(text);
     if read.is_none() {
@@ -98,8 +98,9 @@ fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     read
 }
 
-/// `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code assigns streams to classes, so
-/// here they have none and the values are only read. Any token in place of the bracket and the colons is accepted.
+/// Reads `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code assigns
+/// streams to classes, so there are none here and the values are only checked. Any token in place of the
+/// bracket and the colons is accepted.
 fn reserve_by_class(
     tokens: &Tokens,
     value: usize,

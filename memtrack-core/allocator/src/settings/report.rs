@@ -41,18 +41,18 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
     map.end()
 }
 
-/// As PyTorch's cast does it: values that are too large wrap around.
+/// Converts a size as PyTorch's cast does: values that are too large wrap around.
 fn signed(size: Option<u64>) -> i64 {
     size.map_or(-1, |size| size as i64)
 }
 
 impl Settings {
-    /// The settings as snapshots report them.
+    /// Returns the settings as snapshots report them.
     pub fn report(&self) -> AllocatorSettings {
         let Self { options, others, .. } = self;
         AllocatorSettings {
             text: self.text.clone(),
-            // No limit is all ones, which PyTorch's cast makes −1.
+            // No limit is all bits set, which PyTorch's cast converts to −1.
             max_split_size: options.max_split_size as i64,
             garbage_collection_threshold: options.garbage_collection_threshold,
             expandable_segments: options.expandable_segments,

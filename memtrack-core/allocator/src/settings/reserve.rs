@@ -1,10 +1,10 @@
-//! `expandable_segments_reserve`: how much address space an expandable range takes.
+//! `expandable_segments_reserve`: the address space that an expandable range takes.
 //!
 //! **Why has a reserve by class no effect?** Only PyTorch's own C++ assigns streams to classes.
 
 use super::numbers::leading_float;
 
-/// How large an expandable range is reserved; never larger than by default.
+/// The size of an expandable range; never larger than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Reserve {
@@ -18,31 +18,31 @@ pub enum Reserve {
 }
 
 impl Reserve {
-    /// Reads `0.5`, a share of the device's memory, or `40G`, GiB. None when it is neither: PyTorch then warns and keeps
-    /// what there was.
+    /// Parses `0.5`, a share of the device's memory, or `40G`, GiB. Returns `None` for anything else: PyTorch
+    /// then warns and keeps the previous value.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, is_gib) = match text.strip_suffix(['G', 'g']) {
             Some(number) => (number, true),
             None => (text, false),
         };
-        // All of it must be a number, with digits, and no other one.
+        // The whole text must be a number, in decimal digits.
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
         let value = leading_float(number).ok().filter(|_| digits(number) && number.parse::<f64>().is_ok())?;
         (value > 0.0).then_some(if is_gib { Self::Gib(value) } else { Self::Fraction(value) })
     }
 
-    /// What a request may at most be, on a device with `total` bytes; none: nothing is limited.
+    /// Returns the maximum size of a request on a device with `total` bytes; `None` if it is not limited.
     pub(crate) fn limit(self, total: u64) -> Option<u64> {
         let bytes = match self {
             Self::Default => return None,
             Self::Fraction(fraction) => fraction * total as f64,
             Self::Gib(gib) => gib * (1u64 << 30) as f64,
         };
-        // The cast stops at the largest number.
+        // The cast saturates at the largest number.
         Some((bytes as u64).min(Self::largest(total)))
     }
 
-    /// What is reserved on a device with `total` bytes, before it is rounded to pages.
+    /// Returns the size of the reservation on a device with `total` bytes, before it is rounded to pages.
     pub(crate) fn bytes(self, total: u64) -> u64 {
         self.limit(total).unwrap_or(Self::largest(total))
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_reserve_is_passed_over() {
+    fn texts_that_are_not_reserves_are_ignored() {
         const GIB: u64 = 1 << 30;
         for (text, bytes) in
             [("0.5", 4 * GIB), ("2G", 2 * GIB), ("1.5g", 3 * GIB / 2), ("1e0G", GIB), ("1e20G", 9 * GIB)]

@@ -1,10 +1,10 @@
-//! `roundup_power2_divisions`: into how many steps the interval between two powers of two is divided.
+//! `roundup_power2_divisions`: the number of steps between two powers of two.
 
 /// One number of divisions for each of 16 intervals, which begin at 1, 2, 4 … 32768 MiB; 0 and 1 mean none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roundup {
     divisions: [u64; Self::INTERVALS],
-    /// Whether there is any: asked for each request.
+    /// Whether there is any; checked for each request.
     any: bool,
 }
 
@@ -15,10 +15,10 @@ impl Default for Roundup {
 }
 
 impl Roundup {
-    /// How many intervals there are.
+    /// The number of intervals.
     pub const INTERVALS: usize = 16;
 
-    /// The divisions for a request of `size` bytes; smaller ones than 1 MiB are in the first interval.
+    /// Returns the divisions for a request of `size` bytes; sizes below 1 MiB are in the first interval.
     #[inline]
     pub fn of(&self, size: u64) -> u64 {
         if !self.any {
@@ -28,7 +28,7 @@ impl Roundup {
         self.divisions[interval.min(Self::INTERVALS - 1)]
     }
 
-    /// All of them, from the smallest interval on.
+    /// Returns the divisions of all intervals, from the smallest on.
     pub fn divisions(&self) -> &[u64; Self::INTERVALS] {
         &self.divisions
     }

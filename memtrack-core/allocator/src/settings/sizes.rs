@@ -1,29 +1,29 @@
-//! The sizes in which memory is handed out and taken from the device. All in bytes.
+//! The sizes of blocks, and of segments taken from the device. All in bytes.
 
 use crate::settings::AllocatorOptions;
 
 /// Blocks are a multiple of this, and never smaller.
 pub const MIN_BLOCK: u64 = 512;
-/// Rounded sizes up to this come from the small pool.
+/// The maximum rounded size that comes from the small pool.
 pub const SMALL_LIMIT: u64 = 1 << 20;
-/// What the small pool takes from the device at once, and the page of its expandable ranges.
+/// The size of the small pool's segments, and of the pages of its expandable ranges.
 pub const SMALL_BUFFER: u64 = 2 << 20;
-/// What the large pool takes at once for requests below [`MIN_LARGE`], by default.
+/// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;
-/// From here on a segment is as large as its first block.
+/// The size from which on a segment is as large as its first block,
 pub const MIN_LARGE: u64 = 10 << 20;
-/// … rounded to this.
+/// rounded to this.
 pub const LARGE_ROUND: u64 = 2 << 20;
-/// Requests must be smaller than this (1 EiB).
+/// The size that requests must be below (1 EiB).
 pub const TOO_LARGE: u64 = 1 << 60;
 
-/// `size` rounded up to a multiple of `step`. The caller has checked that it is below [`TOO_LARGE`].
+/// Rounds `size` up to a multiple of `step`. The caller has checked that it is below [`TOO_LARGE`].
 #[inline]
 pub(crate) const fn round_up(size: u64, step: u64) -> u64 {
     size.div_ceil(step) * step
 }
 
-/// The size of the block that a request of `size` bytes is given, before a remainder is left in it.
+/// Returns the size of the block for a request of `size` bytes, before a remainder is left in it.
 #[inline]
 pub fn block_size(size: u64, options: &AllocatorOptions) -> u64 {
     if size < MIN_BLOCK {
@@ -36,7 +36,7 @@ pub fn block_size(size: u64, options: &AllocatorOptions) -> u64 {
     round_up(size, MIN_BLOCK)
 }
 
-/// The next of the `divisions` steps between two powers of two.
+/// Rounds up to the next of the `divisions` steps between two powers of two.
 fn round_to_division(size: u64, divisions: u64) -> u64 {
     if size.is_power_of_two() {
         return size;
@@ -45,7 +45,7 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     round_up(size, below / divisions)
 }
 
-/// The size of the segment that is taken from the device for a block of `block_size` bytes.
+/// Returns the size of the segment that is taken from the device for a block of `block_size` bytes.
 #[inline]
 pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     if block_size <= SMALL_LIMIT {
@@ -57,7 +57,7 @@ pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     }
 }
 
-/// A size as PyTorch's messages write it: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
+/// Formats a size as PyTorch's messages do: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
 pub fn format_size(size: u64) -> String {
     let value = size as f64;
     if size <= 1024 {

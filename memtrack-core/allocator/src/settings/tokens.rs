@@ -1,4 +1,4 @@
-//! A settings string as tokens: `,` `:` `[` `]` and what is between them; white space does not count.
+//! A settings string as tokens: `,` `:` `[` `]` and the words between them; white space is ignored.
 
 use super::SettingsError;
 use super::numbers::{leading_float, leading_integer};
@@ -30,7 +30,7 @@ impl Tokens {
         self.0.len()
     }
 
-    /// The token at a place that must be there.
+    /// Returns the token at an index, which must exist.
     pub(super) fn get(&self, place: usize) -> Result<&str, SettingsError> {
         self.0.get(place).map(String::as_str).ok_or_else(|| {
             SettingsError::internal(
@@ -40,7 +40,7 @@ impl Tokens {
         })
     }
 
-    /// Checks that `token` stands at a place.
+    /// Checks that `token` is at an index.
     pub(super) fn expect(&self, place: usize, token: &str) -> Result<(), SettingsError> {
         let found = self.get(place)?;
         if found == token {
@@ -51,7 +51,7 @@ impl Tokens {
         )))
     }
 
-    /// The place of the last token of a value that nobody reads: a word, or a list up to its bracket.
+    /// Returns the index of the last token of an unused value: a word, or a list up to its bracket.
     pub(super) fn end_of_value(&self, place: usize) -> Result<usize, SettingsError> {
         if self.get(place)? != "[" {
             return Ok(place);
@@ -64,17 +64,17 @@ impl Tokens {
         })
     }
 
-    /// The unsigned integer at a place, read as C++'s `stoull` reads it.
+    /// Returns the unsigned integer at an index, read as C++'s `stoull` reads it.
     pub(super) fn integer(&self, place: usize) -> Result<u64, SettingsError> {
         leading_integer(self.get(place)?)
     }
 
-    /// The number at a place, read as C++'s `stod` reads it.
+    /// Returns the number at an index, read as C++'s `stod` reads it.
     pub(super) fn float(&self, place: usize) -> Result<f64, SettingsError> {
         leading_float(self.get(place)?)
     }
 
-    /// The truth value at a place.
+    /// Returns the truth value at an index.
     pub(super) fn truth(&self, place: usize) -> Result<bool, SettingsError> {
         match self.get(place)? {
             "True" => Ok(true),

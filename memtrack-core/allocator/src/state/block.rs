@@ -1,5 +1,5 @@
-//! Blocks: pieces of a segment, used or free, side by side without a gap. They lie in one arena and know their
-//! neighbours by number.
+//! Blocks: pieces of a segment, used or free, side by side without a gap. They are in one arena and refer to
+//! their neighbours by number.
 
 use crate::state::pools::PoolId;
 use crate::state::stream_uses::StreamUses;
@@ -24,7 +24,7 @@ impl BlockId {
 pub(crate) struct RangeId(pub(crate) u32);
 
 impl RangeId {
-    /// The block is of an ordinary segment.
+    /// The value for blocks of ordinary segments.
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
@@ -33,9 +33,9 @@ impl RangeId {
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// What was asked for when it was handed out last; stale while it is free.
+    /// The size of the last request for it; stale while it is free.
     pub(crate) requested: u64,
-    /// Where its segment or range begins.
+    /// The start of its segment or range.
     pub(crate) base: u64,
     pub(crate) stream: StreamId,
     /// The pool's count of searches when the block became free.
@@ -47,20 +47,20 @@ pub(crate) struct Block {
     /// When the segment was made: the older of equal blocks is used first.
     pub(crate) age: u32,
     pub(crate) range: RangeId,
-    /// Events that are not done yet.
+    /// The number of events that are not done yet.
     pub(crate) events: u32,
-    /// Who asked for it.
+    /// The stack of its allocation.
     pub(crate) stack: StackId,
-    /// Who caused its segment.
+    /// The stack of its segment's allocation.
     pub(crate) segment_stack: StackId,
     pub(crate) pool: PoolId,
     pub(crate) allocated: bool,
-    /// Whether there is memory behind it.
+    /// Whether it is backed by memory.
     pub(crate) mapped: bool,
 }
 
 impl Block {
-    /// A block alone in its segment, which nobody uses.
+    /// Creates an unused block that is alone in its segment.
     pub(crate) fn new(
         address: u64,
         size: u64,
@@ -89,7 +89,7 @@ impl Block {
         }
     }
 
-    /// Whether it is not all of its segment.
+    /// Returns whether it is only a part of its segment.
     #[inline]
     pub(crate) fn is_split(&self) -> bool {
         self.prev != BlockId::NONE || self.next != BlockId::NONE
@@ -100,7 +100,7 @@ impl Block {
         self.range != RangeId::NONE
     }
 
-    /// Whether nobody uses it.
+    /// Returns whether it is unused.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         !self.allocated && self.events == 0 && self.uses.is_none()
@@ -115,7 +115,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Takes a block in.
+    /// Adds a block.
     #[inline(always)]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.unused.pop() {
@@ -127,7 +127,7 @@ impl Blocks {
         id
     }
 
-    /// Forgets a block that no neighbour, pool or queue refers to any more.
+    /// Removes a block that no neighbour, pool or queue refers to any more.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
         // A size of 0 marks it: no real block is empty.
@@ -135,7 +135,7 @@ impl Blocks {
         self.unused.push(id);
     }
 
-    /// All blocks that exist.
+    /// Returns all blocks that exist.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         let numbered = self.slots.iter().enumerate().map(|(place, block)| (BlockId(place as u32), block));
         numbered.filter(|(_, block)| block.size > 0)

@@ -1,4 +1,4 @@
-//! Who asks: the stack and the scope of the calling thread, and memtrack's recorder, which hears of events too.
+//! The caller of the allocator: its stack and scope, and memtrack's recorder, which receives the events too.
 
 use crate::state::history::{History, HistoryOptions};
 use crate::steps::oom::OutOfMemoryError;
@@ -8,14 +8,14 @@ use memtrack_model::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Who caused an event.
+/// The code that caused an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caller {
     pub(crate) stack: StackId,
     pub(crate) scope: ScopeId,
 }
 
-/// Ticks now: of memtrack's clock where the recorder is built in, else nanoseconds.
+/// Returns the current ticks: of memtrack's clock if the recorder is built in, else nanoseconds.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(feature = "record")]
@@ -24,7 +24,7 @@ pub(crate) fn ticks() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// What makes time of ticks.
+/// Returns the clock that converts ticks to time.
 pub(crate) fn clock() -> Clock {
     #[cfg(feature = "record")]
     return memtrack_recorder::recorder::clock_so_far();
@@ -32,13 +32,13 @@ pub(crate) fn clock() -> Clock {
     Clock { first: (0, 0), last: (1, 1) }
 }
 
-/// Tells memtrack's recorder, if it is on.
+/// Reports an event to memtrack's recorder, if it is on.
 #[inline(always)]
 pub(crate) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
-    // Looked at here, so that an allocator that nobody watches makes no call.
+    // Checked here, so that an allocator that is not observed makes no call.
     #[cfg(feature = "record")]
     if memtrack_recorder::switch::is_on(memtrack_recorder::switch::EVENTS) {
-        tell(action, device, stream, address, size);
+        report_event(action, device, stream, address, size);
     }
     #[cfg(not(feature = "record"))]
     let _ = (action, device, stream, address, size);
@@ -46,7 +46,7 @@ pub(crate) fn report(action: Action, device: DeviceId, stream: StreamId, address
 
 #[cfg(feature = "record")]
 #[inline(never)]
-fn tell(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
+fn report_event(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     use memtrack_recorder::recorder;
     match action {
         Action::Alloc => recorder::record_alloc(device, stream, address, size),
@@ -61,7 +61,8 @@ fn tell(action: Action, device: DeviceId, stream: StreamId, address: u64, size: 
     }
 }
 
-/// What stack and scope ids of histories stand for, and the loaded binaries. Times of histories are nanoseconds.
+/// Returns the stacks and scopes that the ids in histories refer to, and the loaded binaries. Times of
+/// histories are in nanoseconds.
 pub(crate) fn names() -> Snapshot {
     #[cfg(feature = "record")]
     let names = Snapshot {
@@ -75,7 +76,7 @@ pub(crate) fn names() -> Snapshot {
     Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
 }
 
-/// Tells memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
+/// Reports to memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
 #[cold]
 pub(crate) fn report_oom(error: &OutOfMemoryError) {
     #[cfg(feature = "record")]
@@ -101,19 +102,19 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 }
 
 impl Caller {
-    /// The stack that caused it; or, if it was not captured, this stack.
+    /// Returns the stack that caused it; or, if it was not captured, `stack`.
     #[inline]
     pub(crate) fn or(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }
     }
 
-    /// Of an allocation, as far as the history keeps it.
+    /// Returns the caller of an allocation, as far as the history keeps it.
     #[inline]
     pub(crate) fn of_allocation(history: &History) -> Self {
         Self::here(history, history.stacks != Context::None)
     }
 
-    /// Of a free.
+    /// Returns the caller of a free, as far as the history keeps it.
     #[inline]
     pub(crate) fn of_free(history: &History) -> Self {
         Self::here(history, history.stacks == Context::All)
@@ -139,7 +140,7 @@ impl Caller {
         Self::default()
     }
 
-    /// Before stacks are taken for the first time: learns the loaded binaries, and how stacks are best taken.
+    /// Prepares for capturing stacks: reads the loaded binaries, and determines the best method.
     pub(crate) fn prepare(options: Option<&HistoryOptions>) {
         #[cfg(feature = "record")]
         if options.is_some_and(|options| options.context != Context::None) {

@@ -1,4 +1,5 @@
-//! The allocator of one device: its state, and what every operation shares. The operations have a file each.
+//! The allocator of one device: its state, and the parts shared by all operations. Each operation has its own
+//! file.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -22,9 +23,9 @@ pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) id: DeviceId,
     pub(crate) options: AllocatorOptions,
     pub(crate) total_memory: u64,
-    /// How much may be taken from the device; none: all there is.
+    /// The bytes that may be taken from the device; `None` if there is no limit.
     pub(crate) limit: Option<u64>,
-    /// What was taken from it.
+    /// The bytes taken from the device.
     pub(crate) taken: u64,
     pub(crate) blocks: Blocks,
     pub(crate) pools: Vec<Pool>,
@@ -35,12 +36,12 @@ pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) live: LiveBlocks,
     pub(crate) stats: DeviceStats,
     pub(crate) history: History,
-    /// Whether memtrack's recorder hears of events too.
+    /// Whether memtrack's recorder receives events too.
     pub(crate) reports: bool,
     segments_made: u32,
-    /// The recorder hears of segments from the driver.
+    /// Whether the recorder receives segments from the driver.
     segments_are_recorded: bool,
-    /// The last, because it goes last: events need what it keeps alive.
+    /// The last field, so that it is dropped last: events need the context that it keeps alive.
     pub(crate) memory: M,
 }
 
@@ -89,33 +90,33 @@ impl<M: DeviceMemory> Device<M> {
         &mut self.pools[id.0 as usize]
     }
 
-    /// Puts a block that nobody uses into its pool.
+    /// Puts an unused block into its pool.
     #[inline(always)]
     pub(crate) fn cache(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         self.pools[block.pool.0 as usize].insert(id, block);
     }
 
-    /// Takes a block out of its pool.
+    /// Removes a block from its pool.
     #[inline(always)]
     pub(crate) fn uncache(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool.0 as usize].remove(block);
     }
 
-    /// The age of a segment that is made now.
+    /// Returns the age of a segment that is made now.
     pub(crate) fn next_age(&mut self) -> u32 {
         self.segments_made = self.segments_made.checked_add(1).expect("more than 4 G segments");
         self.segments_made
     }
 
-    /// Of the device's memory, `fraction` may be used; it is from 0 to 1. As in PyTorch, that is the nearest number
-    /// of bytes: 0.58 of 100 MiB are 58 MiB, though the product is a little less.
+    /// Sets the share of the device's memory that may be used, from 0 to 1. As in PyTorch, the limit is the
+    /// nearest number of bytes: 0.58 of 100 MiB is 58 MiB, although the product is a little less.
     pub(crate) fn set_fraction(&mut self, fraction: f64) {
         self.limit = (fraction < 1.0).then_some((fraction * self.total_memory as f64).round() as u64);
     }
 
-    /// Counts memory that was taken from the device or given back.
+    /// Counts memory that was taken from the device or released to it.
     pub(crate) fn count_reserved(&mut self, pool: PoolId, change: i64) {
         self.taken = self.taken.wrapping_add_signed(change);
         self.stats.reserved_bytes.change(pool.kind(), change);
@@ -126,7 +127,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Records what happened to a block or a segment.
+    /// Records an event of a block or a segment.
     #[inline(always)]
     pub(crate) fn record(
         &mut self,
@@ -154,13 +155,13 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) {
         let Caller { stack, scope } = context;
-        // Blocks keep theirs in any case.
+        // Blocks keep their stacks in any case.
         let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
         let (pool, time_ns) = (self.pool(pool).owner, crate::state::caller::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }
 
-    /// Where events about a block belong.
+    /// Returns the stream and pool of events about a block.
     #[inline]
     pub(crate) fn place(block: &Block) -> (StreamId, PoolId) {
         (block.stream, block.pool)

@@ -1,5 +1,5 @@
-//! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment, then the
-//! place in it. Finding, taking and putting back cost O(log n).
+//! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment,
+//! then the offset in it. Finding, removing and inserting cost O(log n).
 //!
 //! **Why one 128-bit key?** Size, age of the segment and offset compare as one number in a B-tree per stream. The block
 //! that was freed last stays out of the tree, so that alternating frees and requests cost no tree operation.
@@ -10,15 +10,15 @@ use memtrack_model::event::StreamId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Size, age and offset in one number that compares as the three do. Sizes and offsets are multiples of 512 bytes and
-/// below 2^60 and 2^54, so that they have room.
+/// Size, age and offset in one number that compares as the three do. Sizes and offsets are multiples of 512
+/// bytes and below 2^60 and 2^54, so that they fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FitKey(u128);
 
 const OFFSET_BITS: u32 = 45;
 const AGE_BITS: u32 = 32;
-/// The largest size that has room, in units of 512 bytes.
-const MOST_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
+/// The largest size that fits, in units of 512 bytes.
+const MAX_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
 
 impl FitKey {
     #[inline(always)]
@@ -28,23 +28,23 @@ impl FitKey {
         Self(key | u128::from(block.age) << OFFSET_BITS | u128::from(offset))
     }
 
-    /// Before all keys of that size. What is asked for may be larger than any block, of which the largest possible one
-    /// then stands.
+    /// Returns a key before all keys of that size. A requested size may be larger than any block; the largest
+    /// possible size is then used.
     #[inline(always)]
     fn at_least(size: u64) -> Self {
-        Self(u128::from((size / MIN_BLOCK).min(MOST_UNITS)) << (AGE_BITS + OFFSET_BITS))
+        Self(u128::from((size / MIN_BLOCK).min(MAX_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
 }
 
-/// The free blocks of one stream. The one that came last is not in the tree: what comes and goes in turns, as most
-/// memory does, never touches it.
+/// The free blocks of one stream. The newest one is not in the tree: blocks that are freed and reallocated
+/// alternately, as most are, never touch it.
 #[derive(Debug, Default)]
-struct OfStream {
+struct StreamBlocks {
     tree: BTreeMap<FitKey, BlockId>,
     newest: Option<(FitKey, BlockId)>,
 }
 
-impl OfStream {
+impl StreamBlocks {
     #[inline(always)]
     fn insert(&mut self, key: FitKey, id: BlockId) {
         if let Some((key, id)) = self.newest.replace((key, id)) {
@@ -64,7 +64,7 @@ impl OfStream {
     #[inline(always)]
     fn best(&self, from: FitKey) -> Option<BlockId> {
         let newest = self.newest.filter(|(key, _)| *key >= from);
-        // Whatever is smaller than the newest is better.
+        // A block smaller than the newest fits better.
         let end = newest.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
         let better = if self.tree.is_empty() {
             None
@@ -74,7 +74,7 @@ impl OfStream {
         better.or(newest.map(|(_, id)| id))
     }
 
-    /// All from `from` on, best first.
+    /// Returns all blocks from `from` on, best first.
     fn from(&self, from: FitKey) -> impl Iterator<Item = BlockId> + '_ {
         let newest = self.newest.filter(|(key, _)| *key >= from);
         let pivot = newest.map_or(from, |(key, _)| key);
@@ -83,7 +83,7 @@ impl OfStream {
         below.map(|(_, &id)| id).chain(newest).chain(above.map(|(_, &id)| id))
     }
 
-    /// All below `end`, largest first.
+    /// Returns all blocks below `end`, largest first.
     fn below(&self, end: FitKey) -> impl Iterator<Item = BlockId> + '_ {
         let newest = self.newest.filter(|(key, _)| *key < end);
         let pivot = newest.map_or(end, |(key, _)| key);
@@ -93,15 +93,15 @@ impl OfStream {
     }
 }
 
-/// Free blocks by stream, in the order of the streams' handles. A list: there are hardly ever more than a few, and most
-/// often there is one.
+/// Free blocks by stream, in the order of the streams' handles. A list, because there are rarely more than a
+/// few streams, and usually one.
 #[derive(Debug, Default)]
 pub(crate) struct FreeBlocks {
-    streams: Vec<(StreamId, OfStream)>,
+    streams: Vec<(StreamId, StreamBlocks)>,
 }
 
 impl FreeBlocks {
-    /// The place of a stream, or where it would be.
+    /// Returns the index of a stream, or where it would be inserted.
     #[inline(always)]
     fn place(&self, stream: StreamId) -> Result<usize, usize> {
         match self.streams.first() {
@@ -111,7 +111,7 @@ impl FreeBlocks {
     }
 
     #[inline(always)]
-    fn of(&self, stream: StreamId) -> Option<&OfStream> {
+    fn of(&self, stream: StreamId) -> Option<&StreamBlocks> {
         let place = self.place(stream).ok()?;
         self.streams.get(place).map(|(_, blocks)| blocks)
     }
@@ -122,10 +122,10 @@ impl FreeBlocks {
         self.streams[place].1.insert(FitKey::of(block), id);
     }
 
-    /// Makes room for the blocks of a stream at its place.
+    /// Adds a stream at its index.
     #[cold]
     fn begin(&mut self, place: usize, stream: StreamId) -> usize {
-        self.streams.insert(place, (stream, OfStream::default()));
+        self.streams.insert(place, (stream, StreamBlocks::default()));
         place
     }
 
@@ -136,23 +136,23 @@ impl FreeBlocks {
         }
     }
 
-    /// The blocks of a stream with at least `size` bytes, best first.
+    /// Returns the blocks of a stream with at least `size` bytes, best first.
     pub(crate) fn at_least(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
         self.of(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::at_least(size)))
     }
 
-    /// The best block of a stream with at least `size` bytes.
+    /// Returns the best block of a stream with at least `size` bytes.
     #[inline(always)]
     pub(crate) fn best(&self, stream: StreamId, size: u64) -> Option<BlockId> {
         self.of(stream)?.best(FitKey::at_least(size))
     }
 
-    /// The blocks of a stream with less than `size` bytes, largest first.
+    /// Returns the blocks of a stream with less than `size` bytes, largest first.
     pub(crate) fn below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
         self.of(stream).into_iter().flat_map(move |blocks| blocks.below(FitKey::at_least(size)))
     }
 
-    /// All of them in order.
+    /// Returns all blocks in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.streams.iter().flat_map(|(_, blocks)| blocks.from(FitKey::at_least(0)))
     }

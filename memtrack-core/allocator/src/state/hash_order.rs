@@ -1,14 +1,16 @@
-//! A hash table whose order is that of PyTorch's flat hash tables: open addressing with robin-hood insertion and
-//! backward-shift erase, filled to a half at most. In what order events complete together depends on it.
+//! A hash table whose order is that of PyTorch's flat hash tables: open addressing with robin-hood insertion
+//! and backward-shift erase, filled to at most a half. The order in which events complete together depends on
+//! it.
 
-/// Slots beyond a table's size, at least, so that the last slots can overflow.
+/// The minimum number of slots beyond a table's size, so that the last slots can overflow.
 const MIN_OVERFLOW: usize = 4;
 /// 2^64 divided by the golden ratio.
 const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 
 /// Keys with their hashes and values, in table order.
 ///
-/// As in PyTorch's tables, keys of equal hash are better few: for more than a handful the table grows without need.
+/// As in PyTorch's tables, there should be few keys of equal hash: for more than a handful the table grows
+/// unnecessarily.
 #[derive(Debug)]
 pub(crate) struct HashOrder<K, V> {
     slots: Vec<Option<Slot<K, V>>>,
@@ -19,7 +21,7 @@ pub(crate) struct HashOrder<K, V> {
 
 #[derive(Debug)]
 struct Slot<K, V> {
-    /// How far it is from where its hash wants it.
+    /// The distance from the slot that its hash selects.
     distance: usize,
     hash: u64,
     key: K,
@@ -37,33 +39,33 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         self.length == 0
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get_mut(&mut self, hash: u64, key: K) -> Option<&mut V> {
         let place = self.find(hash, key)?;
         self.value_at(place)
     }
 
-    /// Puts a key in that is not there yet.
+    /// Inserts a key that is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) {
         self.place(Slot { distance: 0, hash, key, value });
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub(crate) fn remove(&mut self, hash: u64, key: K) -> Option<V> {
         self.find(hash, key).and_then(|place| self.remove_at(place))
     }
 
-    /// The first place from `from` on that holds a key.
+    /// Returns the first occupied slot from `from` on.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         (from..self.slots.len()).find(|&place| self.slots[place].is_some())
     }
 
-    /// The value at a place that [`Self::next`] found.
+    /// Returns the value in a slot that [`Self::next`] found.
     pub(crate) fn value_at(&mut self, place: usize) -> Option<&mut V> {
         self.slots.get_mut(place)?.as_mut().map(|slot| &mut slot.value)
     }
 
-    /// Takes the key at a place out. The next one in order is then at this place or behind it.
+    /// Removes the key in a slot. The next one in order is then in this slot or behind it.
     pub(crate) fn remove_at(&mut self, place: usize) -> Option<V> {
         let removed = self.slots.get_mut(place)?.take()?;
         self.length -= 1;
@@ -79,7 +81,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         Some(removed.value)
     }
 
-    /// The keys in order.
+    /// Returns the keys in order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = K> + '_ {
         self.slots.iter().flatten().map(|slot| slot.key)
     }
@@ -107,8 +109,8 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         (hash.wrapping_mul(MULTIPLIER) >> (64 - bits)) as usize
     }
 
-    /// Slots a key may at most be away from where it is wanted.
-    fn most(&self) -> usize {
+    /// Returns the maximum distance of a key from its desired slot.
+    fn max_distance(&self) -> usize {
         MIN_OVERFLOW.max(self.buckets.trailing_zeros() as usize)
     }
 
@@ -121,26 +123,26 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
             let mut at = self.desired(slot.hash);
             let mut unplaced = slot;
             unplaced.distance = 0;
-            let mut taken = None;
-            while unplaced.distance < self.most() {
+            let mut new_slot = None;
+            while unplaced.distance < self.max_distance() {
                 match &mut self.slots[at] {
                     free @ None => {
                         *free = Some(unplaced);
                         self.length += 1;
                         return;
                     }
-                    // The one that is further from home stays.
+                    // The key that is further from its desired slot stays.
                     Some(other) if other.distance < unplaced.distance => {
                         std::mem::swap(other, &mut unplaced);
-                        taken.get_or_insert(at);
+                        new_slot.get_or_insert(at);
                     }
                     Some(_) => {}
                 }
                 unplaced.distance += 1;
                 at += 1;
             }
-            // The new key goes in last, after all that were there.
-            if let Some(new) = taken.and_then(|at| self.slots[at].as_mut()) {
+            // The new key is inserted last, after all that were in the table.
+            if let Some(new) = new_slot.and_then(|at| self.slots[at].as_mut()) {
                 std::mem::swap(new, &mut unplaced);
             }
             self.grow();
@@ -152,7 +154,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         let old = std::mem::take(&mut self.slots);
         self.buckets = (2 * self.buckets).max(4);
         self.length = 0;
-        self.slots.resize_with(self.buckets + self.most(), || None);
+        self.slots.resize_with(self.buckets + self.max_distance(), || None);
         for slot in old.into_iter().flatten() {
             self.place(slot);
         }
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_found_and_taken_out() {
+    fn inserted_keys_are_found_and_removed() {
         let mut table = HashOrder::default();
         for key in 0..1000u64 {
             table.insert(key / 3, key, key * 2);
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(table.get_mut(3, 9), Some(&mut 18));
     }
 
-    /// The order of `empty_cache` over deleted pools, as PyTorch 2.15 was seen to have it.
+    /// The order of `empty_cache` over deleted pools, as observed in PyTorch 2.15.
     #[test]
     fn pools_are_visited_as_in_pytorch() {
         let mut table = HashOrder::default();

@@ -1,4 +1,4 @@
-//! The history of a device: every event that PyTorch records, the newest of them kept.
+//! The history of a device: the newest of all events that PyTorch records.
 
 use crate::state::caller;
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceEntry {
-    /// Nanoseconds since the Unix epoch. In the ring it is ticks, which are converted to time when they are read.
+    /// Nanoseconds since the Unix epoch. In the ring these are ticks, which are converted to time when they
+    /// are read.
     pub time_ns: u64,
     /// The address in bytes; for [`Action::Oom`] the device's free bytes.
     pub address: u64,
@@ -20,33 +21,33 @@ pub struct TraceEntry {
     pub stream: StreamId,
     /// The pool it is in.
     pub pool: MempoolId,
-    /// The stack that caused it.
+    /// The stack of the caller.
     pub stack: StackId,
     /// The scope that was open.
     pub scope: ScopeId,
-    /// What happened.
+    /// The kind of event.
     pub action: Action,
 }
 
-/// What a history keeps.
+/// The options of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryOptions {
-    /// Whether events are kept. If not, the stacks of live blocks and the newest event are, as with PyTorch's
-    /// `enabled="state"`.
+    /// Whether events are kept. If not, the stacks of live blocks and the newest event are kept, as with
+    /// PyTorch's `enabled="state"`.
     pub events: bool,
-    /// Whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
+    /// The events whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
     pub context: Context,
-    /// How many events are kept at most, per device; the oldest are dropped first.
+    /// The maximum number of events kept per device; the oldest are dropped first.
     pub max_entries: usize,
-    /// Forget what was recorded before.
+    /// Whether earlier events are dropped.
     pub clear: bool,
     /// Events that are not recorded.
     pub skip_actions: Vec<Action>,
 }
 
 impl Default for HistoryOptions {
-    /// PyTorch's default: everything, without a bound.
+    /// Returns PyTorch's default: everything, without a limit.
     fn default() -> Self {
         Self {
             events: true,
@@ -59,41 +60,41 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// The default options.
+    /// Returns the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether events are kept.
+    /// Sets whether events are kept.
     #[must_use]
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self
     }
 
-    /// Whose stacks are kept.
+    /// Sets the events whose stacks are kept.
     #[must_use]
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
         self
     }
 
-    /// How many events are kept at most, per device.
+    /// Sets the maximum number of events kept per device.
     #[must_use]
     pub fn max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = max_entries;
         self
     }
 
-    /// Whether what was recorded before is forgotten.
+    /// Sets whether earlier events are dropped.
     #[must_use]
     pub fn clear(mut self, clear: bool) -> Self {
         self.clear = clear;
         self
     }
 
-    /// Events that are not recorded.
+    /// Sets the events that are not recorded.
     #[must_use]
     pub fn skip_actions(mut self, actions: impl Into<Vec<Action>>) -> Self {
         self.skip_actions = actions.into();
@@ -108,12 +109,12 @@ pub(crate) struct History {
     pub(crate) stacks: Context,
     entries: VecDeque<TraceEntry>,
     max_entries: usize,
-    /// Bit `action as u16` is set for each that is not recorded.
+    /// Bit `action as u16` is set for each action that is not recorded.
     skipped: u16,
 }
 
 impl Default for History {
-    /// None is kept.
+    /// Returns a history that keeps no events.
     fn default() -> Self {
         let entries = VecDeque::new();
         Self { enabled: false, stacks: Context::None, entries, max_entries: 0, skipped: 0 }
@@ -121,7 +122,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Begins, or with `None` ends and forgets.
+    /// Starts recording, or with `None` stops it and drops the events.
     pub(crate) fn set(&mut self, options: Option<&HistoryOptions>) {
         let Some(options) = options else {
             *self = Self::default();
@@ -150,12 +151,12 @@ impl History {
         self.entries.push_back(entry);
     }
 
-    /// All entries, oldest first, with times made of ticks.
+    /// Returns all entries, oldest first, with ticks converted to times.
     pub(crate) fn entries(&self) -> Vec<TraceEntry> {
         in_time(self.entries.iter().copied())
     }
 
-    /// Takes all entries out.
+    /// Removes and returns all entries.
     pub(crate) fn drain(&mut self) -> Vec<TraceEntry> {
         in_time(self.entries.drain(..))
     }

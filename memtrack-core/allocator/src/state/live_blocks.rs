@@ -1,16 +1,16 @@
-//! The blocks that are handed out, by address.
+//! The allocated blocks, by address.
 
 use crate::state::block::BlockId;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// Finding a block from what the client gives back. The one that was handed out last is not in the table: what is given
-/// back before anything else is handed out never touches it.
+/// A table that finds the block that a client frees. The newest block is not in the table: a block that is
+/// freed before another is allocated never touches it.
 #[derive(Debug)]
 pub(crate) struct LiveBlocks {
     table: HashTable<(u64, BlockId)>,
-    /// Address 0, where no block is, stands for none.
+    /// Address 0, which no block has, means none.
     newest: (u64, BlockId),
 }
 
@@ -28,7 +28,7 @@ fn hash(address: u64) -> u64 {
 impl LiveBlocks {
     const NOTHING: (u64, BlockId) = (0, BlockId::NONE);
 
-    /// A block is handed out; none was at its address.
+    /// Adds an allocated block; there was none at its address.
     #[inline(always)]
     pub(crate) fn insert(&mut self, address: u64, id: BlockId) {
         let older = std::mem::replace(&mut self.newest, (address, id));
@@ -37,7 +37,7 @@ impl LiveBlocks {
         }
     }
 
-    /// The block at an address, which is given back.
+    /// Removes the block at an address, which is being freed.
     #[inline(always)]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {
@@ -47,7 +47,7 @@ impl LiveBlocks {
         found.ok().map(|entry| entry.remove().0.1)
     }
 
-    /// The block at an address.
+    /// Returns the block at an address.
     pub(crate) fn get(&self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {
             return self.newest.1.some();

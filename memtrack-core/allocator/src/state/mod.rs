@@ -1,4 +1,4 @@
-//! What a device holds: segments and blocks, which of them are free, what they add up to, and what happened to them.
+//! The state of a device: segments and blocks, free blocks, statistics, and the history of events.
 
 pub(crate) mod block;
 pub(crate) mod caller;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct PoolId(pub(crate) u32);
 
 impl PoolId {
-    /// The pool of that kind in the pair with this number; pair 0 is the default one.
+    /// Returns the pool of that kind in the pair with this number; pair 0 is the default one.
     #[inline]
     pub(crate) fn of(pair: u32, kind: PoolKind) -> Self {
         Self(2 * pair + u32::from(kind == PoolKind::Large))
@@ -30,14 +30,14 @@ impl PoolId {
         self.0 < 2
     }
 
-    /// The number of its pair.
+    /// Returns the number of its pair.
     #[inline]
     pub(crate) fn pair(self) -> u32 {
         self.0 / 2
     }
 }
 
-/// The kind of pool that blocks of `size` bytes come from.
+/// Returns the kind of pool that blocks of `size` bytes come from.
 #[inline]
 pub(crate) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
@@ -45,26 +45,26 @@ pub(crate) fn kind_of(size: u64) -> PoolKind {
 
 /// The source of a pool's segments, if it is not the device: `MemPool(allocator=…)`.
 pub trait PoolAllocator: fmt::Debug + Send + Sync {
-    /// Hands out a segment; none if there is not enough memory.
+    /// Allocates a segment; returns `None` if there is not enough memory.
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
 
-    /// Takes a segment back.
+    /// Releases a segment.
     fn release(&self, address: u64, size: u64, device: DeviceId, stream: StreamId);
 }
 
-/// One pool.
+/// A pool of free blocks.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) free: FreeBlocks,
-    /// Blocks of expandable ranges without memory behind them, by stream and address.
+    /// Blocks of expandable ranges that are not backed by memory, by stream and address.
     pub(crate) unmapped: BTreeMap<(StreamId, u64), BlockId>,
     /// Searches that count for the age of garbage.
     pub(crate) searches: u64,
     /// The private pool it belongs to, or (0, 0).
     pub(crate) owner: MempoolId,
-    /// Blocks are never split.
+    /// Whether blocks are never split.
     pub(crate) no_split: bool,
-    /// Who has its segments; none: the device.
+    /// The source of its segments; `None`: the device.
     pub(crate) source: Option<Arc<dyn PoolAllocator>>,
 }
 
@@ -80,14 +80,14 @@ impl Pool {
         }
     }
 
-    /// Takes a free block in; its age begins.
+    /// Inserts a free block, whose age begins.
     #[inline(always)]
     pub(crate) fn insert(&mut self, id: BlockId, block: &mut Block) {
         block.cached_at_search = self.searches;
         self.free.insert(id, block);
     }
 
-    /// Takes a block out of the set it is in.
+    /// Removes a block from the set it is in.
     #[inline(always)]
     pub(crate) fn remove(&mut self, block: &Block) {
         if block.mapped {
@@ -97,18 +97,18 @@ impl Pool {
         }
     }
 
-    /// How many searches a free block has seen without being taken.
+    /// Returns the number of searches since a block became free.
     pub(crate) fn age(&self, block: &Block) -> u64 {
         self.searches - block.cached_at_search
     }
 
-    /// The bytes it holds free.
+    /// Returns the bytes of its free blocks.
     pub(crate) fn free_bytes(&self, blocks: &Blocks) -> u64 {
         self.free.iter().map(|id| blocks[id].size).sum()
     }
 }
 
-/// The page of an expandable range of that kind, in bytes.
+/// Returns the page size of an expandable range of that kind, in bytes.
 pub(crate) fn page_size(kind: PoolKind, large_segment_size: u64) -> u64 {
     match kind {
         PoolKind::Small => SMALL_BUFFER,

@@ -13,29 +13,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-/// PyTorch's hash of a pool's id: its half that is not zero.
+/// Returns PyTorch's hash of a pool's id: its half that is not zero.
 fn hash(id: MempoolId) -> u64 {
     if id.0 != 0 { id.0 } else { id.1 }
 }
 
-/// One private pool.
+/// A private pool.
 #[derive(Debug)]
 struct PrivatePool {
     /// Its pair of pools.
     pair: u32,
-    /// Who may still want memory of it.
+    /// The number of users that may still request memory from it.
     users: u32,
 }
 
-/// Which requests a route is for.
+/// The requests that a route applies to.
 pub(crate) enum Routed {
-    /// Those of a thread, by `use_mem_pool`.
+    /// The requests of a thread, by `use_mem_pool`.
     Thread(ThreadId),
-    /// Those for streams that belong to a capture. For such a stream no event may be asked for and nothing released.
+    /// The requests for streams that belong to a capture. For such a stream no event may be queried and
+    /// nothing released.
     Capture(Box<dyn Fn(StreamId) -> bool + Send>),
 }
 
-/// Where some requests go.
+/// A route of requests to a pool.
 #[derive(Debug)]
 struct Route {
     to: MempoolId,
@@ -68,13 +69,13 @@ pub(crate) struct PrivatePools {
     freeable: HashOrder<MempoolId, MempoolId>,
     /// Pools that the default pool may borrow from before it gives up, in the order of trying.
     on_oom: HashOrder<MempoolId, ()>,
-    /// Newest last.
+    /// The routes, newest last.
     routes: Vec<Route>,
     unused_pairs: Vec<u32>,
 }
 
 impl PrivatePools {
-    /// The pair of pools for a request of the calling thread for a stream; 0 is the default one.
+    /// Returns the pair of pools for a request of the calling thread for a stream; 0 is the default one.
     #[inline]
     pub(crate) fn routed_pair(&self, stream: StreamId) -> u32 {
         if self.routes.is_empty() {
@@ -84,14 +85,14 @@ impl PrivatePools {
         route.and_then(|route| self.pools.get(&route.to)).map_or(0, |pool| pool.pair)
     }
 
-    /// Whether a graph is being captured.
+    /// Returns whether a graph is being captured.
     #[inline]
     pub(crate) fn capturing(&self) -> bool {
         self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
     }
 
-    /// Whether a stream is part of a capture. What is done for another one goes on as ever meanwhile, as in PyTorch
-    /// 2.15, which asks this of the thread's current stream.
+    /// Returns whether a stream is part of a capture. Requests for other streams work as usual during the
+    /// capture, as in PyTorch 2.15, which checks the thread's current stream instead.
     #[inline]
     pub(crate) fn captures(&self, stream: StreamId) -> bool {
         let is_captured =
@@ -99,12 +100,12 @@ impl PrivatePools {
         self.routes.iter().any(is_captured)
     }
 
-    /// The pairs of pools that may be borrowed from.
+    /// Returns the pairs of pools that may be borrowed from.
     pub(crate) fn on_oom_pairs(&self) -> Vec<u32> {
         self.on_oom.keys().filter_map(|id| self.pools.get(&id)).map(|pool| pool.pair).collect()
     }
 
-    /// The pools that may be emptied.
+    /// Returns the pools that may be emptied.
     pub(crate) fn freeable(&self) -> Vec<MempoolId> {
         self.freeable.keys().collect()
     }
@@ -113,14 +114,14 @@ impl PrivatePools {
         self.pools.get(&id).map(|pool| pool.pair)
     }
 
-    /// The pairs of all private pools.
+    /// Returns the pairs of all private pools.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = u32> + '_ {
         self.pools.values().map(|pool| pool.pair)
     }
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// One more user of a pool, which is made when it is not there.
+    /// Adds a user of a pool, which is created if it does not exist.
     pub(crate) fn create_or_keep_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         if let Some(pool) = self.private.pools.get_mut(&id) {
             if pool.users == 0 {
@@ -142,7 +143,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Requests for the default pool that cannot be met otherwise may be met from this one.
+    /// Sets whether requests for the default pool that cannot be met otherwise may be met from this one.
     pub(crate) fn use_on_oom(&mut self, id: MempoolId, allowed: bool) {
         if allowed {
             if self.private.on_oom.get_mut(hash(id), id).is_none() {
@@ -153,7 +154,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Blocks of this pool are not split.
+    /// Disables splitting of this pool's blocks.
     pub(crate) fn set_no_split(&mut self, id: MempoolId) {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
@@ -161,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// The segments of this pool come from somebody else.
+    /// Sets another source for the segments of this pool.
     pub(crate) fn set_source(&mut self, id: MempoolId, source: &Arc<dyn PoolAllocator>) {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
@@ -191,7 +192,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// One user of a pool less. With the last one its memory may be released.
+    /// Removes a user of a pool. After the last one its memory may be released.
     pub(crate) fn release_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let pool = self.private.pools.get_mut(&id).filter(|pool| pool.users > 0);
         let pool = pool.ok_or(AllocatorError::PoolReleased(id))?;
@@ -202,12 +203,12 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// How many still use a pool.
+    /// Returns the number of users of a pool.
     pub(crate) fn pool_users(&self, id: MempoolId) -> u32 {
         self.private.pools.get(&id).map_or(0, |pool| pool.users)
     }
 
-    /// Forgets a pool that is released and holds nothing.
+    /// Removes a pool that is released and holds nothing.
     pub(crate) fn forget_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let Some(pair) = self.private.pools.get(&id).filter(|pool| pool.users == 0).map(|pool| pool.pair)
         else {
@@ -217,7 +218,7 @@ impl<M: DeviceMemory> Device<M> {
         if held != 0 {
             return Ok(());
         }
-        // What is left are ranges without memory.
+        // Only ranges without memory are left.
         for kind in [PoolKind::Small, PoolKind::Large] {
             let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
             for range in ranges {

@@ -1,4 +1,4 @@
-//! What a device holds, as PyTorch's snapshots list it: its segments with their blocks.
+//! The contents of a device, as PyTorch's snapshots list them: its segments with their blocks.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -7,7 +7,7 @@ use crate::state::device::Device;
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, SegmentInfo};
 
 impl<M: DeviceMemory> Device<M> {
-    /// All segments by address.
+    /// Returns all segments by address.
     pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
         let is_head =
             |block: &Block| block.mapped && block.prev.some().is_none_or(|prev| !self.blocks[prev].mapped);
@@ -17,7 +17,7 @@ impl<M: DeviceMemory> Device<M> {
         segments
     }
 
-    /// The beginning and the size of the segment of a live block; none when no live block begins there.
+    /// Returns the start and the size of the segment of a live block; `None` when no live block begins there.
     pub(crate) fn base_allocation(&self, address: u64) -> Option<Result<(u64, u64), AllocatorError>> {
         let block = &self.blocks[self.live.get(address)?];
         if block.is_expandable() {

@@ -1,4 +1,4 @@
-//! Statistics and their parts. Every change applies to all memory and to the kind of pool it happens in.
+//! Statistics and their parts. Every change applies to the total and to the kind of pool it happens in.
 
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Grows by `amount`.
+    /// Increases the value by `amount`.
     #[inline]
     pub(crate) fn increase(&mut self, amount: u64) {
         self.current += amount as i64;
@@ -26,14 +26,14 @@ impl Stat {
         self.allocated += amount as i64;
     }
 
-    /// Shrinks by `amount`.
+    /// Decreases the value by `amount`.
     #[inline]
     pub(crate) fn decrease(&mut self, amount: u64) {
         self.current -= amount as i64;
         self.freed += amount as i64;
     }
 
-    /// Grows or shrinks by `amount`.
+    /// Changes the value by `amount`.
     #[inline]
     fn change(&mut self, amount: i64) {
         if amount >= 0 {
@@ -101,13 +101,13 @@ impl StatArray {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Blocks handed out.
+    /// Allocated blocks.
     pub allocation: StatArray,
     /// Segments taken from the device; mapped pages do not count.
     pub segment: StatArray,
-    /// Blocks handed out or waiting for other streams.
+    /// Blocks that are allocated or waiting for other streams.
     pub active: StatArray,
-    /// Free blocks that cannot be given back because others live in their segment.
+    /// Free blocks that cannot be released because others in their segment are live.
     pub inactive_split: StatArray,
     /// Sizes of [`Self::allocation`].
     pub allocated_bytes: StatArray,
@@ -119,7 +119,7 @@ pub struct DeviceStats {
     pub inactive_split_bytes: StatArray,
     /// Requested bytes of active blocks.
     pub requested_bytes: StatArray,
-    /// Blocks handed out that are as large as `max_split_size` or larger.
+    /// Allocated blocks that are as large as `max_split_size` or larger.
     pub oversize_allocations: Stat,
     /// Segments that are as large as that.
     pub oversize_segments: Stat,
@@ -131,9 +131,9 @@ pub struct DeviceStats {
     pub num_sync_all_streams: i64,
     /// How often memory was taken from the device.
     pub num_device_alloc: i64,
-    /// How often memory was given back.
+    /// How often memory was released to the device.
     pub num_device_free: i64,
-    /// Requests refused because they would exceed the limit.
+    /// Requests rejected because they would exceed the limit.
     pub num_oom_rejections: i64,
     /// `max_split_size` when the allocator was created, in bytes; −1: no limit.
     pub max_split_size: i64,
@@ -142,7 +142,7 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
-    /// The arrays with their names, by the names' order.
+    /// Returns the arrays with their names, sorted by name.
     pub fn arrays(&self) -> [(&'static str, &StatArray); 9] {
         [
             ("active", &self.active),
@@ -157,7 +157,7 @@ impl DeviceStats {
         ]
     }
 
-    /// The counters with their names, by the names' order.
+    /// Returns the counters with their names, sorted by name.
     pub fn counters(&self) -> [(&'static str, i64); 7] {
         [
             ("max_split_size", self.max_split_size),

@@ -7,7 +7,7 @@ use memtrack_model::event::StreamId;
 #[derive(Debug, Default)]
 pub(crate) struct StreamUses(HashOrder<StreamId, ()>);
 
-/// PyTorch's hash of a stream: device type, device and the number of the stream.
+/// Returns PyTorch's hash of a stream: device type, device and the number of the stream.
 pub(crate) fn stream_hash(device: u16, number: u64) -> u64 {
     (1u64 << 56).wrapping_add(u64::from(device) << 48).wrapping_add(number)
 }
@@ -23,7 +23,7 @@ impl StreamUses {
         self.0.keys()
     }
 
-    /// The set without some streams; none if nothing is left.
+    /// Returns the set without some streams; `None` if nothing is left.
     pub(crate) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
         for &(hash, stream) in streams {
             self.0.remove(hash, stream);

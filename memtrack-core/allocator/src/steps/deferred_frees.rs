@@ -1,5 +1,5 @@
-//! Frees that wait for the end of a graph capture: while one is under way, what runs on its streams is only noted, and
-//! no event could be recorded there.
+//! Frees that wait for the end of a graph capture: during a capture, work on its streams is only recorded,
+//! and no event could be recorded there.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -11,13 +11,14 @@ use hashbrown::HashMap;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// What a device has to make up for after a capture.
+/// The operations that a device has deferred until after a capture.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
-    /// Blocks that were given back meanwhile and that other streams use; also those, capture or not, for which a stream
-    /// could record no event.
+    /// Blocks that were freed during a capture and that other streams use; also those, capture or not, for
+    /// which a stream could record no event.
     blocks: VecDeque<BlockId>,
-    /// Streams that a block was used on in a capture. They have been joined when it ends, so that nobody need wait.
+    /// Streams that a block was used on in a capture. They have been joined when it ends, so that no wait is
+    /// needed.
     uses: HashMap<BlockId, Vec<(u64, StreamId)>, FixedState>,
 }
 
@@ -34,7 +35,7 @@ impl DeferredFrees {
         self.uses.entry(id).or_default().push((hash, stream));
     }
 
-    /// A block is free: its number will be another's.
+    /// Removes a block that is free: its number will be reused.
     #[inline]
     pub(crate) fn forget(&mut self, id: BlockId) {
         if !self.uses.is_empty() {
@@ -44,8 +45,8 @@ impl DeferredFrees {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Does, after the capture, what was put off: records events for the streams that are not joined, and frees the
-    /// blocks that have none.
+    /// Completes deferred operations after the capture: records events for the streams that are not joined,
+    /// and frees the blocks that have none.
     pub(crate) fn end_deferred(&mut self, context: Caller) -> Result<(), AllocatorError> {
         if self.private.capturing() {
             return Ok(());

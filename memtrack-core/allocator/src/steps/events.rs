@@ -1,4 +1,5 @@
-//! Blocks that other streams use: their memory is free only when those streams have come to the point of the free.
+//! Blocks that other streams use: their memory becomes free only when those streams have reached the point of
+//! the free.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -11,7 +12,7 @@ use crate::state::stream_uses::stream_hash;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// The events that are waited for, by stream.
+/// The pending events, by stream.
 pub(crate) type EventQueues<E> = HashOrder<StreamId, VecDeque<(E, BlockId)>>;
 
 impl<M: DeviceMemory> Device<M> {
@@ -19,15 +20,15 @@ impl<M: DeviceMemory> Device<M> {
         stream_hash(self.id.0, self.memory.stream_number(stream))
     }
 
-    /// A block is used on another stream too; `false` when none is handed out at `address`. For the block's own stream
-    /// nothing is noted.
+    /// Records that a block is used on another stream too; returns `false` when no allocated block begins at
+    /// `address`. The block's own stream is ignored.
     pub(crate) fn record_stream(&mut self, address: u64, stream: StreamId) -> bool {
         let Some(id) = self.live.get(address) else { return false };
         let hash = self.hash(stream);
         let block = &mut self.blocks[id];
         if block.stream != stream {
             block.uses.get_or_insert_default().insert(hash, stream);
-            // PyTorch asks the thread's current stream instead.
+            // PyTorch checks the thread's current stream instead.
             if self.private.captures(stream) {
                 self.deferred.used_in_capture(id, hash, stream);
             }
@@ -35,7 +36,7 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    /// Records an event on each stream that uses a block. When one cannot be, nothing has changed.
+    /// Records an event on each stream that uses a block. If one fails, nothing changes.
     #[cold]
     pub(crate) fn record_events(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let Some(uses) = &self.blocks[id].uses else { return Ok(()) };
@@ -54,13 +55,14 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Whether blocks wait for streams or for the end of a capture.
+    /// Returns whether blocks wait for streams or for the end of a capture.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.events.is_empty() || self.deferred.any()
     }
 
-    /// Frees the blocks whose events are done. Each stream's events are asked in order, up to the first that is not.
+    /// Frees the blocks whose events are done. Each stream's events are queried in order, up to the first
+    /// that is not done.
     #[cold]
     pub(crate) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.end_deferred(context)?;

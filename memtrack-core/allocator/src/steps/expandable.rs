@@ -11,7 +11,7 @@ use crate::state::pools::{PoolId, page_size};
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StackId, StreamId};
 
-/// One reserved range, in bytes.
+/// A reserved range, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     base: u64,
@@ -19,7 +19,7 @@ struct Range {
     page: u64,
 }
 
-/// The ranges that are reserved, by number.
+/// The reserved ranges, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     slots: Vec<Range>,
@@ -42,8 +42,8 @@ impl Ranges {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Finds room for the request in a range, maps what is missing and takes the block. None when there is not enough
-    /// memory; what was mapped until then stays, free.
+    /// Finds room for the request in a range, maps the missing pages and takes the block. Returns `None` when
+    /// there is not enough memory; pages mapped until then stay, free.
     pub(crate) fn expand(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Some(mut found) = self.find_room(request)? else { return Ok(None) };
         let size = request.size;
@@ -66,8 +66,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(found))
     }
 
-    /// The first place of the request's stream where free and unmapped blocks in a row are large enough; a new range
-    /// where there is none.
+    /// Returns the first place of the request's stream where consecutive free and unmapped blocks are large
+    /// enough, or a new range if there is none.
     fn find_room(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { size, stream, pool, .. } = *request;
         let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
@@ -94,7 +94,7 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    /// A new range, if a block of `needed` bytes fits into one.
+    /// Reserves a new range, if a block of `needed` bytes fits into one.
     fn reserve_range(
         &mut self,
         needed: u64,
@@ -120,13 +120,13 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(id))
     }
 
-    /// Puts memory behind the first `size` bytes of an unmapped block, rounded up to pages, and makes them a free
-    /// block. `false` when there is not enough.
+    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, and makes them a
+    /// free block. Returns `false` when there is not enough.
     fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
         let (address, place, age) = (block.address, Self::place(block), block.age);
         let range = self.ranges.get(block.range);
-        // Unmapped blocks begin and end where pages do.
+        // Unmapped blocks begin and end at page boundaries.
         let mapped = round_up(size, range.page);
         match self.memory.map(address, mapped, range.page) {
             Ok(()) => {}
@@ -159,7 +159,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Takes the whole pages inside a free block away. The rest stays cached.
+    /// Unmaps the whole pages inside a free block. The rest stays cached.
     pub(crate) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
@@ -198,7 +198,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Gives a range's address space back; `id` is the one unmapped block that covers it.
+    /// Releases a range's address space; `id` is the one unmapped block that covers it.
     pub(crate) fn release_range(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let range_id = self.blocks[id].range;
         let range = self.ranges.get(range_id);

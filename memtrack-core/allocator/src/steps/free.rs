@@ -1,4 +1,4 @@
-//! Taking a block back: at once where only its own stream used it, else when the other streams are done.
+//! Frees a block: at once if only its own stream used it, else when the other streams are done.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -9,7 +9,7 @@ use memtrack_model::event::{Action, StackId};
 use memtrack_model::options::Context;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Takes back the block at `address`; `false` when none is handed out there.
+    /// Frees the block at `address`; returns `false` when no allocated block begins there.
     #[inline]
     pub(crate) fn free(&mut self, address: u64, context: Caller) -> Result<bool, AllocatorError> {
         let Some(id) = self.live.remove(address) else { return Ok(false) };
@@ -28,7 +28,7 @@ impl<M: DeviceMemory> Device<M> {
         if used_elsewhere && self.private.capturing() {
             self.deferred.defer(id);
         } else if used_elsewhere {
-            // Where that fails, it is tried again at the next request.
+            // If this fails, it is tried again at the next request.
             self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
         } else {
             self.complete(id, context);
@@ -36,8 +36,9 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// The stack of a free, if it was captured; else that of its allocation. So if stacks of frees are
-    /// not kept, a block that waited for its streams has that of the request that queried them, as in PyTorch.
+    /// Returns the stack of a free, if it was captured; else that of the allocation. So if stacks of frees
+    /// are not kept, a block that waited for its streams has the stack of the request that queried them, as
+    /// in PyTorch.
     #[inline]
     pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
@@ -79,8 +80,8 @@ impl<M: DeviceMemory> Device<M> {
         self.stats.requested_bytes.decrease(kind, requested);
     }
 
-    /// Merges a neighbour into `into`, which is in no pool, if it is free and mapped as `into` is. Returns the
-    /// neighbour's size, or 0.
+    /// Merges a neighbour into `into`, which is in no pool, if it is free and mapped in the same way as
+    /// `into`. Returns the neighbour's size, or 0.
     #[inline]
     pub(crate) fn merge(&mut self, into: BlockId, neighbour: BlockId) -> u64 {
         let Some(neighbour) = neighbour.some() else { return 0 };

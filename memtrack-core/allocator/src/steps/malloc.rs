@@ -1,4 +1,5 @@
-//! Handing out a block: the cache first, then new memory, then everything that can be released for it.
+//! Allocates a block: from the cache first, then from new memory, then after releasing everything that can be
+//! released.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -10,7 +11,7 @@ use crate::state::pools::{PoolId, kind_of};
 use memtrack_model::event::{Action, StreamId};
 use memtrack_model::snapshot::pytorch::PoolKind;
 
-/// A block that was handed out.
+/// An allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Allocation {
@@ -20,24 +21,24 @@ pub struct Allocation {
     pub size: u64,
 }
 
-/// What is being looked for.
+/// The parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// As asked for.
+    /// The size as requested.
     pub(crate) requested: u64,
-    /// As a block.
+    /// The size as a block.
     pub(crate) size: u64,
-    /// As a segment.
+    /// The size as a segment.
     pub(crate) segment: u64,
     pub(crate) stream: StreamId,
     pub(crate) pool: PoolId,
-    /// Whether blocks of growing ranges serve it.
+    /// Whether blocks of growing ranges can serve it.
     pub(crate) expands: bool,
     pub(crate) context: Caller,
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Hands out a block for `requested` bytes, which are not 0.
+    /// Allocates a block for `requested` bytes, which must not be 0.
     #[inline]
     pub(crate) fn malloc(
         &mut self,
@@ -50,10 +51,10 @@ impl<M: DeviceMemory> Device<M> {
             Some(block) => block,
             None => self.take_new(&mut request)?,
         };
-        Ok(self.hand_out(block, &request))
+        Ok(self.finish_allocation(block, &request))
     }
 
-    /// What to look for, now that events which are done have freed their blocks.
+    /// Returns the parameters of the request, after completed events have freed their blocks.
     #[inline(always)]
     pub(crate) fn request(
         &mut self,
@@ -85,7 +86,7 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// The block that [`Self::take_cached`] would take.
+    /// Returns the block that [`Self::take_cached`] would take.
     #[inline(always)]
     pub(crate) fn find_cached(&self, request: &Request) -> Option<BlockId> {
         let mut best = self.pool(request.pool).free.best(request.stream, request.size)?;
@@ -95,7 +96,7 @@ impl<M: DeviceMemory> Device<M> {
         let Request { size, .. } = *request;
         let found = self.blocks[best].size;
         let most = self.options.max_split_size;
-        // An oversize block is not wasted on a small request, and hardly on a smaller large one.
+        // An oversize block is not used for a small request, and only within limits for a smaller large one.
         if size < most && found >= most {
             return None;
         }
@@ -105,8 +106,8 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// The best block where the first candidate is expandable: one that need not grow much, or, while expandable
-    /// segments are off, the first that is not expandable.
+    /// Returns the best block if the first candidate is expandable: one that need not grow much, or, while
+    /// expandable segments are off, the first that is not expandable.
     #[cold]
     fn best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
@@ -123,7 +124,7 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// The size that a block can grow to.
+    /// Returns the size that a block can grow to.
     fn room(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
         let next = block.next.some().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
@@ -158,7 +159,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Takes a segment from the device, or maps pages; none when there is not enough memory.
+    /// Takes a segment from the device, or maps pages; returns `None` when there is not enough memory.
     fn new_segment(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { segment: size, stream, pool, expands, context, .. } = *request;
         if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
@@ -195,14 +196,14 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Whether new memory of a pool is mapped into growing ranges.
+    /// Returns whether new memory of a pool is mapped into growing ranges.
     #[inline]
     fn expands(&self, pool: PoolId) -> bool {
         self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
-    /// Looks into pools that lend to the default one when memory runs out. As in PyTorch, they lend no part of a
-    /// growing range.
+    /// Searches the pools that lend to the default one when memory runs out. As in PyTorch, they lend no part
+    /// of a growing range.
     fn borrow_from_private_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if !request.pool.is_default() {
             return None;
@@ -228,9 +229,9 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Makes a block that is in no pool the client's.
+    /// Allocates a block that is in no pool to the client.
     #[inline]
-    fn hand_out(&mut self, found: BlockId, request: &Request) -> Allocation {
+    fn finish_allocation(&mut self, found: BlockId, request: &Request) -> Allocation {
         let kind = request.pool.kind();
         let was_split = self.blocks[found].is_split();
         let countable = !self.blocks[found].is_expandable();
@@ -269,8 +270,8 @@ impl<M: DeviceMemory> Device<M> {
         Allocation { address, size }
     }
 
-    /// Cuts `size` bytes off the front of a block as a block of their own; the rest goes back to the cache. The new
-    /// block has no segment stack, as in PyTorch.
+    /// Splits `size` bytes off the front of a block as a separate block; the rest returns to the cache. The
+    /// new block has no segment stack, as in PyTorch.
     #[inline]
     fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
         let old = &mut self.blocks[rest];

@@ -1,4 +1,4 @@
-//! What happens to a request: memory is found, taken, waited for, given back, or refused.
+//! The steps of a request: memory is found, taken, waited for, released, or refused.
 
 pub(crate) mod deferred_frees;
 pub(crate) mod events;

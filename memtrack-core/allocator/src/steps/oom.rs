@@ -10,15 +10,15 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::PoolKind;
 use memtrack_model::{DeviceProcess, OutOfMemory};
 
-/// An allocation that failed for good: what happened, and PyTorch's words for it. Sizes in bytes.
+/// An allocation that failed for good: the facts, and PyTorch's message. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {
-    /// What every allocator reports about it.
+    /// The facts that every allocator reports.
     pub facts: OutOfMemory,
     /// The size of the segment that was requested.
     pub segment_bytes: u64,
-    /// How much of the device may be used; none: all.
+    /// The bytes of the device that may be used; `None`: all.
     pub limit_bytes: Option<u64>,
     /// PyTorch's message.
     pub message: String,
@@ -83,7 +83,7 @@ impl<M: DeviceMemory> Device<M> {
         )
     }
 
-    /// What private pools hold in free blocks.
+    /// Returns the bytes of free blocks in private pools.
     fn free_in_private_pools(&self) -> u64 {
         let kinds = [PoolKind::Small, PoolKind::Large];
         let pools = self.private.pairs().flat_map(|pair| kinds.map(|kind| PoolId::of(pair, kind)));
@@ -106,7 +106,7 @@ impl<M: DeviceMemory> Device<M> {
         if !self.options.expandable_segments {
             return ADVICE.to_owned();
         }
-        // What no device of this size could hold is not for the reserve to allow.
+        // A request larger than the device cannot be allowed by the reserve.
         let fits = request.segment <= self.total_memory;
         match self.options.reserve.limit(self.total_memory) {
             Some(limit) if fits && request.segment > limit => format!(

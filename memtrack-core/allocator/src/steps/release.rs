@@ -1,4 +1,4 @@
-//! Giving cached memory back to the device: old blocks, oversize blocks, everything.
+//! Releases cached memory to the device: old blocks, oversize blocks, everything.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -13,8 +13,9 @@ use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 const LARGE: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
-    /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's share of
-    /// the limit is taken. Rounds go on until enough is released; each releases all that is at least of mean age.
+    /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's
+    /// share of the limit is taken. Rounds continue until enough is released; each releases all blocks of at
+    /// least the mean age.
     pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
         let target = self.taken.saturating_sub(threshold as u64);
@@ -53,8 +54,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases oversize blocks of the request's stream and pool until one like the request would fit. Whether that
-    /// succeeded.
+    /// Releases oversize blocks of the request's stream and pool until one like the request would fit.
+    /// Returns whether that succeeded.
     pub(crate) fn release_available(&mut self, request: &Request) -> Result<bool, AllocatorError> {
         let oversize = self.options.max_split_size;
         if oversize == u64::MAX {
@@ -65,7 +66,7 @@ impl<M: DeviceMemory> Device<M> {
         let best = self.pool(pool).free.best(stream, wanted);
         if let Some(best) = best.filter(|&id| !self.blocks[id].is_expandable()) {
             if self.blocks[best].is_split() {
-                // Its segment has live neighbours: this can only be after the limit was lowered.
+                // Its segment has live neighbours: this is only possible after the limit was lowered.
                 return Ok(false);
             }
             self.release_segment(best, context)?;
@@ -87,14 +88,15 @@ impl<M: DeviceMemory> Device<M> {
         Ok(released >= wanted)
     }
 
-    /// Waits for all events and releases every cached block that can be: of the default pools, unless a graph is being
-    /// captured, and of private pools without users; or, for `only`, of that private pool once nobody uses it.
+    /// Waits for all events and releases every cached block that can be: of the default pools, unless a graph
+    /// is being captured, and of private pools without users; or, for `only`, of that private pool once it is
+    /// unused.
     pub(crate) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
         context: Caller,
     ) -> Result<(), AllocatorError> {
-        // While a graph is captured nothing may be waited for.
+        // While a graph is captured, waiting is not allowed.
         let capturing = self.private.capturing();
         if only.is_none() && !capturing {
             return self.release_all(context);
@@ -137,7 +139,7 @@ impl<M: DeviceMemory> Device<M> {
         self.release_blocks_of(pool, None, context)
     }
 
-    /// Does so, or only with those of a stream.
+    /// Does the same, optionally only for blocks of a stream.
     pub(crate) fn release_blocks_of(
         &mut self,
         pool: PoolId,
@@ -163,7 +165,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Gives back the segment that a free block is all of.
+    /// Releases the segment that consists of one free block.
     fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, size, place) = (block.address, block.size, Self::place(block));

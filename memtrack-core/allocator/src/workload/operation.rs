@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 /// The first line: the devices.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Config {
-    /// How many devices there are.
+    /// The number of devices.
     #[serde(default = "one")]
     pub devices: u16,
     /// Bytes of memory of each.
@@ -45,7 +45,7 @@ pub enum Operation {
         /// The block.
         id: Value,
     },
-    /// Another stream uses a block too.
+    /// Records that another stream uses a block too.
     RecordStream {
         /// Which block.
         id: Value,
@@ -58,13 +58,13 @@ pub enum Operation {
         /// Whether it is done.
         ready: bool,
     },
-    /// Releases what is cached.
+    /// Releases cached memory.
     EmptyCache,
     /// Resets peaks to the current values, on every device.
     ResetPeak,
     /// Resets sums to 0, on every device.
     ResetAccumulated,
-    /// Limits how much of a device may be used.
+    /// Limits the share of a device that may be used.
     SetFraction {
         /// The device.
         #[serde(default)]
@@ -92,10 +92,10 @@ pub enum Operation {
         /// The device.
         #[serde(default)]
         device: u16,
-        /// The default pool may use it when memory runs out.
+        /// Whether the default pool may use it when memory runs out.
         #[serde(default)]
         use_on_oom: bool,
-        /// Its blocks are not split.
+        /// Whether its blocks are never split.
         #[serde(default)]
         no_split: bool,
     },
@@ -115,7 +115,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its name in the language.
+    /// Returns its name in the language.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Alloc { .. } => "alloc",
@@ -135,7 +135,7 @@ impl Operation {
         }
     }
 
-    /// The fields it may have besides `op`.
+    /// Returns the fields it may have in addition to `op`.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
             Self::Alloc { .. } => &["id", "size", "stream", "device"],
@@ -152,7 +152,7 @@ impl Operation {
         }
     }
 
-    /// The stream it is for, or 0.
+    /// Returns the stream it is for, or 0.
     pub fn stream(&self) -> u64 {
         match self {
             Self::Alloc { stream, .. } | Self::RecordStream { stream, .. } => *stream,
@@ -160,7 +160,7 @@ impl Operation {
         }
     }
 
-    /// The id it names, if it names one.
+    /// Returns the id it names, if it names one.
     pub fn id(&self) -> Option<&Value> {
         match self {
             Self::Alloc { id, .. } | Self::Free { id } | Self::RecordStream { id, .. } => Some(id),

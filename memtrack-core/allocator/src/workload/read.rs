@@ -1,4 +1,4 @@
-//! Reading a workload: all of it before anything runs, so that an unreadable one does not give half a result.
+//! Reads a workload: completely before anything runs, so that an unreadable one does not give half a result.
 
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
@@ -11,14 +11,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-/// No sensible line is longer.
-const LONGEST_LINE: usize = 1 << 20;
-/// PyTorch creates 32 streams of a kind and then reuses them; this allows more for experiments.
-const MOST_STREAMS: u64 = 1 << 20;
-/// As many devices have an address space.
-const MOST_DEVICES: u16 = 63;
+/// The maximum length of a line.
+const MAX_LINE_BYTES: usize = 1 << 20;
+/// The maximum number of streams. PyTorch creates 32 streams of a kind and then reuses them; this allows more
+/// for experiments.
+const MAX_STREAMS: u64 = 1 << 20;
+/// The number of devices that have an address space.
+const MAX_DEVICES: u16 = 63;
 
-/// A workload: devices and what is done to them.
+/// A workload: devices and the operations on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// The devices.
@@ -27,14 +28,14 @@ pub struct Workload {
     pub settings: Settings,
     /// The operations, in order, of one thread.
     pub operations: Vec<Operation>,
-    /// Warnings about what was ignored, for the author.
+    /// Warnings about ignored parts, for the author.
     pub hints: Vec<String>,
 }
 
-/// More of one kind say nothing more.
-const MOST_HINTS: usize = 10;
+/// The maximum number of hints.
+const MAX_HINTS: usize = 10;
 
-/// Why a workload cannot be read.
+/// The reason why a workload cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -42,7 +43,7 @@ pub enum WorkloadError {
     Io(io::Error),
     /// A line, counted from 1, is not a valid operation.
     Line(u64, String),
-    /// The settings at the start are wrong.
+    /// The settings at the start are invalid.
     Settings(SettingsError),
     /// The file is empty.
     Empty,
@@ -69,11 +70,11 @@ impl From<io::Error> for WorkloadError {
     }
 }
 
-/// A workload may take so many times the size of its file in memory, and so many bytes more.
-const MOST_HELD: u64 = 64;
-const HELD_ANYWAY: u64 = 64 << 20;
-/// Bytes of an operation, with its place in the table of ids.
-const HELD_BY_OPERATION: u64 = 2 * size_of::<Operation>() as u64;
+/// The maximum ratio of a workload's memory to the size of its file, beyond a fixed allowance.
+const MAX_MEMORY_RATIO: u64 = 64;
+const MEMORY_ALLOWANCE: u64 = 64 << 20;
+/// The bytes of an operation, with its entry in the table of ids.
+const OPERATION_BYTES: u64 = 2 * size_of::<Operation>() as u64;
 
 const CONFIG_FIELDS: &[&str] = &["devices", "total_bytes", "settings", "fraction"];
 
@@ -88,7 +89,7 @@ impl Workload {
     /// Reads a workload, compressed or not, of at most `max_input` bytes uncompressed.
     ///
     /// # Errors
-    /// When it cannot be read or a line is not a valid operation.
+    /// Fails when it cannot be read or a line is not a valid operation.
     pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
         let count = Stored::default();
         let (reader, _) = unpack(Counted { inner: reader, count: &count })?;
@@ -96,10 +97,10 @@ impl Workload {
         let mut number = 0;
         let mut line = Vec::new();
         let mut workload: Option<Self> = None;
-        // By the line of its alloc.
+        // By id: the line of its alloc.
         let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
-            // Looked at first: a line that was cut there would only be bad JSON.
+            // Checked first: a line that was cut there would only be invalid JSON.
             if reader.limit() == 0 {
                 let why =
                     format!("it has more than {max_input} bytes; raise --max-input if that is intended");
@@ -109,8 +110,8 @@ impl Workload {
                 continue;
             }
             let held =
-                workload.as_ref().map_or(0, |workload| workload.operations.len() as u64) * HELD_BY_OPERATION;
-            if held > HELD_ANYWAY.saturating_add(count.bytes().saturating_mul(MOST_HELD)) {
+                workload.as_ref().map_or(0, |workload| workload.operations.len() as u64) * OPERATION_BYTES;
+            if held > MEMORY_ALLOWANCE.saturating_add(count.bytes().saturating_mul(MAX_MEMORY_RATIO)) {
                 let why = "it would take too much memory for its size: it repeats the same data endlessly"
                     .to_owned();
                 return Err(WorkloadError::Line(number, why));
@@ -125,8 +126,8 @@ impl Workload {
                 }
                 Some(workload) => {
                     let operation: Operation = serde_json::from_slice(&line).map_err(wrong)?;
-                    if operation.stream() > MOST_STREAMS {
-                        let why = format!("streams go up to {MOST_STREAMS}, not {}", operation.stream());
+                    if operation.stream() > MAX_STREAMS {
+                        let why = format!("streams go up to {MAX_STREAMS}, not {}", operation.stream());
                         return Err(WorkloadError::Line(number, why));
                     }
                     if let Operation::Alloc { id, .. } = &operation
@@ -149,8 +150,8 @@ impl Workload {
         if op != "config" {
             return refuse(format!("the first operation must be config, not {op}"));
         }
-        if !(1..=MOST_DEVICES).contains(&config.devices) {
-            return refuse(format!("devices must be from 1 to {MOST_DEVICES}, not {}", config.devices));
+        if !(1..=MAX_DEVICES).contains(&config.devices) {
+            return refuse(format!("devices must be from 1 to {MAX_DEVICES}, not {}", config.devices));
         }
         if config.total_bytes > MAX_TOTAL {
             return refuse(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
@@ -167,9 +168,9 @@ impl Workload {
         Ok(Self { config, settings, operations: Vec::new(), hints })
     }
 
-    /// Notes the fields of a line that mean nothing.
+    /// Adds hints about fields of a line that are ignored.
     fn check_fields(&mut self, line: &[u8], known: &[&str], number: u64) {
-        // It was read before, so that this cannot fail.
+        // It was parsed before, so this cannot fail.
         let fields: HashMap<Cow<'_, str>, IgnoredAny> = serde_json::from_slice(line).unwrap_or_default();
         if fields.len() <= 1 {
             return;
@@ -179,17 +180,17 @@ impl Workload {
         unknown.sort();
         for field in unknown {
             match self.hints.len() {
-                0..MOST_HINTS => {
+                0..MAX_HINTS => {
                     self.hints.push(format!("line {number}: the field {field:?} means nothing here"))
                 }
-                MOST_HINTS => self.hints.push("there are more such fields".into()),
+                MAX_HINTS => self.hints.push("there are more such fields".into()),
                 _ => {}
             }
         }
     }
 }
 
-/// What a parser says of one line, without telling that it is the first.
+/// Formats a parser's error of one line, without the line number, which is always 1.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
@@ -202,11 +203,11 @@ fn without_line(error: &serde_json::Error) -> String {
 /// Reads a line, without its end, into `line`; `false` at the end of the input.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, number: &mut u64) -> Result<bool, WorkloadError> {
     line.clear();
-    let read = reader.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', line)?;
+    let read = reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', line)?;
     *number += 1;
     if line.last() == Some(&b'\n') {
         line.pop();
-    } else if line.len() >= LONGEST_LINE {
+    } else if line.len() >= MAX_LINE_BYTES {
         return Err(WorkloadError::Line(*number, "it is longer than 1 MiB".into()));
     }
     Ok(read > 0)

@@ -85,7 +85,7 @@ pub(super) struct EventLine(
     #[serde(serialize_with = "pool_name")] pub(super) (u64, u64),
 );
 
-/// `0` for the default pool, else `"a_b"`.
+/// Serializes the pool's name: `0` for the default pool, else `"a_b"`.
 fn pool_name<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
     match pool {
         (0, 0) => serializer.serialize_u8(0),

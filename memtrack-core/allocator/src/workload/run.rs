@@ -1,4 +1,5 @@
-//! Running a workload: each operation becomes one call, and what the devices recorded meanwhile becomes its events.
+//! Runs a workload: each operation becomes one call, and the events that the devices record during it become
+//! its events.
 
 use super::operation::Operation;
 use super::places::Places;
@@ -14,10 +15,10 @@ use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Runs a workload and writes its results, one JSON object a line. Failed operations are results too.
+/// Runs a workload and writes its results, one JSON object per line. Failed operations are results too.
 ///
 /// # Errors
-/// When `output` cannot be written.
+/// Fails when `output` cannot be written.
 pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> {
     let mut run = Run::new(workload).map_err(io::Error::other)?;
     run.write(output, Line { op: "config", ..Line::default() })?;
@@ -45,11 +46,11 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
 /// Runs a workload and returns its devices' events and statistics at the end, before its pools are dropped.
 ///
 /// # Errors
-/// When the first line requests devices that cannot be simulated.
+/// Fails when the first line requests devices that cannot be simulated.
 pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>), AllocatorError> {
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
-        // A failed operation is part of the story.
+        // A failed operation is part of the result.
         let _ = run.operation(operation, &mut Line::default());
     }
     let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
@@ -61,12 +62,12 @@ pub(super) struct Run {
     pub(super) allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
     pub(super) places: Vec<Places>,
-    /// Events so far, by device.
+    /// The number of events so far, by device.
     pub(super) recorded: Vec<u64>,
     /// Addresses by id; 0 for blocks without memory.
     live: HashMap<String, u64>,
     pools: HashMap<String, MemPool<SimulatedMemory>>,
-    /// By pool and device, newest last.
+    /// The routes by pool and device, newest last.
     routes: Vec<(String, u16, PoolRoute<SimulatedMemory>)>,
 }
 
@@ -110,7 +111,7 @@ impl Run {
         output.write_all(b"\n")
     }
 
-    /// What the devices recorded since the last call.
+    /// Returns the events that the devices recorded since the last call.
     fn events(&mut self) -> Result<Vec<EventLine>, AllocatorError> {
         let mut lines = Vec::new();
         for device in self.devices() {
@@ -219,7 +220,7 @@ impl Run {
         if allocation.address == 0 {
             line.null = true;
         } else {
-            // `write` makes a segment and an offset of address and device.
+            // `write` converts address and device to a segment and an offset.
             line.seg = Some(allocation.address);
             line.off = Some(device.0.into());
             line.size = Some(allocation.size);

@@ -1,4 +1,4 @@
-//! What there is at one moment of a run: statistics, segments, and the last line of a result.
+//! The state at one moment of a run: statistics, segments, and the last line of a result.
 
 use super::result::{Line, SegmentLine, Summary};
 use super::run::Run;
@@ -6,12 +6,12 @@ use crate::{AllocatorError, Backend, SegmentInfo};
 use std::collections::BTreeMap;
 
 impl Run {
-    /// The statistics of every device.
+    /// Returns the statistics of every device.
     pub(super) fn stats(&self) -> Result<Vec<BTreeMap<String, i64>>, AllocatorError> {
         self.devices().map(|device| self.allocator.memory_stats(device)).collect()
     }
 
-    /// Puts segments and settings into a line.
+    /// Adds segments and settings to a line.
     pub(super) fn snapshot(&self, line: &mut Line<'_>) {
         let mut segments: Vec<SegmentLine> =
             self.allocator.memory_snapshot().iter().map(|segment| self.segment(segment)).collect();
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// The last line: what there is at the end.
+    /// Returns the last line: the state at the end.
     pub(super) fn end(&mut self, i: usize) -> Result<Line<'static>, AllocatorError> {
         let mut line = Line { i, op: "end", ..Line::default() };
         line.trace_lengths = Some(self.recorded.clone());

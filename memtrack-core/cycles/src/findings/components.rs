@@ -1,22 +1,24 @@
-//! Strongly connected components: sets of values each of which leads to each of the others. Tarjan's algorithm, with a stack
-//! of its own, so that a chain of a million values needs no more of the thread's than one of ten.
+//! Strongly connected components: sets of values in which each value leads to every other. Uses Tarjan's
+//! algorithm with an explicit stack, so that a chain of a million values needs no more of the thread's stack
+//! than a chain of ten.
 
 use crate::graph::Graph;
 
-/// Which component each node is in.
+/// The component of each node.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// By node. A component's number is higher than those of all that it leads to.
+    /// The component of each node. A component's number is higher than those of all components that it leads
+    /// to.
     pub(crate) of: Vec<u32>,
-    /// How many there are.
+    /// The number of components.
     pub(crate) count: u32,
 }
 
-/// A number that no node and no component has.
+/// A number that is used for no node and no component.
 const NONE: u32 = u32::MAX;
 
 impl Components {
-    /// The components of a graph, where only edges for which `follow` holds count.
+    /// Returns the components of a graph, considering only edges for which `follow` returns true.
     pub(crate) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
         Self::among(
             graph.nodes.len(),
@@ -25,7 +27,8 @@ impl Components {
         )
     }
 
-    /// The components of `count` nodes: `edges` are the places of a node's edges, `target` where one leads, if it counts.
+    /// Returns the components of `count` nodes: `edges` returns the indices of a node's edges, `target` the
+    /// node that an edge leads to, if the edge counts.
     pub(crate) fn among(
         count: usize,
         edges: impl Fn(u32) -> std::ops::Range<usize>,
@@ -79,7 +82,7 @@ impl Components {
         Self { of, count: components }
     }
 
-    /// The nodes of each component, side by side, and where each component's begin.
+    /// Returns the nodes of each component, grouped by component.
     pub(crate) fn members(&self) -> Members {
         let mut starts = vec![0; self.count as usize + 1];
         for &component in &self.of {
@@ -106,7 +109,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Those of one, in the order of the graph.
+    /// Returns the nodes of one component, in the order of the graph.
     pub(crate) fn of(&self, component: u32) -> &[u32] {
         &self.nodes[self.starts[component as usize] as usize..self.starts[component as usize + 1] as usize]
     }

@@ -1,5 +1,5 @@
-//! Which reference to make weak. People change a field, so all references by one field of one type, wherever they are in the
-//! cycle, are changed together.
+//! Chooses the references to make weak. A programmer changes a field, so all references in a cycle by the
+//! same field of the same type are changed together.
 
 use super::Cut;
 use super::components::Components;
@@ -8,35 +8,35 @@ use crate::graph::{Edge, Graph, Origin};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::cmp::Reverse;
 
-/// Most alternatives that are given, and most fields that are changed together.
-const MOST: usize = 8;
-/// Most fields that are tried, and most edges that are looked at for it.
-const TRIED: usize = 32;
-const LOOKED_AT: usize = 4_000_000;
-/// Values from which a shortest way around is looked for.
-const TURNS: usize = 16;
+/// The maximum number of alternatives that are listed, and of fields that are changed together.
+const MAX_CUTS: usize = 8;
+/// The maximum number of fields that are tried, and of edges visited to do so.
+const MAX_FIELDS_TRIED: usize = 32;
+const MAX_EDGES_VISITED: usize = 4_000_000;
+/// The maximum number of values from which a shortest way around is searched.
+const MAX_STARTS: usize = 16;
 
-/// How easily people can change a reference, easiest first.
+/// How easily a programmer can change a reference, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
-    /// Somebody wrote it: an attribute, a captured variable, a local one.
+    /// Written by the programmer: an attribute, a captured variable, a local variable.
     Written,
-    /// It is in a container, or follows from how something is called.
+    /// Stored in a container, or a consequence of how something is called.
     Held,
-    /// The language's own: a function's closure, an object's dictionary.
+    /// Made by the language: a function's closure, an object's dictionary.
     Given,
 }
 
-/// A field: the type that has it, its path without places, the type that it leads to.
+/// A field: the type that contains it, its path without indices, the type that it leads to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
-/// The field that an edge is a reference by.
+/// Returns the field of an edge.
 pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
     (kind(graph, edge.from).into(), without_places(graph.text(edge.path)).into(), kind(graph, edge.to).into())
 }
 
-/// A node's type: of a Rust value's label the first line, the others are its contents.
+/// Returns a node's type: the first line of a Rust value's label; the other lines are its contents.
 pub(super) fn kind(graph: &Graph, node: u32) -> &str {
     let label = graph.label(node);
     match graph.origin {
@@ -45,7 +45,7 @@ pub(super) fn kind(graph: &Graph, node: u32) -> &str {
     }
 }
 
-/// `.hooks[3]` is the same field as `.hooks[0]`.
+/// Removes indices from a path: `.hooks[3]` is the same field as `.hooks[0]`.
 fn without_places(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut depth = 0_u32;
@@ -65,13 +65,13 @@ fn without_places(path: &str) -> String {
     out
 }
 
-/// A cycle's values and the references among them.
+/// A cycle's values and the references between them.
 pub(super) struct Cycle<'a> {
     graph: &'a Graph,
     nodes: &'a [u32],
     /// Whether an edge lies within it.
     inside: &'a dyn Fn(usize) -> bool,
-    /// Where a node is in `nodes`.
+    /// The index of each node in `nodes`.
     places: HashMap<u32, u32>,
 }
 
@@ -81,10 +81,11 @@ impl<'a> Cycle<'a> {
         Self { graph, nodes, inside, places }
     }
 
-    /// A short way around, the shortest from one of its first values, without the edges that `cut` has; `None` if there is none.
+    /// Returns a short way around, the shortest from one of its first values, without the edges in `cut`;
+    /// `None` if there is none.
     pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
-        let turns = (LOOKED_AT / 2 / self.nodes.len()).clamp(1, TURNS);
+        let turns = (MAX_EDGES_VISITED / 2 / self.nodes.len()).clamp(1, MAX_STARTS);
         let starts: Vec<u32> = if cut.is_empty() {
             self.nodes.iter().copied().take(turns).collect()
         } else {
@@ -94,7 +95,7 @@ impl<'a> Cycle<'a> {
         Some(self.turned(way))
     }
 
-    /// The same way, beginning at the value that is oldest, or first in the graph.
+    /// Rotates a way around so that it begins at the oldest value, or the first in the graph.
     fn turned(&self, mut way: Vec<u32>) -> Vec<u32> {
         let age = |edge: u32| {
             let from = self.graph.edges[edge as usize].from;
@@ -105,7 +106,7 @@ impl<'a> Cycle<'a> {
         way
     }
 
-    /// Some values that are still on a cycle without the edges that `cut` has.
+    /// Returns values that are still on a cycle without the edges in `cut`.
     fn still_cyclic(&self, cut: &HashSet<usize>) -> Vec<u32> {
         let target = |edge: usize| {
             let counts = (self.inside)(edge) && !cut.contains(&edge);
@@ -121,11 +122,12 @@ impl<'a> Cycle<'a> {
         (0..components.count)
             .filter(is_cycle)
             .map(|component| self.nodes[members.of(component)[0] as usize])
-            .take(TURNS)
+            .take(MAX_STARTS)
             .collect()
     }
 
-    /// What to make weak: the fields of which one is enough, or those that are needed together.
+    /// Returns the fields to make weak: alternatives of which one is enough, or fields that are needed
+    /// together.
     pub(super) fn cuts(&self, around: &[u32], ways: &mut Ways<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
@@ -133,7 +135,7 @@ impl<'a> Cycle<'a> {
         {
             edges_by.entry(field_of(self.graph, edge)).or_default().push(edge);
         }
-        let tries = LOOKED_AT / edges_by.values().map(Vec::len).sum::<usize>().max(1);
+        let tries = MAX_EDGES_VISITED / edges_by.values().map(Vec::len).sum::<usize>().max(1);
         let mut cut = HashSet::new();
         let mut ends: Vec<Cut> = self
             .fields_of(around)
@@ -146,21 +148,22 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
-            // The way begins at the oldest value, or the one that is known best: what closes it leads back, as a rule.
+            // The way begins at the oldest or the best-known value, so the reference that closes it usually
+            // leads back.
             ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
-                // What is part of the language is named only where there is nothing else.
+                // References made by the language are named only if there is nothing else.
                 ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
             }
-            ends.truncate(MOST);
+            ends.truncate(MAX_CUTS);
             return (ends, true);
         }
-        // None is enough: one after the other, as long as there is a way around.
+        // No single field is enough: add one after the other, as long as there is a way around.
         cut.clear();
         let mut together = Vec::new();
         let mut way = Some(around.to_vec());
-        while let Some(around) = way.take_if(|_| together.len() < MOST) {
+        while let Some(around) = way.take_if(|_| together.len() < MAX_CUTS) {
             let best = self.fields_of(&around).min_by_key(|(field, edge)| {
                 let is_back = self.cut(*edge, false).leads_back;
                 (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
@@ -173,19 +176,19 @@ impl<'a> Cycle<'a> {
         (together, way.is_none())
     }
 
-    /// The fields of a way, each once, with the first edge by it.
+    /// Returns the distinct fields of a way, each with its first edge.
     fn fields_of(&self, way: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
         let mut seen = HashSet::new();
         let fields: Vec<_> = way
             .iter()
             .map(|&edge| (field_of(self.graph, edge as usize), edge))
             .filter(|(field, _)| seen.insert(field.clone()))
-            .take(TRIED)
+            .take(MAX_FIELDS_TRIED)
             .collect();
         fields.into_iter()
     }
 
-    /// How easily people can change a reference.
+    /// Returns how easily a programmer can change a reference.
     fn ease(&self, edge: u32) -> Ease {
         let edge = &self.graph.edges[edge as usize];
         let path = self.graph.text(edge.path);
@@ -197,7 +200,8 @@ impl<'a> Cycle<'a> {
             }
             // The items of a tuple cannot be changed.
             (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => Ease::Given,
-            // An attribute, a variable that a closure captured, a local one; a dictionary's entries are often an object's.
+            // An attribute, a captured variable or a local variable; a dictionary's entries are often an
+            // object's attributes.
             (_, path) if !path.starts_with('[') || path.starts_with("['") || path.starts_with("[\"") => {
                 Ease::Written
             }
@@ -210,7 +214,7 @@ impl<'a> Cycle<'a> {
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
         let leads_back = match (serial(from), serial(to)) {
             (Some(from), Some(to)) => from > to,
-            // Owners are registered, and what they own is found behind them.
+            // Owners are registered; the values that they own are found through them.
             (None, Some(_)) => true,
             _ => false,
         };

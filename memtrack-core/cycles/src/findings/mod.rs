@@ -1,4 +1,4 @@
-//! What is found in a graph: its cycles, worst first, with what each holds and how to end it.
+//! The findings of a graph: its cycles, worst first, with the memory each holds and how to end it.
 
 pub(crate) mod components;
 mod cuts;
@@ -16,14 +16,15 @@ use std::hash::BuildHasher;
 use storages::{Storages, Sum};
 use ways::Ways;
 
-/// How sure it is that nobody can use the values of a cycle any more.
+/// How certain it is that the values of a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// Nothing outside refers to them: proved by counting. Their memory is gone until the program ends.
+    /// Nothing outside refers to them: proved by counting. Their memory is lost until the program ends.
     Proved,
-    /// Held only by themselves, but weak handles exist, with which the program may still reach them.
+    /// Held only by each other, but weak handles exist through which the program may still reach them.
     WeakHandles,
-    /// Still held from outside: a cycle that will keep its memory when the outside lets go. No leak yet.
+    /// Still held from outside: a cycle that will keep its memory when the outside references are dropped.
+    /// Not yet a leak.
     HeldOutside,
 }
 
@@ -31,70 +32,74 @@ pub enum Proof {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Bytes {
-    /// What is known, each storage once.
+    /// The sum of the known sizes, each storage counted once.
     pub known_bytes: u64,
-    /// Storages.
+    /// The number of storages.
     pub storages: u64,
-    /// Those among them whose size is not known.
+    /// The number of storages whose size is unknown.
     pub unknown: u64,
 }
 
-/// A reference whose change into a weak one ends a cycle. A suggestion: the program's author knows which of two owns the other.
+/// A reference that ends a cycle if it is made weak. This is a suggestion: only the program's author knows
+/// which of two values owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
-    /// The edge, as a place in the graph's edges.
+    /// The edge, as an index into the graph's edges.
     pub edge: u32,
-    /// Whether the values of this cycle form no cycle any more without it.
+    /// Whether the values of this cycle no longer form a cycle without it.
     pub ends_it: bool,
-    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do; or from one that was
-    /// not registered to one that was.
+    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do,
+    /// or from an unregistered value to a registered one.
     pub leads_back: bool,
 }
 
-/// A cycle: values each of which leads to each of the others.
+/// A cycle: a set of values in which each value leads to every other.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Cycle {
-    /// How sure it is.
+    /// How certain it is that the cycle is unreachable.
     pub proof: Proof,
-    /// How many cycles of the same types and fields there are; this one is the first of them, and all its numbers but
-    /// [`all_leaked`](Self::all_leaked) are its own.
+    /// The number of cycles with the same types and fields. This is the first of them, and all its numbers
+    /// except [`all_leaked`](Self::all_leaked) describe this cycle alone.
     pub instances: u64,
     /// Its values.
     pub nodes: Vec<u32>,
-    /// A shortest way around through one of them, as places in the graph's edges.
+    /// A shortest way around through one of them, as indices into the graph's edges.
     pub around: Vec<u32>,
-    /// The shortest way from it to device memory, from a value of the cycle; empty if that value has some itself.
-    /// Of a long way the first and the last steps: [`to_memory_steps`](Self::to_memory_steps) is how many there are.
+    /// The shortest path from a value of the cycle to device memory; empty if that value holds some itself.
+    /// For a long path, only the first and the last steps; [`to_memory_steps`](Self::to_memory_steps) is
+    /// their total number.
     pub to_memory: Vec<u32>,
-    /// The length of that way.
+    /// The length of that path.
     pub to_memory_steps: usize,
-    /// The value with device memory at the end of that way.
+    /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
-    /// Device memory that it leads to and that nobody else outside can use: it stays until the cycle is ended.
+    /// Device memory that it leads to and that cannot be used from outside: it stays until the cycle is
+    /// ended.
     pub leaked: Bytes,
-    /// Of that, what would be freed if only this cycle were gone.
+    /// The part of it that would be freed if only this cycle were gone.
     pub exclusive: Bytes,
-    /// Device memory that it leads to and that is also held from outside: it will stay when the outside lets go.
+    /// Device memory that it leads to and that is also held from outside: it will stay when the outside
+    /// references are dropped.
     pub pinned: Bytes,
-    /// What leaks with all instances together, each storage once.
+    /// Device memory leaked by all instances together, each storage counted once.
     pub all_leaked: Bytes,
     /// Strong pointers from outside into it (where it is [`Proof::HeldOutside`]).
     pub held_by: u64,
     /// Weak pointers to its values from outside.
     pub weak_outside: u64,
-    /// Other cycles that lead to it, as places in [`Findings::cycles`]: they must be ended, too.
+    /// Other cycles that lead to it, as indices into [`Findings::cycles`]: they must be ended too.
     pub behind: Vec<u32>,
-    /// What to make weak: where the first [ends it](Cut::ends_it), all do, and one of them is enough; otherwise all are
-    /// needed.
+    /// The references to make weak: if the first [ends the cycle](Cut::ends_it), so do all others, and one of
+    /// them is enough; otherwise all are needed.
     pub cuts: Vec<Cut>,
-    /// Whether there is no way around any more without them; false where more would be needed than are listed.
+    /// Whether no way around remains without them; false if more cuts would be needed than are listed.
     pub cuts_are_enough: bool,
 }
 
 impl Cycle {
-    /// What is suggested: the best of the cuts, or all where one is not enough.
+    /// Returns the suggestion: the best of the cuts, or all if one is not enough.
     pub fn to_make_weak(&self) -> &[Cut] {
         match self.cuts.first() {
             Some(cut) if cut.ends_it => &self.cuts[..1],
@@ -102,7 +107,8 @@ impl Cycle {
         }
     }
 
-    /// All references of the cycle that become weak with that: those by the same fields, as places in the graph's edges.
+    /// Returns all references of the cycle that the suggestion makes weak, including others by the same
+    /// fields, as indices into the graph's edges.
     pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
         let fields: HashSet<Field> =
             self.to_make_weak().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
@@ -115,56 +121,58 @@ impl Cycle {
     }
 }
 
-/// Handles that nobody accounts for and that were made at one place, to values of one type: forgotten, or where a scan cannot see
-/// them, such as a static that grows. No cycle, and perhaps no leak.
+/// Handles that the scan did not find, made at one place, to values of one type: forgotten, or stored where a
+/// scan cannot see them, such as in a static that grows. Not a cycle, and not necessarily a leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Handles {
-    /// The first of them, as a place in [`Graph::unexplained`](crate::Graph::unexplained), which has the site and the scope of all.
+    /// The first of them, as an index into [`Graph::unexplained`](crate::Graph::unexplained), which has the
+    /// site and the scope of all.
     pub first: usize,
-    /// How many there are.
+    /// The number of handles.
     pub handles: u64,
-    /// To how many values.
+    /// The number of values that they keep alive.
     pub values: u64,
-    /// How many root scopes have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of them was made.
     pub ended_roots: u64,
-    /// Device memory that they lead to, each storage once.
+    /// Device memory that they lead to, each storage counted once.
     pub held: Bytes,
 }
 
-/// All that is found in a graph.
+/// All findings of a graph.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Findings {
-    /// Cycles from which device memory can be reached, proved ones first, and most bytes first among each.
+    /// Cycles from which device memory can be reached: proved ones first, then by bytes, largest first.
     pub cycles: Vec<Cycle>,
-    /// All device memory that is unreachable, each storage once.
+    /// All unreachable device memory, each storage counted once.
     pub leaked: Bytes,
-    /// Unreachable device memory to which no cycle leads: garbage that hangs on garbage.
+    /// Unreachable device memory to which no cycle leads: garbage referenced by other garbage.
     pub beside: Bytes,
-    /// Handles that nobody accounts for, by the place where they were made: most device memory first.
+    /// Handles that the scan did not find, grouped by the place where they were made: most device memory
+    /// first.
     pub unexplained: Vec<Handles>,
-    /// Cycles that lead to no device memory, which are not listed.
+    /// The number of cycles that lead to no device memory; these are not listed.
     pub without_memory: u64,
-    /// Cycles that were not looked into because there are too many.
+    /// The number of cycles that were not measured because there are too many.
     pub not_measured: u64,
 }
 
-/// Most edges that are followed for the numbers of all cycles together. A graph of many cycles that lead to each other would
-/// take a square of its size.
-const MOST_STEPS: u64 = 200_000_000;
-/// Most other cycles that are named as leading to one.
-const MOST_BEHIND: usize = 16;
+/// The maximum number of edges that are followed to measure all cycles together. Otherwise a graph of many
+/// cycles that lead to each other would take time proportional to the square of its size.
+const MAX_STEPS: u64 = 200_000_000;
+/// The maximum number of other cycles that are named as leading to one.
+const MAX_BEHIND: usize = 16;
 
 /// Cycles of the same types and fields.
 struct Group {
     proof: Proof,
-    /// Their components; the first one is shown.
+    /// Their components; the first one is reported.
     components: Vec<u32>,
 }
 
 impl Findings {
-    /// What is to be said of a graph.
+    /// Finds the cycles and unexplained handles of a graph.
     pub fn of(graph: &Graph) -> Self {
         let components = Components::of(graph, |_| true);
         let members = components.members();
@@ -177,7 +185,7 @@ impl Findings {
         let mut ways = Ways::new(graph);
         let weakly = weakly_reached(graph, &mut ways);
 
-        // Sources first: what they hold is most.
+        // Sources first: they hold the most.
         let mut places = HashMap::new();
         let mut groups = Vec::<Group>::new();
         for number in cyclic().filter(leads_on).collect::<Vec<_>>().into_iter().rev() {
@@ -212,7 +220,7 @@ impl Findings {
             .collect();
         let mut leads_to: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
         for (place, group) in (0..).zip(&groups) {
-            if ways.steps > MOST_STEPS {
+            if ways.steps > MAX_STEPS {
                 findings.not_measured += group.components.len() as u64;
                 continue;
             }
@@ -233,7 +241,7 @@ impl Findings {
                     sum.add(node);
                     if let Some(&other) = first_of.get(&component(node)).filter(|&&other| other != place) {
                         let behind = &mut leads_to[other as usize];
-                        if behind.last() != Some(&place) && behind.len() < MOST_BEHIND {
+                        if behind.last() != Some(&place) && behind.len() < MAX_BEHIND {
                             behind.push(place);
                         }
                     }
@@ -280,7 +288,7 @@ impl Findings {
                 cuts_are_enough,
             });
         }
-        // What each cycle's place was is in `behind` until all are in order.
+        // `behind` refers to the indices from before the sort until all cycles are in order.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -317,7 +325,8 @@ impl Findings {
         findings
     }
 
-    /// What is to be said of the part of a graph that leads to device memory, and of how much is left out.
+    /// Finds the cycles of the part of a graph that leads to device memory, and counts what is left out of
+    /// the whole.
     pub fn of_part(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
@@ -330,7 +339,8 @@ impl Findings {
         Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
     }
 
-    /// A number of the types and fields of a cycle, which those of the same kind have too, in this graph or another.
+    /// Returns a number for the types and fields of a cycle that is equal for cycles of the same kind, in
+    /// this graph or another.
     pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
         let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
         let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
@@ -340,14 +350,14 @@ impl Findings {
         foldhash::fast::FixedState::default().hash_one(&fields)
     }
 
-    /// Cycles that nobody outside holds, of all instances.
+    /// Returns the number of cycles that nothing outside holds, including all instances.
     pub fn leaks(&self) -> u64 {
         let lost = self.cycles.iter().filter(|cycle| cycle.proof != Proof::HeldOutside);
         lost.map(|cycle| cycle.instances).sum()
     }
 }
 
-/// The handles that nobody accounts for, by where they were made.
+/// Groups unexplained handles by where they were made.
 fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
     let mut places = HashMap::new();
     let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
@@ -381,18 +391,19 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
     sites
 }
 
-/// By component, whether it is a cycle.
+/// Returns for each component whether it is a cycle.
 fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
         let from = components.of[edge.from as usize];
-        // Within a component of one, an edge is one to itself; within a larger one, there always is one.
+        // A component of one is a cycle if it has an edge to itself; a larger component always is one.
         is_cycle[from as usize] |= from == components.of[edge.to as usize];
     }
     is_cycle
 }
 
-/// What can be reached from a value that has weak pointers outside: who upgrades one can use it.
+/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading one
+/// makes it usable.
 fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
@@ -417,18 +428,18 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     }
 }
 
-/// The first and the last steps of a long way: many cycles may have long ways, which have most in common.
+/// Returns the first and the last steps of a long path: many cycles may have long paths that mostly coincide.
 fn ends(mut way: Vec<u32>) -> Vec<u32> {
-    /// Most that are kept at each end.
-    const KEPT: usize = 32;
-    if way.len() > 2 * KEPT {
-        way.drain(KEPT..way.len() - KEPT);
+    /// The maximum number of steps kept at each end.
+    const MAX_KEPT: usize = 32;
+    if way.len() > 2 * MAX_KEPT {
+        way.drain(MAX_KEPT..way.len() - MAX_KEPT);
         way.shrink_to_fit();
     }
     way
 }
 
-/// By component: strong pointers into it from what can be reached.
+/// Returns for each component the number of strong pointers into it from reachable values.
 fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
     let component = |node: u32| components.of[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
@@ -446,7 +457,7 @@ fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
     held
 }
 
-/// How many strong pointers each node has.
+/// The number of strong pointers to each node.
 struct Holders {
     strong: Vec<u64>,
 }
@@ -459,8 +470,8 @@ impl Holders {
         Self { strong }
     }
 
-    /// Calls `each` with the nodes that would be dropped if `nodes` were, these among them: those whose last pointer is then
-    /// gone. Other cycles stay.
+    /// Calls `each` with the nodes that would be dropped if `nodes` were, including these: the nodes whose
+    /// last pointer is then gone. Other cycles stay.
     fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

@@ -1,4 +1,4 @@
-//! Device memory, each storage once, however many values hold it.
+//! Device memory, each storage counted once, however many values hold it.
 
 use super::Bytes;
 use crate::graph::{Graph, Held};
@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 /// The storages of a graph.
 #[derive(Debug)]
 pub(super) struct Storages {
-    /// By place in the graph's memory: which storage it is.
+    /// The storage of each entry of the graph's memory.
     of: Vec<u32>,
     storages: Vec<Storage>,
 }
@@ -15,7 +15,7 @@ pub(super) struct Storages {
 #[derive(Clone, Copy, Debug)]
 struct Storage {
     size_bytes: Option<u64>,
-    /// Values that hold it.
+    /// The number of values that hold it.
     holders: u32,
     /// Whether one of them can be reached from outside.
     is_live: bool,
@@ -40,18 +40,18 @@ impl Storages {
         Self { of, storages }
     }
 
-    /// How many there are.
+    /// Returns the number of storages.
     pub(super) fn count(&self) -> usize {
         self.storages.len()
     }
 }
 
-/// Adds up storages, each once. Made once for a graph: [`begin`](Self::begin) costs nothing.
+/// Sums up storages, each counted once. Created once per graph: [`begin`](Self::begin) costs nothing.
 #[derive(Debug)]
 pub(super) struct Sum<'a> {
     graph: &'a Graph,
     storages: &'a Storages,
-    /// In which sum a storage was seen last, and by how many holders.
+    /// For each storage, the last sum that it was part of, and its holders in that sum.
     seen: Vec<(u32, u32)>,
     sum: u32,
     lost: Bytes,
@@ -73,13 +73,13 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// Starts again at nothing.
+    /// Resets the sum to zero.
     pub(super) fn begin(&mut self) {
         self.sum += 1;
         (self.lost, self.live, self.freed) = Default::default();
     }
 
-    /// Adds the memory of a node, which is added once.
+    /// Adds the memory of a node; a node may be added only once.
     pub(super) fn add(&mut self, node: u32) {
         let begin = self.graph.memory.partition_point(|memory| memory.node < node);
         let own = self.graph.memory[begin..].iter().take_while(|memory| memory.node == node);
@@ -99,17 +99,17 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// What nobody outside can use.
+    /// Returns the memory that cannot be used from outside.
     pub(super) fn lost(&self) -> Bytes {
         self.lost
     }
 
-    /// What is held from outside too.
+    /// Returns the memory that is also held from outside.
     pub(super) fn live(&self) -> Bytes {
         self.live
     }
 
-    /// What no other node holds.
+    /// Returns the memory that no other node holds.
     pub(super) fn freed(&self) -> Bytes {
         self.freed
     }
@@ -124,7 +124,7 @@ impl Bytes {
         }
     }
 
-    /// Both, if they have no storage in common.
+    /// Returns the sum of both, which must have no storage in common.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Bytes {
         }
     }
 
-    /// What is left without `part` of it.
+    /// Returns the rest without `part` of it.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
             known_bytes: self.known_bytes - part.known_bytes,
@@ -143,7 +143,7 @@ impl Bytes {
         }
     }
 
-    /// Whether there is no storage.
+    /// Returns whether there is no storage.
     pub fn is_none(self) -> bool {
         self.storages == 0
     }

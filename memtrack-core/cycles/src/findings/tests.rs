@@ -1,4 +1,4 @@
-//! What is found in small graphs, by hand.
+//! Findings in small graphs that are checked by hand.
 
 use super::*;
 use crate::graph::{Edge, Origin};
@@ -30,7 +30,7 @@ fn a_value_that_refers_to_itself_is_a_cycle() {
 }
 
 #[test]
-fn of_two_values_the_reference_of_the_younger_is_made_weak() {
+fn the_reference_of_the_younger_of_two_values_is_made_weak() {
     let (graph, findings) =
         rust("Trainer .hooks[0] Hook\n Hook .owner Trainer\n Hook .data Buffer\n Buffer = 64");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
@@ -53,19 +53,19 @@ fn many_children_are_one_field_to_change() {
 }
 
 #[test]
-fn where_no_field_is_enough_all_that_are_needed_are_named() {
+fn all_needed_fields_are_named_if_no_single_field_is_enough() {
     let (graph, findings) =
         rust("A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
-    // Without them there is no way around.
+    // No way around remains without them.
     let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
     let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
     assert_eq!(components.count, 3, "{:?}", suggested(&graph, cycle));
 }
 
 #[test]
-fn where_too_many_fields_would_be_needed_it_is_said_that_these_are_not_enough() {
+fn the_suggestion_is_marked_as_insufficient_if_too_many_fields_are_needed() {
     let nodes: Vec<String> = (0..8).map(|node| format!("T{node}")).collect();
     let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)));
     let mut lines: String =
@@ -78,7 +78,7 @@ fn where_too_many_fields_would_be_needed_it_is_said_that_these_are_not_enough() 
 }
 
 #[test]
-fn where_ages_are_not_known_the_reference_that_closes_the_way_is_made_weak() {
+fn the_reference_that_closes_the_way_is_made_weak_if_ages_are_unknown() {
     let mut graph = graph(Origin::Rust, "Model .layers[0] Layer\n Layer .parent Model\n Layer = 1");
     graph.nodes[1].serial = None;
     let findings = Findings::of(&graph);
@@ -89,7 +89,7 @@ fn where_ages_are_not_known_the_reference_that_closes_the_way_is_made_weak() {
 }
 
 #[test]
-fn what_is_written_of_long_ways_is_bounded() {
+fn output_for_long_paths_is_bounded() {
     let count = 1000;
     let mut lines: String =
         (0..count).map(|n| format!("A{n} .b B{n}\n B{n} .a A{n}\n A{n} .next A{}\n", n + 1)).collect();
@@ -102,12 +102,12 @@ fn what_is_written_of_long_ways_is_bounded() {
     crate::json::write(&graph, &findings, &mut written).unwrap();
     assert!(written.len() < 20_000 * count, "{}", written.len());
     let way = findings.cycles.iter().find(|cycle| cycle.to_memory_steps == count).unwrap();
-    let said = words::way_of(&graph, &way.to_memory, count);
-    assert!(said.contains("… 984 more …") && said.ends_with("A1000"), "{said}");
+    let text = words::way_of(&graph, &way.to_memory, count);
+    assert!(text.contains("… 984 more …") && text.ends_with("A1000"), "{text}");
 }
 
 #[test]
-fn what_two_cycles_share_belongs_to_neither_alone() {
+fn memory_shared_by_two_cycles_is_exclusive_to_neither() {
     let (_, findings) = rust("A .me A\n A .shared S\n A .own X\n B .you B\n B .shared S\n S = 100\n X = 7");
     let [first, second] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!((known(first.leaked), known(first.exclusive)), (107, 7));
@@ -116,7 +116,7 @@ fn what_two_cycles_share_belongs_to_neither_alone() {
 }
 
 #[test]
-fn a_storage_that_two_values_hold_is_counted_once_and_freed_with_the_last() {
+fn a_storage_held_by_two_values_is_counted_once_and_freed_with_the_last() {
     let (_, findings) = rust("A .me A\n A .x X\n X = 50 @1\n B .me B\n B .y Y\n Y = 50 @1");
     assert_eq!(known(findings.leaked), 50);
     assert_eq!(findings.leaked.storages, 1);
@@ -124,7 +124,7 @@ fn a_storage_that_two_values_hold_is_counted_once_and_freed_with_the_last() {
 }
 
 #[test]
-fn a_cycle_that_hangs_on_another_says_so() {
+fn a_cycle_behind_another_is_reported_as_such() {
     let (graph, findings) = rust("A .me A\n A .next B\n B .me B\n B = 9");
     let place =
         |label: &str| findings.cycles.iter().position(|cycle| graph.label(cycle.nodes[0]) == label).unwrap();
@@ -135,7 +135,7 @@ fn a_cycle_that_hangs_on_another_says_so() {
 }
 
 #[test]
-fn equal_cycles_are_one_finding_with_their_number() {
+fn equal_cycles_are_one_finding_with_a_count() {
     let lines: String = (0..1000)
         .map(|n| {
             format!("Parent#{n} .children[{n}] Child#{n}\n Child#{n} .parent Parent#{n}\n Child#{n} = 3\n")
@@ -148,7 +148,7 @@ fn equal_cycles_are_one_finding_with_their_number() {
 }
 
 #[test]
-fn what_is_in_use_is_no_leak_and_what_will_leak_is_pinned() {
+fn memory_in_use_is_not_leaked_and_memory_that_will_leak_is_pinned() {
     let (_, findings) = rust("A .me A\n A held 2\n A = 4\n B .me B\n B .data D\n D held 1\n D = 8");
     let [pinning, held] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!(
@@ -160,7 +160,7 @@ fn what_is_in_use_is_no_leak_and_what_will_leak_is_pinned() {
 }
 
 #[test]
-fn a_weak_pointer_to_what_leads_to_a_cycle_reaches_the_cycle() {
+fn a_weak_pointer_to_a_value_that_leads_to_a_cycle_reaches_the_cycle() {
     let (_, findings) = rust("Head .next A\n Head weak 1\n A .me A\n A = 1\n B .me B\n B = 2");
     let proofs: Vec<Proof> = findings.cycles.iter().map(|cycle| cycle.proof).collect();
     assert_eq!(proofs, [Proof::Proved, Proof::WeakHandles]);
@@ -174,7 +174,7 @@ fn cycles_without_device_memory_are_only_counted() {
 }
 
 #[test]
-fn sizes_that_are_not_known_are_not_added() {
+fn unknown_sizes_are_not_added() {
     let (_, findings) = rust("A .me A\n A = 3\n A .b B\n B = ?");
     assert_eq!(words::bytes(findings.leaked), "3 B and 1 device buffer of unknown size");
 }
@@ -197,8 +197,8 @@ fn a_large_ring_takes_no_stack_and_little_time() {
     assert!(words::way(&graph, &cycle.around).len() < 1000);
 }
 
-/// Each node that is on a cycle, by trying.
-fn cyclic_by_trying(graph: &Graph) -> Vec<bool> {
+/// Determines by trial for each node whether it is on a cycle.
+fn cyclic_by_trial(graph: &Graph) -> Vec<bool> {
     let count = graph.nodes.len();
     let mut reaches = vec![vec![false; count]; count];
     for edge in &graph.edges {
@@ -216,7 +216,7 @@ fn cyclic_by_trying(graph: &Graph) -> Vec<bool> {
 
 proptest::proptest! {
     #[test]
-    fn any_graph_has_the_cycles_that_it_has(
+    fn all_cycles_of_any_graph_are_found(
         edges in proptest::collection::vec((0_u32..9, 0_u32..9), 0..24),
         memory in proptest::collection::vec(0_u32..9, 0..5),
     ) {
@@ -225,14 +225,14 @@ proptest::proptest! {
         memory.iter().for_each(|node| lines += &format!("N{node} = 1\n"));
         let (graph, findings) = rust(&lines);
         let leads = leads_to_memory(&graph);
-        let cyclic = cyclic_by_trying(&graph);
+        let cyclic = cyclic_by_trial(&graph);
         let expected: Vec<u32> =
             (0..graph.nodes.len() as u32).filter(|&node| cyclic[node as usize] && leads[node as usize]).collect();
         let mut found: Vec<u32> = findings.cycles.iter().flat_map(|cycle| cycle.nodes.clone()).collect();
         found.sort_unstable();
         proptest::prop_assert_eq!(found, expected);
         for cycle in &findings.cycles {
-            // The way around is one, and without what is to be cut there is none.
+            // The way around is valid, and none remains without the suggested cuts.
             let edge = |edge: u32| graph.edges[edge as usize];
             let mut way: Vec<_> = cycle.around.iter().map(|&each| edge(each)).collect();
             way.push(way[0]);

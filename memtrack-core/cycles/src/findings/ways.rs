@@ -1,20 +1,21 @@
-//! Shortest ways along references.
+//! Shortest paths along references.
 
 use crate::graph::Graph;
 use std::collections::VecDeque;
 
-/// In which search a node was reached last, and by which edge. Made once for a graph: a new search costs nothing but its steps.
+/// For each node, the last search that reached it, and the edge by which it did. Created once per graph: a
+/// new search costs only its steps.
 #[derive(Debug)]
 pub(super) struct Ways<'a> {
     graph: &'a Graph,
     reached: Vec<(u32, u32)>,
     search: u32,
     left: VecDeque<u32>,
-    /// Edges that were looked at, in all searches.
+    /// The number of edges visited, in all searches.
     pub(super) steps: u64,
 }
 
-/// A start, which no edge led to.
+/// The marker for a start, which no edge led to.
 const START: u32 = u32::MAX;
 
 impl<'a> Ways<'a> {
@@ -28,8 +29,8 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Calls `each` with all that can be reached from `starts`, nearest first, those among them, along the edges for which
-    /// `follow` holds, until it says no.
+    /// Calls `each` with every node that can be reached from `starts`, nearest first and including the
+    /// starts, along the edges for which `follow` returns true, until `each` returns false.
     pub(super) fn from(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
@@ -59,7 +60,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// The edges by which the last search came to `node`, from its start.
+    /// Returns the edges by which the last search reached `node`, from its start.
     fn to(&self, mut node: u32) -> Vec<u32> {
         let mut edges = Vec::new();
         while let (_, edge) = self.reached[node as usize]
@@ -72,8 +73,8 @@ impl<'a> Ways<'a> {
         edges
     }
 
-    /// A shortest way from one of `starts` to a node for which `is_end` holds, along the edges for which `follow` does, and
-    /// that node.
+    /// Returns a shortest path from one of `starts` to a node for which `is_end` returns true, along the
+    /// edges for which `follow` does, and that node.
     pub(super) fn shortest(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
@@ -88,7 +89,8 @@ impl<'a> Ways<'a> {
         end.map(|end| (end, self.to(end)))
     }
 
-    /// A way around that begins and ends at `node`, as short as any, along the edges for which `follow` holds.
+    /// Returns a shortest way around that begins and ends at `node`, along the edges for which `follow`
+    /// returns true.
     pub(super) fn around(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
         let graph = self.graph;
         let back = |from: u32| {

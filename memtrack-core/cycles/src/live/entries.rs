@@ -1,39 +1,41 @@
-//! A list of things that end without telling: weak pointers, each of which keeps the memory block of a dead value. The list looks
-//! for them whenever it has doubled, so that it never has more than twice as many entries as were alive when it last looked,
-//! and [`FEW`] more, and adding one costs the same however long it is.
+//! A list of weak pointers, which end without notice and each keep the memory block of a dead value. The list
+//! scans for dead entries whenever it has doubled, so that it never has more than twice as many entries as
+//! were alive at the last scan, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on
+//! the length.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 
-/// So many entries are not worth looking at.
-pub(super) const FEW: usize = 256;
+/// The number of entries below which a scan is not worthwhile.
+pub(super) const MIN_SCAN: usize = 256;
 
-/// What may be dead.
+/// An entry whose value may be dead.
 pub(super) trait Mortal {
-    /// Whether its value is gone.
+    /// Returns whether the value is gone.
     fn is_dead(&self) -> bool;
-    /// Drops it; what belongs to the program is freed outside of memtrack's own work. The caller is inside it.
+    /// Drops the entry; memory that belongs to the program is freed outside memtrack's own work. The caller
+    /// is inside it.
     fn let_go(self);
 }
 
-/// The list.
+/// A list that drops its dead entries.
 pub(super) struct Entries<E: Mortal> {
     entries: Vec<E>,
-    /// How many there may be before it looks for dead ones.
-    look_at: usize,
-    /// The process that was told of the room, and how much it is.
-    told: (u32, usize),
+    /// The number of entries at which it scans for dead ones.
+    scan_at: usize,
+    /// The process in which the list's memory was last accounted for, and its bytes.
+    accounted: (u32, usize),
 }
 
 impl<E: Mortal> Entries<E> {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), look_at: FEW, told: (0, 0) }
+        Self { entries: Vec::new(), scan_at: MIN_SCAN, accounted: (0, 0) }
     }
 
-    /// Adds one.
+    /// Adds an entry.
     #[inline]
     pub(super) fn push(&mut self, entry: E) {
         let _inside = reentry::enter();
-        if self.entries.len() >= self.look_at {
+        if self.entries.len() >= self.scan_at {
             self.prune();
         }
         if self.entries.len() == self.entries.capacity() {
@@ -44,39 +46,40 @@ impl<E: Mortal> Entries<E> {
 
     #[cold]
     fn grow(&mut self) {
-        self.entries.reserve(FEW);
-        self.tell();
+        self.entries.reserve(MIN_SCAN);
+        self.account();
     }
 
-    /// Drops what is dead. The caller is inside memtrack's own work.
+    /// Drops dead entries. The caller is inside memtrack's own work.
     #[cold]
     pub(super) fn prune(&mut self) {
         self.entries.extract_if(.., |entry| entry.is_dead()).for_each(Mortal::let_go);
-        self.look_at = 2 * self.entries.len() + FEW;
-        if self.entries.capacity() > 2 * self.look_at {
-            self.entries.shrink_to(self.look_at);
+        self.scan_at = 2 * self.entries.len() + MIN_SCAN;
+        if self.entries.capacity() > 2 * self.scan_at {
+            self.entries.shrink_to(self.scan_at);
         }
-        self.tell();
+        self.account();
     }
 
-    /// All of them, for a moment: [`Self::give_back`] is called with them.
+    /// Takes all entries out for a moment; [`Self::give_back`] must be called with them.
     pub(super) fn take(&mut self) -> Vec<E> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Puts back what was taken; what was added meanwhile stays. What was dead among it is gone.
+    /// Puts back the entries that were taken; entries added in the meantime stay. Dead entries among the
+    /// taken ones have been dropped.
     pub(super) fn give_back(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;
-        self.look_at = 2 * self.entries.len() + FEW;
-        self.tell();
+        self.scan_at = 2 * self.entries.len() + MIN_SCAN;
+        self.account();
     }
 
-    /// Drops all. The caller is inside memtrack's own work.
+    /// Drops all entries. The caller is inside memtrack's own work.
     pub(super) fn clear(&mut self) {
         std::mem::take(&mut self.entries).into_iter().for_each(Mortal::let_go);
-        self.look_at = FEW;
-        self.tell();
+        self.scan_at = MIN_SCAN;
+        self.account();
     }
 
     #[cfg(test)]
@@ -84,15 +87,15 @@ impl<E: Mortal> Entries<E> {
         self.entries.len()
     }
 
-    /// Keeps memtrack's books of its own memory.
-    fn tell(&mut self) {
+    /// Accounts for the list's memory as memtrack's own.
+    fn account(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
-        // What a parent was told does not count in its child.
-        if self.told.0 == now.0 {
-            internal_bytes::subtract(self.told.1);
+        // A parent's accounting does not count in its child.
+        if self.accounted.0 == now.0 {
+            internal_bytes::subtract(self.accounted.1);
         }
         internal_bytes::add(now.1);
-        self.told = now;
+        self.accounted = now;
     }
 }
 

@@ -1,7 +1,7 @@
-//! Tracked handles: counted pointers that are known one by one, with the place where each was made. After a scan those that
-//! are in no value that was looked at, though the root scope they were made in has ended, are unaccounted for: forgotten
-//! (`mem::forget`, `Box::leak`), in a static that grows, or where a scan cannot look. Counts alone cannot tell these
-//! from handles that somebody uses.
+//! Tracked handles: counted pointers that are known individually, with the place where each was made. After a
+//! scan, the handles that were found in no visited value although the root scope they were made in has ended
+//! are unaccounted for: forgotten (`mem::forget`, `Box::leak`), in a static that grows, or where a scan
+//! cannot look. Counts alone cannot distinguish these from handles in use.
 
 use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
 use super::switch;
@@ -17,13 +17,15 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Handles that are tracked in each list, of which a thread has one: some 25 MB.
-const MOST_HANDLES: usize = 1 << 18;
+/// The maximum number of tracked handles in each list, of which a thread has one: some 25 MB.
+const MAX_HANDLES: usize = 1 << 18;
 
-/// An `Rc` or `Arc` that a scan can tell from others of the same value: if it is forgotten, the scan says where it was made.
+/// An `Rc` or `Arc` that a scan can distinguish from others to the same value: if it is forgotten, the scan
+/// reports where it was made.
 ///
-/// While nothing watches, making and dropping one cost a load and a branch more than the pointer alone; else some 100 ns and 100
-/// bytes. Made while nothing watches, or beyond 262,144 in a thread, it is as if it were the pointer alone.
+/// While nothing watches, making and dropping one costs a load and a branch more than the pointer alone;
+/// otherwise some 100 ns and 100 bytes. A handle made while nothing watches, or beyond 262,144 in a thread,
+/// behaves like the pointer alone.
 ///
 /// ```
 /// # use memtrack_cycles::Tracked;
@@ -40,7 +42,7 @@ pub struct Tracked<P: Counted> {
 }
 
 impl<P: Register> Tracked<P> {
-    /// A handle, made here. Registers the value, too.
+    /// Creates a handle that records this place. Also registers the value.
     #[track_caller]
     pub fn new(pointer: P) -> Self {
         super::register(&pointer);
@@ -49,7 +51,8 @@ impl<P: Register> Tracked<P> {
 }
 
 impl<P: RegisterDyn> Tracked<P> {
-    /// [`new`](Self::new) for a value whose size is not known, such as `Rc<dyn Layer>`.
+    /// Does the same as [`new`](Self::new) for a value whose size is not known at compile time, such as
+    /// `Rc<dyn Layer>`.
     #[track_caller]
     pub fn new_dyn(pointer: P) -> Self {
         super::register_dyn(&pointer);
@@ -63,14 +66,14 @@ impl<P: Counted> Tracked<P> {
         Self { pointer, number }
     }
 
-    /// The pointer. A copy of it is not tracked.
+    /// Returns the pointer. A copy of it is not tracked.
     pub fn pointer(this: &Self) -> &P {
         &this.pointer
     }
 }
 
 impl<P: Counted + Clone> Clone for Tracked<P> {
-    /// Another handle, made here.
+    /// Creates another handle that records this place.
     #[track_caller]
     fn clone(&self) -> Self {
         Self::made_at(self.pointer.clone(), Location::caller())
@@ -105,14 +108,14 @@ impl<P: Counted + fmt::Debug> fmt::Debug for Tracked<P> {
     }
 }
 
-/// A handle that was made and not dropped.
+/// A handle that was made and not yet dropped.
 #[derive(Clone)]
 struct Handle {
     address: usize,
     site: &'static Location<'static>,
     scope: Option<&'static ScopeNode>,
     made_at: u64,
-    /// Root scopes of its thread that had ended.
+    /// The number of root scopes of its thread that had ended.
     ended_roots: u64,
     thread: Arc<ThreadRoots>,
 }
@@ -122,11 +125,11 @@ struct Handle {
 struct Handles {
     handles: HashMap<u64, Handle>,
     next: u64,
-    /// Those for which there was no room.
+    /// The number of handles for which there was no room.
     untracked: u64,
 }
 
-/// Alone in its cache lines.
+/// A list on separate cache lines.
 #[repr(align(128))]
 struct Shard(Mutex<Handles>);
 
@@ -136,29 +139,30 @@ impl Shard {
     }
 }
 
-/// A child of a fork leaves it behind; the numbers of its parent's handles are none of its own.
+/// The lists of handles. The child of a fork does not use its parent's: the numbers of the parent's handles
+/// do not apply to it.
 static HANDLES: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::default())).collect());
 
-/// How many root scopes have ended on a thread.
+/// The number of root scopes that have ended on a thread.
 #[derive(Default)]
 struct ThreadRoots {
     ended: AtomicU64,
-    /// The thread has ended, and all its scopes with it.
+    /// Whether the thread has ended, and all its scopes with it.
     gone: AtomicBool,
 }
 
-/// The thread's, until it ends.
-struct OfThread(Arc<ThreadRoots>);
+/// The counter of the current thread, until the thread ends.
+struct CurrentThread(Arc<ThreadRoots>);
 
-impl OfThread {
+impl CurrentThread {
     fn new() -> Self {
         let _inside = reentry::enter();
         Self(Arc::default())
     }
 }
 
-impl Drop for OfThread {
+impl Drop for CurrentThread {
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.0.gone.store(true, Ordering::Relaxed);
@@ -167,22 +171,22 @@ impl Drop for OfThread {
 }
 
 thread_local! {
-    static THREAD: OfThread = OfThread::new();
+    static THREAD: CurrentThread = CurrentThread::new();
 }
 
-/// A root scope of this thread has ended. Whoever watches calls it at each end of one.
+/// Records that a root scope of this thread has ended. Watchers call it at each end of one.
 pub fn root_ended() {
     if switch::is_on() {
         let _ = THREAD.try_with(|thread| thread.0.ended.fetch_add(1, Ordering::Relaxed));
     }
 }
 
-/// Bits of a number that tell its list.
+/// The number of bits that identify a handle's list.
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
-/// The highest bits tell the process.
+/// The number of highest bits, which identify the process.
 const PROCESS_BITS: u32 = 8;
 
-/// Which process this is, among those that a handle may come from.
+/// Returns the bits of this process, among those that a handle may come from.
 fn process() -> u64 {
     u64::from(generation()) << (u64::BITS - PROCESS_BITS)
 }
@@ -198,7 +202,7 @@ fn track(address: usize, site: &'static Location<'static>) -> u64 {
     let _inside = reentry::enter();
     let shard = shard_of_thread();
     let mut handles = HANDLES.get()[shard].lock();
-    if handles.handles.len() >= MOST_HANDLES {
+    if handles.handles.len() >= MAX_HANDLES {
         handles.untracked += 1;
         return 0;
     }
@@ -209,7 +213,7 @@ fn track(address: usize, site: &'static Location<'static>) -> u64 {
 }
 
 fn untrack(number: u64) {
-    // A parent's tables, which this process has left behind.
+    // The handle is in a parent's tables, which this process does not use.
     if number >> (u64::BITS - PROCESS_BITS) != process() >> (u64::BITS - PROCESS_BITS) || !HANDLES.is_made() {
         return;
     }
@@ -219,21 +223,22 @@ fn untrack(number: u64) {
     drop(gone);
 }
 
-/// What divides handles that are made before from those that are made later.
+/// Returns the limit between handles made before and handles made later.
 pub(super) fn newest() -> u64 {
     ticks()
 }
 
-/// Handles of a value that nobody accounts for.
+/// Handles of a value that the scan did not find.
 pub(super) struct Forgotten {
-    /// The value's place in the scan's table.
+    /// The value's index in the scan's table.
     pub(super) place: u32,
-    /// What they are, without the number of the value's node.
+    /// Their description, without the number of the value's node.
     pub(super) what: Unexplained,
 }
 
-/// The handles that were made before the scan, are not among those that it has `seen`, and whose root scope has ended (or `all` of
-/// them), grouped by their values and places in the program; most handles first. `place_of` has the values that were looked at.
+/// Returns the handles that were made before the scan, are not among those that it has `seen`, and whose root
+/// scope has ended (or `all` of them), grouped by their values and places in the program; most handles first.
+/// `place_of` returns the index of a visited value.
 pub(super) fn forgotten(
     seen: &[u64],
     before: u64,
@@ -285,7 +290,7 @@ pub(super) fn forgotten(
     forgotten
 }
 
-/// Handles for which there was no room.
+/// Returns the number of handles for which there was no room.
 pub(super) fn untracked() -> u64 {
     if !HANDLES.is_made() {
         return 0;
@@ -294,12 +299,12 @@ pub(super) fn untracked() -> u64 {
 }
 
 impl Handle {
-    /// The root scope that it was made in.
+    /// Returns the root scope that it was made in.
     fn root(&self) -> Option<&'static ScopeNode> {
         scope::outwards(self.scope).filter(|node| node.kind == ScopeKind::Root).last()
     }
 
-    /// Whether the scope that it was made in has ended.
+    /// Returns whether the scope that it was made in has ended.
     fn has_ended(&self) -> bool {
         let gone = self.thread.gone.load(Ordering::Relaxed);
         gone || self.root().is_some() && self.thread.ended.load(Ordering::Relaxed) > self.ended_roots

@@ -1,21 +1,25 @@
-//! The running program: what is registered, and scans of it.
+//! The registry of the running program, and scans of it.
 //!
-//! **For who builds on this** (the front, watchers):
-//! - [`enable`] (or [`enable_with`]) when something begins to watch, [`disable`] when nothing does any more. Both are for the whole process
-//!   and do not count who called them.
-//! - [`register`] and [`register_dyn`] for values, [`Tracked`] for handles, [`declare_root`] for statics.
-//! - [`root_ended`] at each end of a root scope, on its thread: handles whose root scope has not ended are not reported.
-//! - [`find`] or [`Scan`] on whatever thread: it looks at the `Rc`s of that thread and at every `Arc`, and returns a
-//!   [`Report`] whose [`Graph`](crate::Graph) goes to `Findings::of`. It is quick to say [`NotScanned::Off`] or
-//!   [`NotScanned::Busy`] (another thread scans, or a destructor that a scan runs calls it): then try again later.
-//! - `Node::allocated` is empty: who knows where device memory was allocated fills it in, by `Graph::memory`.
-//! - `Node::serial` is a time in ticks of the recorder's clock, which together with the place (`Node::created`) tells a value from
-//!   all others for ever.
-//! - A cycle to which a weak pointer leads from outside, or that hangs from a cycle to which one leads, is not proved to be
-//!   unreachable: `Node::weak_outside` has the pointers themselves, and [`crate::Findings`] follows the strong ones.
+//! **For the callers** (the facade, watchers):
+//! - [`enable`] (or [`enable_with`]) turns registration on when something begins to watch, [`disable`] turns
+//!   it off when nothing does any more. Both apply to the whole process and do not count their callers.
+//! - [`register`] and [`register_dyn`] are for values, [`Tracked`] for handles, [`declare_root`] for statics.
+//! - [`root_ended`] is called at each end of a root scope, on its thread: handles whose root scope has not
+//!   ended are not reported.
+//! - [`find`] or [`Scan`] may be called on any thread: it visits the `Rc`s of that thread and every `Arc`,
+//!   and returns a [`Report`] whose [`Graph`](crate::Graph) goes to `Findings::of`. It returns at once with
+//!   [`NotScanned::Off`] or [`NotScanned::Busy`] (another thread scans, or a destructor that a scan runs
+//!   calls it): the caller tries again later.
+//! - `Node::allocated` is empty: a caller that knows where device memory was allocated fills it in, by
+//!   `Graph::memory`.
+//! - `Node::serial` is a time in ticks of the recorder's clock, which together with the place
+//!   (`Node::created`) identifies a value for all time.
+//! - A cycle to which a weak pointer leads from outside, or that is reached from a cycle to which one leads,
+//!   is not proved to be unreachable: `Node::weak_outside` counts the pointers themselves, and
+//!   [`crate::Findings`] follows the strong ones.
 //!
-//! A child of a fork registers and reports nothing until it calls [`enable`] itself. What it inherits is not in its registry,
-//! but for the `Rc`s of the thread that forked.
+//! A child of a fork registers and reports nothing until it calls [`enable`] itself. Its registry does not
+//! contain inherited values, except for the `Rc`s of the thread that forked.
 
 mod entries;
 mod handles;

@@ -1,8 +1,9 @@
-//! What is registered: weak pointers, with the place where that was done. Each thread has a list of its own for `Rc`; for `Arc`
-//! there are [`SHARDS`] lists, each thread has one of them, and no two the same one while there are no more threads than that.
+//! The registry of values: weak pointers, each with the place of its registration. Each thread has its own
+//! list of `Rc`s. For `Arc`s there are [`SHARDS`] lists, of which each thread uses one; threads use different
+//! lists as long as there are no more threads than lists.
 //!
-//! What registers, and what is freed when a dead entry goes, is the program's; no lock is held while its code runs. A value that is
-//! registered while its thread's variables are being dropped is not registered.
+//! The code that runs during registration, or when a dead entry is freed, is the program's; no lock is held
+//! while it runs. A value that is registered while its thread's variables are being dropped is ignored.
 
 use super::entries::{Entries, Mortal};
 use super::switch;
@@ -18,19 +19,19 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Lists of what threads share.
+/// The number of lists of shared values.
 pub(super) const SHARDS: usize = 64;
 
-/// What is known of a value from its registration.
+/// The information that a value's registration recorded.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
-    /// Where.
+    /// Where it was registered.
     pub(super) site: &'static Location<'static>,
-    /// When, in ticks: a younger one has a higher number.
+    /// When, in ticks: younger values have higher numbers.
     pub(super) serial: u64,
-    /// What was running.
+    /// The scope that was running.
     pub(super) scope: Option<&'static ScopeNode>,
-    /// With which stack, if those are kept.
+    /// The stack, if stacks are kept.
     pub(super) stack: StackId,
 }
 
@@ -59,7 +60,7 @@ impl<W: Mortal> Mortal for Entry<W> {
     }
 }
 
-/// Alone in its cache lines, so that threads do not wait for each other's.
+/// A list on separate cache lines, so that threads do not contend for one line.
 #[repr(align(128))]
 struct Shard(Mutex<Entries<Entry<SharedWeak>>>);
 
@@ -69,17 +70,18 @@ impl Shard {
     }
 }
 
-/// A child of a fork leaves it behind: another thread may have held a lock.
+/// The lists of shared values. The child of a fork does not use its parent's: another thread may have held a
+/// lock.
 static SHARED: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::new(Entries::new()))).collect());
 
 thread_local! {
     static LOCAL: RefCell<Entries<Entry<LocalWeak>>> = const { RefCell::new(Entries::new()) };
-    /// The thread's list of what threads share, one more than its place; 0 before it has one.
+    /// The thread's list of shared values, as its index plus one; 0 before it has one.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The list that this thread adds to.
+/// Returns the index of the list that this thread adds to.
 #[inline]
 pub(super) fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -93,14 +95,14 @@ pub(super) fn shard_of_thread() -> usize {
     }
 }
 
-/// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share. (An `Arc` of what they
-/// may not share is found where something registered refers to it.)
+/// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share.
+/// (An `Arc` of a value that they may not share is found through a registered value that refers to it.)
 pub trait Register: Counted {
     #[doc(hidden)]
     fn register_at(&self, site: &'static Location<'static>);
 }
 
-/// The same for a value whose size is not known: `Rc<dyn Layer>`.
+/// A counted pointer to a value whose size is not known at compile time: `Rc<dyn Layer>`.
 pub trait RegisterDyn: Counted {
     #[doc(hidden)]
     fn register_dyn_at(&self, site: &'static Location<'static>);
@@ -132,12 +134,13 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     }
 }
 
-/// Has scans begin at this value too, whatever refers to it. It suffices to register some value of each cycle, such as whatever
-/// has device memory.
+/// Makes scans begin at this value too, whatever refers to it. It suffices to register one value of each
+/// cycle, such as the one with the device memory.
 ///
-/// While nothing [watches](crate::enable) it costs a load and a branch; else some 16 ns, or 31 ns for an `Arc`, and 56 bytes. The
-/// value is not kept alive, but the memory block that it lies in is, until a registration or a scan finds that it is
-/// dead: there are never more such blocks than twice the values that were alive, and 256 more, in each thread.
+/// While nothing [watches](crate::enable), it costs a load and a branch; otherwise some 16 ns, or 31 ns for
+/// an `Arc`, and 56 bytes. The value is not kept alive, but the memory block that it lies in is, until a
+/// registration or a scan finds that it is dead: there are never more such blocks than twice the number of
+/// values that were alive, plus 256, in each thread.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -154,7 +157,8 @@ pub fn register(pointer: &impl Register) {
     }
 }
 
-/// [`register`] for a value whose size is not known, such as `Rc<dyn Layer>`. It takes a box more.
+/// Does the same as [`register`] for a value whose size is not known at compile time, such as `Rc<dyn
+/// Layer>`. This takes an additional box.
 #[inline]
 #[track_caller]
 pub fn register_dyn(pointer: &impl RegisterDyn) {
@@ -168,7 +172,7 @@ fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>)
         return;
     }
     let origin = Origin::here(site);
-    // The thread is ending; or an allocator of the program's registers what it allocates.
+    // The thread is ending, or the program's allocator registers the memory that it allocates.
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
             local.push(Entry { weak: weak(), origin });
@@ -184,7 +188,7 @@ fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static
     SHARED.get()[shard_of_thread()].lock().push(entry);
 }
 
-/// Forgets what this thread and all threads together have registered.
+/// Drops the registrations of this thread and of all shared values.
 pub(super) fn forget() {
     let _inside = reentry::enter();
     let _ = LOCAL.try_with(|local| {
@@ -197,28 +201,29 @@ pub(super) fn forget() {
     }
 }
 
-/// All values that are registered and alive, those of this thread and those that threads share, in any order, with a strong
-/// pointer to each. Drops what is dead. The caller is inside memtrack's own work.
+/// Calls `take` for all values that are registered and alive, those of this thread and those that threads
+/// share, in any order, with a strong pointer to each. Drops dead entries. The caller is inside memtrack's
+/// own work.
 pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
-    /// Whatever happens, the entries are put back.
-    struct Taken<E: Mortal, F: FnMut(Vec<E>)>(Vec<E>, F);
-    impl<E: Mortal, F: FnMut(Vec<E>)> Drop for Taken<E, F> {
+    /// A guard that puts the entries back, also after a panic.
+    struct Restore<E: Mortal, F: FnMut(Vec<E>)>(Vec<E>, F);
+    impl<E: Mortal, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
         fn drop(&mut self) {
             (self.1)(std::mem::take(&mut self.0));
         }
     }
     let _ = LOCAL.try_with(|local| {
         let taken = local.borrow_mut().take();
-        let mut taken = Taken(taken, |taken| local.borrow_mut().give_back(taken));
+        let mut taken = Restore(taken, |taken| local.borrow_mut().give_back(taken));
         each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
     });
     if !SHARED.is_made() {
         return;
     }
     for shard in SHARED.get() {
-        // Nobody waits while a list is worked on.
+        // The list is not locked while its entries are processed.
         let taken = shard.lock().take();
-        let mut taken = Taken(taken, |taken| shard.lock().give_back(taken));
+        let mut taken = Restore(taken, |taken| shard.lock().give_back(taken));
         each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
     }
 }
@@ -238,7 +243,7 @@ fn each_alive<W: Mortal>(
     entries.extract_if(.., dead).for_each(Mortal::let_go);
 }
 
-/// How many entries there are of this thread and of all together.
+/// Returns the numbers of entries of this thread and of all shared lists.
 #[cfg(test)]
 pub(super) fn entries() -> (usize, usize) {
     let shared = SHARED.get().iter().map(|shard| shard.lock().len()).sum();

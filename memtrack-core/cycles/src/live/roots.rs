@@ -1,12 +1,12 @@
-//! Declared roots: statics and caches of which the program says that they are meant to hold what they hold.
+//! Declared roots: statics and caches that the program declares to hold values on purpose.
 
 use memtrack_model::references::{References, Visitor};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::reentry;
 use std::sync::{Mutex, PoisonError};
 
-/// Most roots; more are not kept.
-pub(super) const MOST_ROOTS: usize = 4096;
+/// The maximum number of roots; more are not kept.
+pub(super) const MAX_ROOTS: usize = 4096;
 
 /// A declared root.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// None.
+    /// Returns a root that refers to nothing.
     pub(super) const fn nothing() -> Self {
         Self { name: "", value: None }
     }
@@ -30,8 +30,9 @@ impl Root {
 
 static ROOTS: ForkCell<Mutex<Vec<Root>>> = ForkCell::new(Mutex::default);
 
-/// Says that a static holds what it refers to on purpose, so that handles in it are accounted for. A second declaration of a
-/// name replaces the first; at most 4,096 names are kept. The child of a fork declares its own.
+/// Declares that a static holds on purpose the values that it refers to, so that handles in it are accounted
+/// for. A second declaration of a name replaces the first; at most 4,096 names are kept. The child of a fork
+/// makes its own declarations.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -46,12 +47,12 @@ pub fn declare_root<T: References + Sync>(name: &'static str, value: &'static T)
     let root = Root { name, value: Some(value) };
     match roots.iter().position(|root| root.name == name) {
         Some(place) => roots[place] = root,
-        None if roots.len() < MOST_ROOTS => roots.push(root),
+        None if roots.len() < MAX_ROOTS => roots.push(root),
         None => {}
     }
 }
 
-/// All declared roots.
+/// Returns all declared roots.
 pub(super) fn declared() -> Vec<Root> {
     if !ROOTS.is_made() {
         return Vec::new();
@@ -59,7 +60,7 @@ pub(super) fn declared() -> Vec<Root> {
     ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Forgets all declared roots.
+/// Removes all declared roots.
 #[cfg(test)]
 pub(super) fn forget() {
     ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clear();

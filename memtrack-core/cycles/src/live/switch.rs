@@ -1,4 +1,5 @@
-//! Whether values are registered: off until something watches. Then the cost of a registration is one relaxed load and a branch.
+//! Whether values are registered: off until something watches. While it is off, a registration costs one
+//! relaxed load and a branch.
 
 use memtrack_recorder::recorder::{generation, watch_forks};
 use memtrack_recorder::stack::capture;
@@ -8,35 +9,36 @@ const ON: u8 = 1;
 const STACKS: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(0);
-/// The process that was enabled: the child of a fork is off until it enables itself.
+/// The process that was enabled: the child of a fork is off until it enables registration itself.
 static ENABLED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// What is kept of values that are registered.
+/// The information that is kept for registered values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterOptions {
     stacks: bool,
 }
 
 impl RegisterOptions {
-    /// Only the place in the program where each value was registered, which costs nothing.
+    /// Keeps only the place in the program where each value was registered, which costs nothing.
     pub const fn new() -> Self {
         Self { stacks: false }
     }
 
-    /// Whether the stack is kept too with which each value was registered: some 45 ns each where the stack was seen before, and the memory of the recorder's table of stacks.
+    /// Sets whether the stack of each registration is kept too: some 45 ns each if the stack was seen before,
+    /// and the memory of the recorder's table of stacks.
     #[must_use]
     pub const fn stacks(self, stacks: bool) -> Self {
         Self { stacks }
     }
 }
 
-/// Registers values from now on, with the place where they were registered. What was made before is not registered, but
-/// found where something registered refers to it.
+/// Registers values from now on, with the place of registration. Values made before are not registered, but
+/// are found through registered values that refer to them.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }
 
-/// Like [`enable`], with options, which replace those of an earlier call.
+/// Does the same as [`enable`], with options, which replace those of an earlier call.
 pub fn enable_with(options: RegisterOptions) {
     watch_forks();
     if options.stacks {
@@ -46,25 +48,26 @@ pub fn enable_with(options: RegisterOptions) {
     STATE.store(ON | if options.stacks { STACKS } else { 0 }, Ordering::Release);
 }
 
-/// Registers nothing any more, and forgets what all threads share and what this thread has registered; another thread's own values
-/// are forgotten when it ends.
+/// Stops registering values, and drops the registrations of shared values and of this thread; another
+/// thread's values are dropped when that thread ends.
 pub fn disable() {
     STATE.store(0, Ordering::Release);
     super::registry::forget();
 }
 
-/// Whether values are registered: one relaxed load.
+/// Returns whether values are registered: one relaxed load.
 #[inline(always)]
 pub(super) fn is_on() -> bool {
     STATE.load(Ordering::Relaxed) != 0
 }
 
-/// Whether values are registered in this process, which may be the child of the one that enabled it.
+/// Returns whether values are registered in this process, which may be the child of the one that enabled
+/// registration.
 pub(crate) fn is_on_here() -> bool {
     is_on() && ENABLED_IN.load(Ordering::Relaxed) == generation()
 }
 
-/// Whether stacks are kept.
+/// Returns whether stacks are kept.
 pub(super) fn wants_stacks() -> bool {
     STATE.load(Ordering::Relaxed) & STACKS != 0
 }

@@ -1,5 +1,5 @@
-//! The registry's weak pointers. A pointer to a value of a known size is one that knows the value's [`References`]; any other
-//! one needs a box of its own.
+//! The registry's weak pointers. A pointer to a value of a known size has the type that knows the value's
+//! [`References`]; any other pointer needs a box.
 
 use super::entries::Mortal;
 use memtrack_model::references::{Counted, References};
@@ -7,13 +7,13 @@ use memtrack_recorder::reentry;
 use std::rc::{self, Rc};
 use std::sync::{self, Arc};
 
-/// A weak pointer to whatever it is.
+/// A weak pointer to a value of any type.
 pub(super) trait Weakly {
-    /// Whether the value is there.
+    /// Returns whether the value is alive.
     fn is_alive(&self) -> bool;
-    /// A strong pointer, if the value is there.
+    /// Returns a strong pointer, if the value is alive.
     fn upgrade(&self) -> Option<Box<dyn Counted>>;
-    /// Drops the pointer as the program's, whose memory block it may free, and the box as memtrack's.
+    /// Drops the pointer as the program's, whose memory block this may free, and the box as memtrack's.
     fn let_go(self: Box<Self>);
 }
 
@@ -39,13 +39,13 @@ macro_rules! weakly {
 weakly!(rc::Weak<T>);
 weakly!(sync::Weak<T>);
 
-/// To a value of this thread.
+/// A weak pointer to a value of this thread.
 pub(super) enum LocalWeak {
     Plain(rc::Weak<dyn References>),
     Boxed(Box<dyn Weakly>),
 }
 
-/// To a value that threads share.
+/// A weak pointer to a value that threads share.
 pub(super) enum SharedWeak {
     Plain(sync::Weak<dyn References + Send + Sync>),
     Boxed(Box<dyn Weakly + Send + Sync>),
@@ -54,7 +54,7 @@ pub(super) enum SharedWeak {
 macro_rules! either {
     ($name:ident) => {
         impl $name {
-            /// A strong pointer, if the value is there.
+            /// Returns a strong pointer, if the value is alive.
             pub(super) fn upgrade(&self) -> Option<Box<dyn Counted>> {
                 match self {
                     Self::Plain(weak) => Some(Box::new(weak.upgrade()?)),
@@ -85,14 +85,14 @@ either!(LocalWeak);
 either!(SharedWeak);
 
 impl LocalWeak {
-    /// To a value of a known size.
+    /// Creates a pointer to a value of a known size.
     #[inline]
     pub(super) fn plain<T: References + 'static>(pointer: &Rc<T>) -> Self {
         let weak: rc::Weak<T> = Rc::downgrade(pointer);
         Self::Plain(weak)
     }
 
-    /// To any other.
+    /// Creates a pointer to any other value.
     pub(super) fn boxed<T: References + ?Sized + 'static>(pointer: &Rc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Rc::downgrade(pointer)))
@@ -100,14 +100,14 @@ impl LocalWeak {
 }
 
 impl SharedWeak {
-    /// To a value of a known size.
+    /// Creates a pointer to a value of a known size.
     #[inline]
     pub(super) fn plain<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
         let weak: sync::Weak<T> = Arc::downgrade(pointer);
         Self::Plain(weak)
     }
 
-    /// To any other.
+    /// Creates a pointer to any other value.
     pub(super) fn boxed<T: References + Send + Sync + ?Sized + 'static>(pointer: &Arc<T>) -> Self {
         let _inside = reentry::enter();
         Self::Boxed(Box::new(Arc::downgrade(pointer)))

@@ -1,31 +1,31 @@
-//! What is found, as text: a table of facts for each cycle.
+//! The findings as text: a table of facts for each cycle.
 
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
-use crate::picture::{Drawn, MOST_CYCLES};
+use crate::picture::{Drawn, MAX_CYCLES};
 use crate::words;
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_count};
 use std::fmt::Write;
 
-/// Most bytes of a stack, and of anything else.
-const STACK_BYTES: usize = 6000;
-const TEXT_BYTES: usize = 4000;
-/// Most references that are listed as ones to make weak.
-const MOST_CUTS: usize = 12;
-/// The same where one of them is enough.
-const MOST_ALTERNATIVES: usize = 3;
+/// The maximum number of bytes of a stack, and of any other text.
+const MAX_STACK_BYTES: usize = 6000;
+const MAX_TEXT_BYTES: usize = 4000;
+/// The maximum number of references that are listed as ones to make weak.
+const MAX_CUTS: usize = 12;
+/// The same if one of them is enough.
+const MAX_ALTERNATIVES: usize = 3;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
     if !findings.cycles.is_empty() {
         out.push_str("<ol class=\"cycles\">\n");
-        for (number, cycle) in findings.cycles.iter().enumerate().take(MOST_CYCLES) {
+        for (number, cycle) in findings.cycles.iter().enumerate().take(MAX_CYCLES) {
             write_cycle(graph, number, cycle, drawn, out);
         }
         out.push_str("</ol>\n");
     }
-    if findings.cycles.len() > MOST_CYCLES {
-        let more = counted((findings.cycles.len() - MOST_CYCLES) as u64, "cycle");
+    if findings.cycles.len() > MAX_CYCLES {
+        let more = counted((findings.cycles.len() - MAX_CYCLES) as u64, "cycle");
         let _ = writeln!(
             out,
             "<p>{more} of other kinds are not listed here; <code>memtrack cycles -o graph.json</code> has them.</p>"
@@ -36,7 +36,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
     }
 }
 
-/// A link to a value in the picture.
+/// Returns a link to a value in the picture.
 fn show(node: Option<u32>, drawn: &Drawn, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
@@ -64,7 +64,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         number % 6,
         number + 1,
         show(first, drawn, &format!("Cycle {}", number + 1)),
-        escaped(&heading, TEXT_BYTES),
+        escaped(&heading, MAX_TEXT_BYTES),
         way(graph, &cycle.around, cycle.around.len(), drawn),
     );
     let mut row = |what: &str, html: &str| {
@@ -73,13 +73,13 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
     let weak = words::make_weak(graph, cycle);
     if !weak.is_empty() {
         let is_enough = cycle.cuts.first().is_some_and(|cut| cut.ends_it);
-        let most = if is_enough { MOST_ALTERNATIVES } else { MOST_CUTS };
+        let most = if is_enough { MAX_ALTERNATIVES } else { MAX_CUTS };
         let mut lines: Vec<String> = weak
             .iter()
             .take(most)
             .enumerate()
             .map(|(at, text)| {
-                let text = escaped(text, TEXT_BYTES);
+                let text = escaped(text, MAX_TEXT_BYTES);
                 if at == 0 { format!("<b class=\"weak\">{text}</b>") } else { text }
             })
             .collect();
@@ -97,7 +97,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
     if cycle.weak_outside > 0 {
         let _ = write!(proof, " ({} from outside)", counted(cycle.weak_outside, "weak handle"));
     }
-    row("Proof", &escaped(&proof, TEXT_BYTES));
+    row("Proof", &escaped(&proof, MAX_TEXT_BYTES));
     if cycle.proof != Proof::HeldOutside {
         let mut keeps = words::bytes(cycle.leaked);
         if cycle.instances > 1 {
@@ -106,21 +106,27 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         if cycle.exclusive != cycle.leaked && !cycle.leaked.is_none() {
             let _ = write!(keeps, "; {} if only this cycle is ended", words::bytes(cycle.exclusive));
         }
-        row("Keeps", &escaped(&keeps, TEXT_BYTES));
+        row("Keeps", &escaped(&keeps, MAX_TEXT_BYTES));
     }
     if !cycle.pinned.is_none() && cycle.proof != Proof::HeldOutside {
-        row("Will keep", &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), TEXT_BYTES));
+        row(
+            "Will keep",
+            &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES),
+        );
     }
     if cycle.nodes.len() > cycle.around.len() {
         row(
             "Values",
-            &escaped(&format!("{} lead to each other", human_count(cycle.nodes.len() as u64)), TEXT_BYTES),
+            &escaped(
+                &format!("{} lead to each other", human_count(cycle.nodes.len() as u64)),
+                MAX_TEXT_BYTES,
+            ),
         );
     }
     if !cycle.behind.is_empty() {
         let link = |other: &u32| {
             let name = format!("cycle {}", other + 1);
-            if (*other as usize) < MOST_CYCLES {
+            if (*other as usize) < MAX_CYCLES {
                 format!("<a href=\"#c{}\">{name}</a>", other + 1)
             } else {
                 name
@@ -135,7 +141,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         let of = &graph.nodes[node as usize];
         for (text, what) in [(of.allocated, "Memory allocated at"), (of.created, "Registered at")] {
             if let Some(text) = text {
-                row(what, &format!("<pre>{}</pre>", escaped(graph.text(text), STACK_BYTES)));
+                row(what, &format!("<pre>{}</pre>", escaped(graph.text(text), MAX_STACK_BYTES)));
                 break;
             }
         }
@@ -146,11 +152,12 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
     out.push_str("</tbody></table></li>\n");
 }
 
-/// A way with its values as links to the picture; the middle of a long one is counted.
+/// Formats a path with its values as links to the picture; the steps in the middle of a long one are only
+/// counted.
 fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
     const SHOWN: usize = 8;
     let values = words::values_of_way(graph, edges);
-    let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], TEXT_BYTES));
+    let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
@@ -161,7 +168,7 @@ fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
             continue;
         }
         let to = value(graph.edges[edge as usize].to, at + 1);
-        let _ = write!(out, " <code>{}</code> → {to}", line(&words::path(graph, edge), TEXT_BYTES));
+        let _ = write!(out, " <code>{}</code> → {to}", line(&words::path(graph, edge), MAX_TEXT_BYTES));
     }
     out
 }
@@ -172,11 +179,11 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
          <table class=\"handles\"><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Handles</th><th scope=\"col\">Made at</th>\
          <th scope=\"col\">Leads to</th></tr></thead><tbody>\n",
     );
-    for handles in findings.unexplained.iter().take(MOST_CYCLES) {
+    for handles in findings.unexplained.iter().take(MAX_CYCLES) {
         let first = &graph.unexplained[handles.first];
-        let mut made = escaped(&first.site, TEXT_BYTES);
+        let mut made = escaped(&first.site, MAX_TEXT_BYTES);
         if let Some(scope) = &first.scope {
-            let _ = write!(made, "<br/>in {}", escaped(scope, TEXT_BYTES));
+            let _ = write!(made, "<br/>in {}", escaped(scope, MAX_TEXT_BYTES));
         }
         if let Some(since) = words::since(handles) {
             let _ = write!(made, "<br/>{since}");
@@ -184,7 +191,7 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            show(Some(first.node), drawn, &line(&words::label(graph, first.node), TEXT_BYTES)),
+            show(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
             match handles.values {
                 1 => human_count(handles.handles),
                 values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),
@@ -193,8 +200,8 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
         );
     }
     out.push_str("</tbody></table>\n");
-    if findings.unexplained.len() > MOST_CYCLES {
-        let more = human_count((findings.unexplained.len() - MOST_CYCLES) as u64);
+    if findings.unexplained.len() > MAX_CYCLES {
+        let more = human_count((findings.unexplained.len() - MAX_CYCLES) as u64);
         let _ = writeln!(
             out,
             "<p>{more} more are not listed here; <code>memtrack cycles -o graph.json</code> has them.</p>"

@@ -1,8 +1,9 @@
-//! The findings as one HTML page that needs no network: the findings first, then the picture, then a table of the values.
+//! The findings as one HTML page that needs no network: the findings, the picture, and a table of the values.
 //!
-//! All of it is readable without scripts; the script only moves the picture and repeats in its pane what the table says. So the
-//! page has no data beside what it shows, and the script no text to interpret. Labels are untrusted: they are escaped here, the
-//! script copies elements as they are, and the policy in the page's head allows this script alone and no address.
+//! All of it is readable without scripts; the script only moves the picture and repeats the contents of the
+//! table in its pane. So the page contains no data other than what it shows, and the script interprets no
+//! text. Labels are untrusted: they are escaped here, the script copies elements unchanged, and the policy in
+//! the page's head allows only this script and no address.
 
 mod findings;
 mod values;
@@ -18,19 +19,19 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// The script's hash in base64: the only script that the policy allows.
+/// The script's SHA-256 hash in base64: the policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// Most bytes of a title, of a remark, and most remarks.
-const TITLE_BYTES: usize = 300;
-const REMARK_BYTES: usize = 1000;
-const MOST_REMARKS: usize = 50;
+/// The maximum number of bytes of a title and of a remark, and of remarks.
+const MAX_TITLE_BYTES: usize = 300;
+const MAX_REMARK_BYTES: usize = 1000;
+const MAX_REMARKS: usize = 50;
 
-/// The page. `title` is what the graph is of: a file's name, or a program's.
+/// Returns the page. `title` names the source of the graph: a file or a program.
 pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let drawn = Drawn::of(graph, findings);
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
-    let title = line(title, TITLE_BYTES);
+    let title = line(title, MAX_TITLE_BYTES);
     let more = left_out(&drawn, &picture);
     let is_empty = findings.cycles.is_empty()
         && graph.unexplained.is_empty()
@@ -46,18 +47,18 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
          <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
          aria-label=\"Findings\">\n",
         SCRIPT_SHA256.trim(),
-        escaped(&words::answer(graph, findings), REMARK_BYTES),
+        escaped(&words::answer(graph, findings), MAX_REMARK_BYTES),
         if is_empty { " class=\"alone\"" } else { "" },
     );
     findings::write(graph, findings, &drawn, &mut out);
-    let remarks = graph.remarks.iter().map(|remark| escaped(remark, REMARK_BYTES));
+    let remarks = graph.remarks.iter().map(|remark| escaped(remark, MAX_REMARK_BYTES));
     if !graph.remarks.is_empty() || !more.is_empty() {
         out.push_str("<h2>Remarks</h2>\n<ul class=\"remarks\">\n");
-        for remark in more.into_iter().chain(remarks.take(MOST_REMARKS)) {
+        for remark in more.into_iter().chain(remarks.take(MAX_REMARKS)) {
             let _ = writeln!(out, "<li>{remark}</li>");
         }
-        if graph.remarks.len() > MOST_REMARKS {
-            let _ = writeln!(out, "<li>{} more remarks</li>", graph.remarks.len() - MOST_REMARKS);
+        if graph.remarks.len() > MAX_REMARKS {
+            let _ = writeln!(out, "<li>{} more remarks</li>", graph.remarks.len() - MAX_REMARKS);
         }
         out.push_str("</ul>\n");
     }
@@ -93,7 +94,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     out
 }
 
-/// What the picture leaves out.
+/// Lists the parts that the picture leaves out.
 fn left_out(drawn: &Drawn, picture: &Picture<'_>) -> Vec<String> {
     let mut out = Vec::new();
     if drawn.left_out > 0 {

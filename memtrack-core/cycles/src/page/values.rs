@@ -1,9 +1,9 @@
-//! The table of the values that are drawn: what each is, and all that is known of it. The script shows its rows beside the
-//! picture.
+//! The table of the drawn values: each one's description and everything that is known about it. The script
+//! shows its rows beside the picture.
 
 use crate::findings::Findings;
 use crate::graph::{Graph, Held, Origin};
-use crate::picture::{Drawn, MOST_CYCLES};
+use crate::picture::{Drawn, MAX_CYCLES};
 use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
@@ -11,17 +11,17 @@ use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::fmt::Write;
 
-/// Most bytes of a label, of a stack, of a reference's name.
-const LABEL_BYTES: usize = 2000;
-const STACK_BYTES: usize = 6000;
-const NAME_BYTES: usize = 200;
-/// Most references of a value, to it, and storages, that are listed.
-const MOST_LISTED: usize = 24;
+/// The maximum number of bytes of a label, of a stack, and of a reference's name.
+const MAX_LABEL_BYTES: usize = 2000;
+const MAX_STACK_BYTES: usize = 6000;
+const MAX_NAME_BYTES: usize = 200;
+/// The maximum number of listed references from a value, references to it, and storages.
+const MAX_LISTED: usize = 24;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
     let referrers = Referrers::of(graph);
     let mut cycle_of = HashMap::new();
-    for (cycle, number) in findings.cycles.iter().take(MOST_CYCLES).zip(1..) {
+    for (cycle, number) in findings.cycles.iter().take(MAX_CYCLES).zip(1..) {
         for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {
             cycle_of.entry(node).or_insert(number);
         }
@@ -38,7 +38,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
         let _ = write!(
             out,
             "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>",
-            escaped(graph.label(node), LABEL_BYTES)
+            escaped(graph.label(node), MAX_LABEL_BYTES)
         );
         if let Some(number) = cycle_of.get(&node) {
             let number: &i32 = number;
@@ -48,7 +48,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
             let _ = write!(
                 out,
                 "<p class=\"note\">Not all that it refers to is known: {}</p>",
-                escaped(graph.text(why), LABEL_BYTES)
+                escaped(graph.text(why), MAX_LABEL_BYTES)
             );
         }
         out.push_str("</th><td>");
@@ -59,7 +59,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
             if let Some(text) = text {
                 from = true;
                 let text = graph.text(text);
-                let _ = write!(out, "<p>{what}</p><pre>{}</pre>", escaped(text, STACK_BYTES));
+                let _ = write!(out, "<p>{what}</p><pre>{}</pre>", escaped(text, MAX_STACK_BYTES));
             }
         }
         if !from {
@@ -70,11 +70,11 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
             });
         }
         out.push_str("</td><td>");
-        let edges: Vec<u32> = graph.edges_of(node).take(MOST_LISTED).map(|edge| edge as u32).collect();
+        let edges: Vec<u32> = graph.edges_of(node).take(MAX_LISTED).map(|edge| edge as u32).collect();
         references(graph, drawn, &edges, graph.edges_of(node).len(), true, out);
         out.push_str("</td><td>");
         let edges = referrers.of_node(node);
-        references(graph, drawn, &edges[..edges.len().min(MOST_LISTED)], edges.len(), false, out);
+        references(graph, drawn, &edges[..edges.len().min(MAX_LISTED)], edges.len(), false, out);
         out.push_str("</td>");
         if graph.origin == Origin::Rust {
             let mut by = match of.held {
@@ -98,11 +98,11 @@ fn memory(graph: &Graph, node: u32, out: &mut String) {
         out.push_str("1 device buffer of unknown size");
     }
     for (at, memory) in memory.iter().enumerate() {
-        if at == MOST_LISTED {
+        if at == MAX_LISTED {
             break;
         }
         let size = memory.size_bytes.map_or("size unknown".into(), human_bytes);
-        let device = line(graph.text(memory.device), NAME_BYTES);
+        let device = line(graph.text(memory.device), MAX_NAME_BYTES);
         let _ = write!(
             out,
             "{}<b>{size}</b> on {device}<br/><small>{:#x}</small>",
@@ -110,8 +110,8 @@ fn memory(graph: &Graph, node: u32, out: &mut String) {
             memory.storage
         );
     }
-    if memory.len() > MOST_LISTED {
-        let _ = write!(out, "<br/>… {} more", human_count((memory.len() - MOST_LISTED) as u64));
+    if memory.len() > MAX_LISTED {
+        let _ = write!(out, "<br/>… {} more", human_count((memory.len() - MAX_LISTED) as u64));
     }
 }
 
@@ -123,9 +123,9 @@ fn references(graph: &Graph, drawn: &Drawn, edges: &[u32], all: usize, forward: 
     for &number in edges {
         let edge = graph.edges[number as usize];
         let other = if forward { edge.to } else { edge.from };
-        let label = line(&words::label(graph, other), NAME_BYTES);
+        let label = line(&words::label(graph, other), MAX_NAME_BYTES);
         let label = if drawn.has(other) { format!("<a href=\"#v{other}\">{label}</a>") } else { label };
-        let path = line(graph.text(edge.path), NAME_BYTES);
+        let path = line(graph.text(edge.path), MAX_NAME_BYTES);
         let _ = if forward {
             write!(out, "<li><code>{path}</code> → {label}</li>")
         } else {

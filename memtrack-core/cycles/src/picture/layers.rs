@@ -1,14 +1,15 @@
-//! Layers for the values of a graph with cycles: how far from the left each is, along references, where those that lead back
-//! do not count.
+//! Layers for the values of a graph with cycles: each value's distance from the left along references,
+//! ignoring those that lead back.
 
-/// The layer of each node. `edges` are places of nodes; where they lead back depends on the order of the nodes.
+/// Returns the layer of each node. `edges` are pairs of indices of nodes; which edges lead back depends on
+/// the order of the nodes.
 pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // Depth first without recursion. In the reverse of the order in which nodes are left, every edge leads on, but for those
-    // to a node that is being visited.
+    // Depth first without recursion. In the reverse of the order in which nodes are left, every edge leads
+    // forward, except edges to a node that is being visited.
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
@@ -59,7 +60,7 @@ mod tests {
     use super::layers;
 
     #[test]
-    fn a_node_is_right_of_what_refers_to_it_unless_that_leads_back() {
+    fn a_node_is_right_of_its_referrers_unless_the_edge_leads_back() {
         assert_eq!(layers(4, &[(0, 1), (1, 2), (2, 0), (0, 3), (2, 3)]), [0, 1, 2, 3]);
         assert_eq!(layers(2, &[(0, 0), (0, 1), (0, 1)]), [0, 1]);
         assert_eq!(layers(3, &[]), [0, 0, 0]);

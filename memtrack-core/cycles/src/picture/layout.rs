@@ -1,9 +1,11 @@
-//! Where each box and line of a picture is: layers from left to right, as Graphviz lays out PyTorch's graphs.
+//! The positions of boxes and lines in a picture: layers from left to right, as Graphviz lays out PyTorch's
+//! graphs.
 //!
-//! The library (dagre) finds places for the boxes, the lines and what is written at them. Its time grows with the square of
-//! how many layers all lines cross together, its stack with the length of a chain; so each part that hangs together is laid out
-//! for itself, only lines that cross few layers take part, and it runs on a thread with room enough. The other lines are drawn
-//! straight across, behind the boxes. Should it fail, the boxes stand in columns.
+//! The library (dagre) positions the boxes, the lines and the text at them. Its time grows with the square of
+//! the number of layers that all lines cross together, its stack with the length of a chain; so each
+//! connected part is laid out separately, only lines that cross few layers take part, and it runs on a thread
+//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If it fails, the
+//! boxes stand in columns.
 //!
 //! **Why dagre?** Five libraries were tried on graphs of 10 to 2,000 values with cycles, references from a value to
 //! itself and parallel ones (seconds in release for 300 and 2,000 values, on a shared machine; overlapping boxes count as
@@ -27,56 +29,56 @@ use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
 use std::collections::HashMap;
 
-/// Layers that the lines which the library places may cross, all together.
-const MOST_CROSSED: usize = 1200;
-/// A chain of as many boxes as are drawn takes less than a quarter of it.
-const STACK_BYTES: usize = 8 << 20;
-/// Between boxes of a layer, between lines, and between layers.
+/// The maximum number of layers that the lines positioned by the library may cross, all together.
+const MAX_CROSSED: usize = 1200;
+/// The stack of the layout thread. A chain of as many boxes as are drawn takes less than a quarter of it.
+const LAYOUT_STACK_BYTES: usize = 8 << 20;
+/// The distances between boxes of a layer, between lines, and between layers.
 const BETWEEN_BOXES: f64 = 26.0;
 const BETWEEN_LINES: f64 = 14.0;
 const BETWEEN_LAYERS: f64 = 22.0;
-/// Between parts that do not hang together.
+/// The distance between unconnected parts.
 const BETWEEN_PARTS: f64 = 56.0;
-/// How wide a picture is in comparison with its height, if its parts allow it.
+/// The preferred ratio of a picture's width to its height.
 const ASPECT: f64 = 1.5;
 
-/// A place in the picture, in pixels.
+/// A position in the picture, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub x: f64,
     pub y: f64,
 }
 
-/// A line between two boxes, which are not the same one.
+/// A line between two different boxes.
 #[derive(Clone, Debug)]
 pub(super) struct Between {
     pub from: usize,
     pub to: usize,
-    /// The room for what is written at it.
+    /// The size of the text at it.
     pub width: f64,
     pub height: f64,
 }
 
-/// The picture.
+/// The positions of everything in the picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Layout {
     /// Each box's upper left corner.
     pub boxes: Vec<Point>,
     /// Each line's points, from the one box's edge to the other's.
     pub lines: Vec<Vec<Point>>,
-    /// The middle of what is written at each line.
+    /// The middle of the text at each line.
     pub names: Vec<Point>,
     pub width: f64,
     pub height: f64,
 }
 
-/// Places boxes of these sizes. The same answer for the same question.
+/// Positions boxes of these sizes. The result depends only on the arguments.
 pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
     let parts = parts(sizes.len(), lines);
     let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
     let placed = std::thread::scope(|scope| {
         let all = || work.iter().map(Part::by_library).collect::<Vec<_>>();
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, all);
+        let thread = std::thread::Builder::new().stack_size(LAYOUT_STACK_BYTES).spawn_scoped(scope, all);
         thread.ok().and_then(|thread| thread.join().ok())
     });
     let mut placed = placed.unwrap_or_else(|| vec![None; work.len()]);
@@ -86,7 +88,7 @@ pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
     pack(sizes, lines, &work, placed.collect())
 }
 
-/// The boxes that hang together, each part in the order of the boxes.
+/// Returns the connected boxes, each part in the order of the boxes.
 fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
     let mut of: Vec<usize> = (0..boxes).collect();
     fn root(of: &mut [usize], mut at: usize) -> usize {
@@ -112,19 +114,20 @@ fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Boxes that hang together, with their lines.
+/// Connected boxes with their lines.
 struct Part {
     boxes: Vec<usize>,
     sizes: Vec<(f64, f64)>,
-    /// Lines as places in all lines, and with the boxes' places in this part.
+    /// Lines as indices into all lines, and with the boxes' indices in this part.
     lines: Vec<(usize, Between)>,
     /// Whether the library places a line.
     is_placed: Vec<bool>,
-    /// Of each box.
+    /// The layer of each box.
     layers: Vec<usize>,
 }
 
-/// Where the boxes (their upper left corners) and those lines are that the library has placed, with what is written at them.
+/// The positions of the boxes (their upper left corners) and of those lines that the library has positioned,
+/// with the text at them.
 #[derive(Clone, Debug)]
 struct Placed {
     boxes: Vec<Point>,
@@ -145,14 +148,14 @@ impl Part {
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
         let layers = layers(boxes.len(), &pairs);
         let crossed = |&(from, to): &(usize, usize)| layers[from].abs_diff(layers[to]).max(1);
-        // Short ones first.
+        // Short lines first.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&at| crossed(&pairs[at]));
         let mut is_placed = vec![false; pairs.len()];
         let mut sum = 0;
         for at in order {
             sum += crossed(&pairs[at]);
-            is_placed[at] = sum <= MOST_CROSSED;
+            is_placed[at] = sum <= MAX_CROSSED;
         }
         Self {
             boxes: boxes.to_vec(),
@@ -191,8 +194,8 @@ impl Part {
             nodesep: BETWEEN_BOXES,
             edgesep: BETWEEN_LINES,
             ranksep: BETWEEN_LAYERS,
-            // Depth first, which is what it does otherwise, a cycle reads as one does; but where everything leads to everything
-            // it makes a long row.
+            // Depth first, the library's default, shows a cycle as one reads it; but if everything leads to
+            // everything, it makes a long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
                 .then_some(Acyclicer::Greedy),
             ..LayoutOptions::default()
@@ -213,7 +216,8 @@ impl Part {
         Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
     }
 
-    /// Whether a picture can be drawn like this: everything is somewhere, and no box lies on another.
+    /// Returns whether a picture can be drawn like this: everything has a position, and no box overlaps
+    /// another.
     fn is_sound(&self, placed: &Placed) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
@@ -232,7 +236,7 @@ impl Part {
             && (0..placed.boxes.len()).all(|a| (0..a).all(|b| !lies_on(a, b)))
     }
 
-    /// Each layer a column.
+    /// Positions each layer as a column.
     fn in_columns(&self) -> Placed {
         let count = self.layers.iter().max().map_or(0, |last| last + 1);
         let mut widths = vec![0.0_f64; count];
@@ -300,7 +304,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
     layout
 }
 
-/// The corners of all that is in a part.
+/// Returns the corners of the rectangle around a part.
 fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
     let mut low = Point { x: f64::MAX, y: f64::MAX };
     let mut high = Point { x: f64::MIN, y: f64::MIN };
@@ -319,7 +323,7 @@ fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
     (low, high)
 }
 
-/// A line straight across to the right; back, around below.
+/// Returns a line straight across if it leads to the right; a line that leads back goes around below.
 fn across((from, from_size): (Point, (f64, f64)), (to, to_size): (Point, (f64, f64))) -> (Vec<Point>, Point) {
     let right = Point { x: from.x + from_size.0, y: from.y + from_size.1 / 2.0 };
     let left = Point { x: to.x, y: to.y + to_size.1 / 2.0 };
@@ -387,7 +391,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn no_box_lies_on_another_and_each_line_joins_its_boxes(
+        fn no_boxes_overlap_and_each_line_joins_its_boxes(
             sizes in prop::collection::vec((30.0..220.0, 20.0..70.0), 1..14),
             ends in prop::collection::vec((0_usize..14, 0_usize..14), 0..24),
         ) {
@@ -413,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_cannot_be_drawn_is_noticed() {
+    fn a_picture_that_cannot_be_drawn_is_detected() {
         let sizes = [(10.0, 10.0); 2];
         let part = Part::of(&[0, 1], &sizes, &[between(0, 1)]);
         let placed = |x: f64| Placed {
@@ -425,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lines_between_all_boxes_are_drawn_without_the_library_placing_each() {
+    fn many_lines_between_all_boxes_are_drawn_without_the_library() {
         let sizes = vec![(100.0, 30.0); 40];
         let lines: Vec<_> = (0..40)
             .flat_map(|from| (0..40).map(move |to| between(from, to)))
@@ -439,7 +443,7 @@ mod tests {
 
     #[test]
     fn the_longest_chain_that_is_drawn_fits_the_stack() {
-        let count = super::super::select::MOST_NODES;
+        let count = super::super::select::MAX_NODES;
         let sizes = vec![(60.0, 30.0); count];
         let lines: Vec<_> = (0..count).map(|from| between(from, (from + 1) % count)).collect();
         let placed = layout(&sizes, &lines);

@@ -5,26 +5,27 @@ use crate::findings::Findings;
 use crate::graph::Graph;
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-/// Most lines in a picture. The rest is counted, those of cycles last of all.
-pub(crate) const MOST_LINES: usize = 900;
+/// The maximum number of lines in a picture. The others are counted; lines of cycles are left out last.
+pub(crate) const MAX_LINES: usize = 900;
 
 /// References from one drawn value to another, or to itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Places in the graph's nodes.
+    /// Indices into the graph's nodes.
     pub from: u32,
     pub to: u32,
-    /// Places in the graph's edges; at least one.
+    /// Indices into the graph's edges; at least one.
     pub edges: Vec<u32>,
-    /// The cycle that it is a part of, as a place in the findings.
+    /// The cycle that it is a part of, as an index into the findings.
     pub cycle: Option<u32>,
-    /// Whether one of its references is what should become weak.
+    /// Whether one of its references should become weak.
     pub cut: bool,
-    /// Whether it is on the way that is shown of a cycle, or from one to device memory.
+    /// Whether it is on the way around a cycle that is shown, or on a path from one to device memory.
     pub shown: bool,
 }
 
-/// The lines among drawn values, those of the worst cycles first; and how many references are in no line.
+/// Returns the lines between drawn values, those of the worst cycles first, and the number of references that
+/// are in no line.
 pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<Line>, u64) {
     let cycle_of = cycle_of(findings, drawn);
     let cuts = suggested(graph, findings);
@@ -56,22 +57,22 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<L
         }
     }
     lines.sort_by_key(|line| (!line.cut, !line.shown, line.cycle.is_none()));
-    for line in lines.drain(lines.len().min(MOST_LINES)..) {
+    for line in lines.drain(lines.len().min(MAX_LINES)..) {
         left_out += line.edges.len() as u64;
     }
     (lines, left_out)
 }
 
-/// The references of the cycles that are suggested to become weak.
+/// Returns the references of the cycles that are suggested to become weak.
 pub(crate) fn suggested(graph: &Graph, findings: &Findings) -> HashSet<u32> {
-    let cycles = findings.cycles.iter().take(super::MOST_CYCLES);
+    let cycles = findings.cycles.iter().take(super::MAX_CYCLES);
     cycles.flat_map(|cycle| cycle.edges_to_make_weak(graph)).collect()
 }
 
-/// The cycle of each drawn value that is a part of one.
+/// Returns the cycle of each drawn value that is a part of one.
 pub(crate) fn cycle_of(findings: &Findings, drawn: &Drawn) -> HashMap<u32, u32> {
     let mut cycle_of = HashMap::new();
-    for (cycle, number) in findings.cycles.iter().take(super::MOST_CYCLES).zip(0..) {
+    for (cycle, number) in findings.cycles.iter().take(super::MAX_CYCLES).zip(0..) {
         for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {
             cycle_of.entry(node).or_insert(number);
         }

@@ -1,4 +1,4 @@
-//! The graph as a picture: which of its values are drawn, where each is, and how that looks.
+//! The graph as a picture: the choice of values that are drawn, their positions, and their appearance.
 
 mod boxes;
 mod layers;
@@ -9,4 +9,4 @@ pub mod svg;
 
 pub(crate) use boxes::weak_verb;
 use lines::Line;
-pub(crate) use select::{Drawn, MOST_CYCLES};
+pub(crate) use select::{Drawn, MAX_CYCLES};

@@ -1,4 +1,4 @@
-//! Which values are drawn and listed, where a graph has more than people can look at.
+//! The choice of values that are drawn and listed, if a graph has too many.
 
 use crate::findings::{Cycle, Findings};
 use crate::graph::Graph;
@@ -6,35 +6,39 @@ use crate::referrers::Referrers;
 use foldhash::{HashMap, HashMapExt};
 use std::collections::VecDeque;
 
-/// Most values in a picture. The library takes a third of a second for this many; and what has more boxes is read as a table
-/// or by a program.
-pub(crate) const MOST_NODES: usize = 300;
-/// Most cycles that are described. Those of the same types and fields count as one.
-pub(crate) const MOST_CYCLES: usize = 100;
-/// Most values of a cycle, and of its way to device memory, before other cycles have their turn.
-const TURN: usize = 48;
+/// The maximum number of values in a picture. The library takes a third of a second for this many; a larger
+/// graph is better read as a table or by a program.
+pub(crate) const MAX_NODES: usize = 300;
+/// The maximum number of cycles that are described. Those of the same types and fields count as one.
+pub(crate) const MAX_CYCLES: usize = 100;
+/// The maximum number of values of a cycle, and of its path to device memory, that are added before the next
+/// cycle's.
+const CYCLE_SHARE: usize = 48;
 
 /// The values of a picture, the worst cycle's first.
 pub(crate) struct Drawn {
-    /// As places in the graph's nodes.
+    /// Indices into the graph's nodes.
     pub nodes: Vec<u32>,
-    /// The place of each in `nodes`.
+    /// The index in `nodes` of each.
     pub places: HashMap<u32, u32>,
-    /// How many values of the graph are not among them.
+    /// The number of values of the graph that are not drawn.
     pub left_out: u64,
 }
 
 impl Drawn {
-    /// The worst cycles with their ways to device memory; then the rest of their values; then what refers to these and what
-    /// they refer to; then everything else.
+    /// Chooses the worst cycles with their paths to device memory, then the rest of their values, then the
+    /// values that refer to these or that they refer to, then everything else.
     pub fn of(graph: &Graph, findings: &Findings) -> Self {
         let mut drawn = Self { nodes: Vec::new(), places: HashMap::new(), left_out: 0 };
-        let cycles = &findings.cycles[..findings.cycles.len().min(MOST_CYCLES)];
+        let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];
         for cycle in cycles {
-            way(graph, cycle, &cycle.around).take(TURN).for_each(|node| drawn.add(node));
-            // Both ends of a long way say more than its middle.
+            way(graph, cycle, &cycle.around).take(CYCLE_SHARE).for_each(|node| drawn.add(node));
+            // Both ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
-            let (head, tail) = (steps.min(TURN / 2), steps.saturating_sub(TURN / 2).max(TURN / 2).min(steps));
+            let (head, tail) = (
+                steps.min(CYCLE_SHARE / 2),
+                steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps),
+            );
             way(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
             way(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
             cycle.memory_node.into_iter().for_each(|node| drawn.add(node));
@@ -42,11 +46,11 @@ impl Drawn {
                 break;
             }
         }
-        for handles in graph.unexplained.iter().take(MOST_CYCLES) {
+        for handles in graph.unexplained.iter().take(MAX_CYCLES) {
             drawn.add(handles.node);
         }
         for cycle in cycles {
-            cycle.nodes.iter().take(MOST_NODES).for_each(|&node| drawn.add(node));
+            cycle.nodes.iter().take(MAX_NODES).for_each(|&node| drawn.add(node));
         }
         drawn.add_neighbours(graph);
         let with_memory = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].root);
@@ -60,13 +64,13 @@ impl Drawn {
         drawn
     }
 
-    /// Whether a value is drawn.
+    /// Returns whether a value is drawn.
     pub fn has(&self, node: u32) -> bool {
         self.places.contains_key(&node)
     }
 
     fn is_full(&self) -> bool {
-        self.nodes.len() >= MOST_NODES
+        self.nodes.len() >= MAX_NODES
     }
 
     fn add(&mut self, node: u32) {
@@ -76,7 +80,7 @@ impl Drawn {
         }
     }
 
-    /// Breadth first, along references and against them.
+    /// Adds values breadth first, along references and against them.
     fn add_neighbours(&mut self, graph: &Graph) {
         if self.is_full() || self.nodes.is_empty() {
             return;
@@ -99,7 +103,7 @@ impl Drawn {
     }
 }
 
-/// The values along a way, with the one that it begins at.
+/// Returns the values along a path, including the one that it begins at.
 fn way<'a>(graph: &'a Graph, cycle: &'a Cycle, edges: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
     let first = edges.first().map(|&edge| graph.edges[edge as usize].from);
     let first = first.or_else(|| cycle.nodes.first().copied().filter(|_| cycle.around.is_empty()));

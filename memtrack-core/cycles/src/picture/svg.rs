@@ -1,4 +1,4 @@
-//! The picture as SVG: a file of its own, or the part of a page whose script and style build on its classes.
+//! The picture as SVG: a separate file, or the part of a page whose script and style build on its classes.
 
 use super::boxes::{self, LINE, PADDING, SMALL_LINE, Words};
 use super::layout::{Between, Layout, Point, layout};
@@ -12,39 +12,39 @@ use memtrack_model::units::counted;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("picture.css");
-/// Tints of cycles, of which each has one.
+/// The number of tints for cycles, of which each gets one.
 const TINTS: u32 = 6;
-/// Around everything.
+/// The space around everything.
 const MARGIN: f64 = 16.0;
-/// Room above a box for a reference from a value to itself.
-const LOOP: f64 = 34.0;
-/// How far a cycle's tint goes beyond its boxes.
-const HULL: f64 = 9.0;
-/// Most bytes and lines of a text that is shown when the pointer rests on something.
-const TIP_BYTES: usize = 1500;
-const TIP_LINES: usize = 14;
+/// The room above a box for a reference from a value to itself.
+const LOOP_ROOM: f64 = 34.0;
+/// The distance that a cycle's tint extends beyond its boxes.
+const HULL_MARGIN: f64 = 9.0;
+/// The maximum number of bytes and lines of a tooltip.
+const MAX_TIP_BYTES: usize = 1500;
+const MAX_TIP_LINES: usize = 14;
 
-/// The picture as a file.
+/// Returns the picture as a file.
 pub fn svg(graph: &Graph, findings: &Findings) -> String {
     Picture::new(graph, findings, &Drawn::of(graph, findings)).svg(false)
 }
 
-/// Everything that is drawn, in its place.
+/// Everything that is drawn, with its position.
 pub(crate) struct Picture<'a> {
     graph: &'a Graph,
     drawn: &'a Drawn,
     words: Vec<Words>,
-    /// Of the boxes without the room for loops.
+    /// The sizes of the boxes without the room for loops.
     sizes: Vec<(f64, f64)>,
     /// Lines between boxes, in the order of `layout.lines`; then those from a value to itself.
     lines: Vec<Line>,
     loops: Vec<Line>,
     names: Vec<Vec<(String, bool)>>,
     loop_names: Vec<Vec<(String, bool)>>,
-    /// Upper left corners of the boxes without the room for loops.
+    /// The upper left corners of the boxes without the room for loops.
     corners: Vec<Point>,
     layout: Layout,
-    /// References between drawn values that are in no line.
+    /// The number of references between drawn values that are in no line.
     pub lines_left_out: u64,
     cycles: Vec<(u32, Vec<usize>)>,
 }
@@ -55,7 +55,8 @@ impl<'a> Picture<'a> {
         let (loops, mut lines): (Vec<Line>, Vec<Line>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
-        // The library begins each part's columns at the first line's value: best at the worst cycle's first.
+        // The library begins each part's columns at the first line's value, so the worst cycle's should be
+        // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested(graph, findings);
         let names = |lines: &[Line]| -> Vec<_> {
@@ -69,7 +70,7 @@ impl<'a> Picture<'a> {
             let (at, (width, height)) = (place(line.from), boxes::names_size(names));
             // The name stands beside the loop.
             sizes[at].0 = sizes[at].0.max(64.0);
-            room[at] = (sizes[at].0.max(width + 62.0), sizes[at].1 + LOOP.max(height));
+            room[at] = (sizes[at].0.max(width + 62.0), sizes[at].1 + LOOP_ROOM.max(height));
         }
         let between: Vec<Between> = lines
             .iter()
@@ -112,7 +113,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// The picture. On a page its values and references are links to the table of values, where a script finds them, too.
+    /// Returns the picture. On a page its values and references are links to the table of values, where a
+    /// script finds them too.
     pub fn svg(&self, on_page: bool) -> String {
         let (width, height) =
             ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
@@ -151,7 +153,7 @@ impl<'a> Picture<'a> {
         }
         for (line, names) in self.loops.iter().zip(&self.loop_names) {
             let at = self.drawn.places[&line.from] as usize;
-            let (corner, rise) = (self.corners[at], LOOP - 8.0);
+            let (corner, rise) = (self.corners[at], LOOP_ROOM - 8.0);
             let (x, y, top) = (corner.x + 14.0, corner.y, corner.y - rise);
             let path = format!("M{x:.1} {y:.1}C{x:.1} {top:.1} {0:.1} {top:.1} {0:.1} {y:.1}", x + 34.0);
             let height = names.len() as f64 * SMALL_LINE;
@@ -166,7 +168,7 @@ impl<'a> Picture<'a> {
         out
     }
 
-    /// What is behind a cycle's values and the references among them.
+    /// Appends the shapes behind a cycle's values and the references between them.
     fn hulls(&self, out: &mut String) {
         out.push_str("<g class=\"hulls\">\n");
         for (cycle, boxes) in &self.cycles {
@@ -176,11 +178,11 @@ impl<'a> Picture<'a> {
                 let _ = write!(
                     out,
                     "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{:.1}\"/>",
-                    corner.x - HULL,
-                    corner.y - HULL,
-                    size.0 + 2.0 * HULL,
-                    size.1 + 2.0 * HULL,
-                    HULL + 4.0
+                    corner.x - HULL_MARGIN,
+                    corner.y - HULL_MARGIN,
+                    size.0 + 2.0 * HULL_MARGIN,
+                    size.1 + 2.0 * HULL_MARGIN,
+                    HULL_MARGIN + 4.0
                 );
             }
             let inside =
@@ -218,7 +220,7 @@ impl<'a> Picture<'a> {
         };
         let first = names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let (from, to) = (words::label(self.graph, it.from), words::label(self.graph, it.to));
-        let tip = line(&format!("{from} {first} → {to}"), TIP_BYTES);
+        let tip = line(&format!("{from} {first} → {to}"), MAX_TIP_BYTES);
         let (open, close) =
             if on_page { (format!("<a href=\"#v{}\"", it.to), "</a>") } else { ("<g".into(), "</g>") };
         let _ = write!(
@@ -242,7 +244,7 @@ impl<'a> Picture<'a> {
                 "<tspan{class} x=\"{:.1}\" y=\"{:.1}\">{}</tspan>",
                 name.x,
                 top + at as f64 * SMALL_LINE,
-                line(name_text, TIP_BYTES)
+                line(name_text, MAX_TIP_BYTES)
             );
         }
         let _ = writeln!(out, "</text>{close}");
@@ -269,7 +271,7 @@ impl<'a> Picture<'a> {
             out,
             "{open} class=\"{class}\" data-node=\"{node}\" aria-label=\"{}\" transform=\"translate({:.1} {:.1})\"><title>{}</title>\
              <rect width=\"{width}\" height=\"{height}\" rx=\"4\"/>",
-            line(&name, TIP_BYTES),
+            line(&name, MAX_TIP_BYTES),
             corner.x,
             corner.y,
             self.tip(node),
@@ -294,7 +296,7 @@ impl<'a> Picture<'a> {
                 out,
                 "<tspan{class} x=\"{:.1}\" y=\"{y:.1}\">{}</tspan>",
                 width / 2.0,
-                line(text, TIP_BYTES)
+                line(text, MAX_TIP_BYTES)
             );
             y += LINE;
         }
@@ -314,34 +316,34 @@ impl<'a> Picture<'a> {
         let _ = writeln!(out, "{close}");
     }
 
-    /// The whole label, and where the value's memory was allocated or it was registered.
+    /// Returns the whole label, and where the value's memory was allocated or the value was registered.
     fn tip(&self, node: u32) -> String {
         let of = &self.graph.nodes[node as usize];
-        let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), TIP_BYTES));
+        let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
         for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
             let Some(text) = text else { continue };
-            let text = memtrack_model::text::cut(self.graph.text(text), TIP_BYTES);
+            let text = memtrack_model::text::cut(self.graph.text(text), MAX_TIP_BYTES);
             let _ = write!(tip, "\n{what}");
-            text.lines().take(TIP_LINES).for_each(|line| tip.extend(["\n  ", line]));
+            text.lines().take(MAX_TIP_LINES).for_each(|line| tip.extend(["\n  ", line]));
         }
-        escaped(&tip, 3 * TIP_BYTES)
+        escaped(&tip, 3 * MAX_TIP_BYTES)
     }
 }
 
-/// Lets a line that was placed for boxes with room above them end at the boxes themselves.
+/// Moves the ends of a line that was positioned for boxes with room above them to the boxes themselves.
 fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Between) {
     let last = points.len() - 1;
     for (end, at) in [(0, line.from), (last, line.to)] {
         let (corner, size) = (corners[at], sizes[at]);
         let inside = |x: f64, from: f64, room: f64| x.clamp(from, from + room);
         let point = &mut points[end];
-        // The nearest place on the box's edge.
+        // The nearest point on the box's edge.
         *point = Point { x: inside(point.x, corner.x, size.0), y: inside(point.y, corner.y, size.1) };
     }
 }
 
-/// A curve through the points, which does not turn back where they lead on to the right or to the left: layers do. Names lie on
-/// it.
+/// Returns a curve through the points that does not turn back where they lead on to the right or to the left,
+/// as layers do. Names lie on it.
 fn smooth(points: &[Point]) -> String {
     let points: Vec<Point> = points
         .iter()
@@ -360,7 +362,7 @@ fn smooth(points: &[Point]) -> String {
         return out;
     }
     let rises: Vec<f64> = points.windows(2).map(rise).collect();
-    // Level where the way turns; nowhere steeper than what follows allows.
+    // Level where the direction changes; nowhere steeper than the next section allows.
     let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
         true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
         false => 0.0,

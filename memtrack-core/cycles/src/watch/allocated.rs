@@ -1,4 +1,4 @@
-//! Where the device memory of a graph was allocated, as the recorder knows it.
+//! Where the device memory of a graph was allocated, according to the recorder.
 
 use crate::graph::Graph;
 use memtrack_model::Frame;
@@ -8,11 +8,12 @@ use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_symbols::Symbolizer;
 
-/// Most buffers whose stacks are named. Naming reads debug information, which takes long.
+/// The maximum number of buffers whose stacks are named. Naming reads debug information, which takes long.
 const MOST: usize = 256;
 
-/// Adds to each value with device memory where that was allocated: its scope and its stack, if the program is monitored
-/// and the allocation was recorded. Reads debug information, which takes tenths of a second the first time.
+/// Adds to each value with device memory where that memory was allocated: its scope and its stack, if the
+/// program is monitored and the allocation was recorded. Reads debug information, which takes tenths of a
+/// second the first time.
 pub fn name_allocations(graph: &mut Graph) {
     let _inside = reentry::enter();
     let mut symbols = None;
@@ -36,7 +37,7 @@ pub fn name_allocations(graph: &mut Graph) {
     }
 }
 
-/// The device that a text of a scan names.
+/// Parses the device that a text of a scan names.
 fn device_id(text: &str) -> Option<DeviceId> {
     match text {
         "host" => Some(DeviceId::HOST),
@@ -45,11 +46,11 @@ fn device_id(text: &str) -> Option<DeviceId> {
     }
 }
 
-/// The scope, and a frame to a line: what the program itself did.
+/// Formats the scope, followed by the program's frames, one per line.
 fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
-    // Outside of modules, an operator's name begins with the empty one.
+    // Outside modules, an operator's name begins with an empty module name.
     let scope = scope.trim_start_matches('.');
     let mut lines: Vec<String> = Vec::new();
     if !scope.is_empty() {
@@ -59,9 +60,10 @@ fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     lines.join("\n")
 }
 
-/// What the program itself did in a stack: a line for each frame, but for those at the ends that are nobody's.
+/// Returns the program's part of a stack: one line per frame, without the frames of allocators and runtimes
+/// at both ends.
 pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
-    /// Most frames.
+    /// The maximum number of frames.
     const MOST: usize = 24;
     let frames = symbols.stack(stack);
     let inner = frames.iter().skip_while(|frame| is_plumbing(&frame.function));
@@ -70,11 +72,11 @@ pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> 
     own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line).collect()
 }
 
-/// What lies between the program and its allocator.
+/// Returns whether a function lies between the program and its allocator.
 fn is_plumbing(function: &str) -> bool {
     let name = function.trim_start_matches('<');
     let krate = name.split("::").next().unwrap_or_default();
-    // By their whole names: a program's own crate may be called `memtrack_…`, too.
+    // Compared by their whole names: a program's own crate may also be called `memtrack_…`.
     let is_memtrack = krate
         .strip_prefix("memtrack_")
         .is_some_and(|part| ["allocator", "core", "cuda", "recorder"].contains(&part));

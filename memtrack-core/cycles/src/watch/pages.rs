@@ -1,4 +1,4 @@
-//! The warning: a line on stderr, and a page that stays.
+//! The warning: a line on stderr, and a page that is kept.
 
 use super::Observed;
 use super::report::write_page;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What is watched, and where pages about it go.
+/// The options of a watch: the scan interval, and the folder for pages.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     folder: Option<PathBuf>,
@@ -24,27 +24,28 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// Pages in the folder for temporary files (`/tmp` in a program with more rights than its caller, whatever the environment
-    /// says), twenty at most; what threads share is looked at every ten seconds.
+    /// Returns the defaults: at most twenty pages, in the folder for temporary files (`/tmp` in a program
+    /// with more rights than its caller, whatever the environment contains), and scans of shared values every
+    /// ten seconds.
     pub const fn new() -> Self {
         Self { folder: None, every: Duration::from_secs(10), pages: 20 }
     }
 
-    /// Where pages are written. The folder must exist.
+    /// Sets the folder for pages, which must exist.
     #[must_use]
     pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), ..self }
     }
 
-    /// How often what threads share is looked at; [`Duration::MAX`] only at the ends of root scopes. The shortest time that
-    /// anybody who watches asks for holds.
+    /// Sets the interval between scans of shared values; with [`Duration::MAX`], they are scanned only at the
+    /// ends of root scopes. The shortest interval of all watchers applies.
     #[must_use]
     pub const fn shared_every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// Most pages that are written; further cycles are only reported on stderr.
+    /// Sets the maximum number of pages; further cycles are only reported on stderr.
     #[must_use]
     pub const fn pages(mut self, pages: u32) -> Self {
         self.pages = pages;
@@ -56,10 +57,10 @@ impl WatchOptions {
     }
 }
 
-/// Most kinds that a message names.
-const MOST_SAID: usize = 8;
+/// The maximum number of kinds that a message names.
+const MAX_KINDS_NAMED: usize = 8;
 
-/// Writes pages and says so.
+/// Writes pages and prints messages about them.
 pub(super) struct Pages {
     options: WatchOptions,
     written: AtomicU32,
@@ -70,31 +71,31 @@ impl Pages {
         Self { options, written: AtomicU32::new(0) }
     }
 
-    /// Says what is new, in a message.
+    /// Prints the new cycles in a message.
     pub(super) fn warn(&self, observed: &Observed<'_>) {
         let _inside = reentry::enter();
         let (graph, findings) = (&observed.report.graph, observed.findings);
         let number = self.written.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let page = (number <= self.options.pages).then(|| self.write(observed, number));
-        let mut said = String::new();
-        for (at, &place) in observed.new.iter().enumerate().take(MOST_SAID) {
+        let mut text = String::new();
+        for (at, &place) in observed.new.iter().enumerate().take(MAX_KINDS_NAMED) {
             if at > 0 {
-                said += "\n  and ";
+                text += "\n  and ";
             }
-            said += &words::warning(graph, &findings.cycles[place]);
+            text += &words::warning(graph, &findings.cycles[place]);
         }
-        if observed.new.len() > MOST_SAID {
-            let more = observed.new.len() - MOST_SAID;
-            said += &format!("\n  and cycles of {more} more kinds");
+        if observed.new.len() > MAX_KINDS_NAMED {
+            let more = observed.new.len() - MAX_KINDS_NAMED;
+            text += &format!("\n  and cycles of {more} more kinds");
         }
         match page {
-            Some(Ok(path)) => message::print(format_args!("{said}\n  see {}", path.display())),
-            Some(Err(error)) => message::print(format_args!("{said}\n  no page about it: {error}")),
-            None => message::print(said),
+            Some(Ok(path)) => message::print(format_args!("{text}\n  see {}", path.display())),
+            Some(Err(error)) => message::print(format_args!("{text}\n  no page about it: {error}")),
+            None => message::print(text),
         }
     }
 
-    /// A page about all that was found; its path.
+    /// Writes a page about all findings, and returns its path.
     fn write(&self, observed: &Observed<'_>, number: u32) -> io::Result<PathBuf> {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
         let path = self.options.folder.clone().unwrap_or_else(environment::temporary_folder).join(name);

@@ -1,4 +1,4 @@
-//! What programs do with the [`Report`] of a scan: print it, assert that there is nothing in it, keep a page of it.
+//! Operations on the [`Report`] of a scan: print it, assert that it is empty, write a page.
 
 use super::name_allocations;
 use crate::live::Report;
@@ -10,21 +10,21 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Most cycles of different kinds that are printed.
-const ROWS: usize = 20;
+/// The maximum number of cycles of different kinds that are printed.
+const MAX_ROWS: usize = 20;
 
 impl Report {
-    /// The cycles in it, what each holds, and what to make weak.
+    /// Returns the cycles in it, with the memory each holds and the references to make weak.
     pub fn findings(&self) -> Findings {
         let _inside = reentry::enter();
         Findings::of(&self.graph)
     }
 
-    /// Writes the graph with its findings as a file for `memtrack cycles`. What was in the file is replaced.
+    /// Writes the graph with its findings as a file for `memtrack cycles`, replacing an existing file.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written. What was there before is then still there.
+    /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_graph(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let graph = named(&self.graph);
@@ -33,12 +33,12 @@ impl Report {
         file.commit()
     }
 
-    /// Writes a page for the browser, one file that needs no network, with where the device memory was allocated. What was in the
-    /// file is replaced.
+    /// Writes a page for the browser, one file that needs no network, including where the device memory was
+    /// allocated. An existing file is replaced.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written. What was there before is then still there.
+    /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let graph = named(&self.graph);
@@ -46,13 +46,14 @@ impl Report {
     }
 }
 
-/// The answer in a line, and then each kind of cycle: the way around, how sure it is, what it keeps, what to make weak, and
-/// where that memory was allocated, if that is recorded. Reads debug information then.
+/// Formats the summary in a line, followed by each kind of cycle: the way around, how certain it is, the
+/// memory it keeps, the references to make weak, and where that memory was allocated, if that is recorded.
+/// Reads debug information in that case.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();
         let graph = named(&self.graph);
-        f.write_str(text::text(&graph, &Findings::of(&graph), ROWS).trim_end())?;
+        f.write_str(text::text(&graph, &Findings::of(&graph), MAX_ROWS).trim_end())?;
         if self.incomplete > 0 {
             let values = counted(self.incomplete, "value");
             write!(
@@ -71,7 +72,7 @@ fn named(graph: &Graph) -> Graph {
     graph
 }
 
-/// A page with the program's name as its title.
+/// Writes a page with the program's name as its title.
 pub(super) fn write_page(graph: &Graph, findings: &Findings, path: &Path) -> io::Result<()> {
     let program = PathBuf::from(std::env::args_os().next().unwrap_or_default());
     let title = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -1,6 +1,6 @@
-//! The thread that looks at what threads share, every few seconds while somebody watches.
+//! The thread that scans the values that threads share, every few seconds while there is a watcher.
 
-use super::{look, shortest_interval};
+use super::{schedule, shortest_interval};
 use memtrack_recorder::message;
 use memtrack_recorder::recorder::{ForkCell, generation};
 use memtrack_recorder::signals::SignalsBlocked;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whether there is one in this process.
+/// Whether the thread exists in this process.
 static RUNS: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// How often it asks who still watches, and how often they want it to look.
+/// How often the thread checks whether there are still watchers, and which interval they request.
 const STEP: Duration = Duration::from_millis(500);
 
-/// Has what threads share be looked at from now on, while anybody watches who wants it.
+/// Starts the thread that scans shared values, unless it runs or no watcher requests it.
 pub(super) fn begin() {
     let runs = RUNS.get();
     if shortest_interval().is_none() || runs.swap(true, Ordering::AcqRel) {
@@ -23,15 +23,15 @@ pub(super) fn begin() {
     let wanted = move || if process == generation() { shortest_interval() } else { None };
     let run = move || {
         loop {
-            look_while(wanted);
+            scan_while(wanted);
             runs.store(false, Ordering::Release);
-            // Who has begun to watch just now has seen this thread, and started none.
+            // A watcher that has begun just now has seen this thread running and started none.
             if wanted().is_none() || runs.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
     };
-    // The program's signals are for the program's threads.
+    // The program's signals must be delivered to the program's threads.
     let signals_blocked = SignalsBlocked::now();
     let spawned = thread::Builder::new().name("memtrack-cycles".to_owned()).spawn(run);
     drop(signals_blocked);
@@ -43,16 +43,16 @@ pub(super) fn begin() {
     }
 }
 
-/// Looks at the interval that is wanted, as long as one is.
-fn look_while(wanted: impl Fn() -> Option<Duration>) {
+/// Scans at the requested interval, as long as one is requested.
+fn scan_while(wanted: impl Fn() -> Option<Duration>) {
     let (mut last, mut took) = (Instant::now(), Duration::ZERO);
     while let Some(every) = wanted() {
-        let pause = look::pause_after(took, every);
+        let pause = schedule::pause_after(took, every);
         match pause.checked_sub(last.elapsed()) {
             Some(left) if !left.is_zero() => thread::park_timeout(left.min(STEP)),
             _ => {
                 let begin = Instant::now();
-                look::now();
+                schedule::now();
                 last = Instant::now();
                 took = last - begin;
             }

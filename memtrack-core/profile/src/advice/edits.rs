@@ -1,4 +1,4 @@
-//! How a change of the program changes what is allocated over time.
+//! The effect of a change to the program on allocated memory over time.
 //!
 //! **Why not estimate?** A finding is a list of pieces of memory and the states of the device in which they are gone,
 //! needed or made again; a tree over all states gives the peak with them. What one line does in every step is one change.
@@ -10,18 +10,18 @@ use foldhash::fast::RandomState;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// A change of the program, as what it does to pieces of memory.
+/// A change to the program, as its effect on pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
-    /// Pieces that are not there then.
+    /// Pieces, with the states in which they no longer exist.
     pub(super) gone: Vec<(u32, States)>,
-    /// Pieces that must be there then, even where they were not.
+    /// Pieces, with the states in which they must exist, even if they did not before.
     pub(super) needed: Vec<(u32, States)>,
-    /// What is allocated then beyond all that, in bytes.
+    /// The additional bytes allocated in states.
     pub(super) extra: Vec<(State, i64)>,
 }
 
-/// Tries changes.
+/// Computes the effect of changes.
 pub(super) struct Edits<'a> {
     memory: &'a Memory<'a>,
 }
@@ -31,13 +31,13 @@ impl<'a> Edits<'a> {
         Self { memory }
     }
 
-    /// The peak with these changes, in bytes. The curve is the same afterwards.
+    /// Returns the peak with these changes, in bytes. The curve is restored afterwards.
     pub(super) fn peak_after<'c>(
         &self,
         curve: &mut Curve,
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
-        // A piece may be in several changes, and is gone or needed only once.
+        // A piece may be in several changes, but is removed or needed only once.
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
@@ -78,7 +78,7 @@ fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// The same states without overlaps, in their order.
+/// Returns the same states without overlaps, in order.
 fn merged(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
@@ -92,7 +92,7 @@ fn merged(mut all: Vec<States>) -> Vec<States> {
     merged
 }
 
-/// The states of `all` that are not in `others`; both in their order and without overlaps.
+/// Returns the states of `all` that are not in `others`; both are in order and without overlaps.
 fn without(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_is_not_gone() {
+    fn needed_states_are_not_removed() {
         assert_eq!(merged(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
         assert_eq!(without(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
         assert_eq!(without(&[(4, 5)], &[(0, 9)]), []);

@@ -1,7 +1,7 @@
-//! Memory that is there at the peak and not used around it.
+//! Memory that exists at the peak and is not used around it.
 
 use super::edits::Change;
-use super::lines::{Line, own_frame};
+use super::lines::{Line, program_frame};
 use super::uses::{Gap, Memory, Use};
 use super::{Finding, Kind, NearUse};
 use crate::category::Category;
@@ -14,47 +14,47 @@ use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// Something that would lower the peak, and what it does to memory.
+/// A change that would lower the peak, and its effect on memory.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The modules that are to be recomputed.
+    /// The modules to recompute.
     pub(super) modules: Vec<ModuleId>,
 }
 
-/// What pieces have in common that one change of the program is about: all that a line, or where no line is known an operator in
-/// a module, obtains in the course of the program.
+/// The common origin of pieces that one change of the program affects: everything that a line allocates in
+/// the course of the program, or an operator in a module if no line is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Origin {
     category: Category,
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
-    /// The piece, where nothing is known of who obtained it.
+    /// The piece itself, if nothing is known about its origin.
     piece: Option<u32>,
 }
 
-/// What one change of the program is about.
+/// The subject of one change to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     kind: Kind,
     origin: Origin,
-    /// Between which uses.
+    /// The uses before and after the gap.
     between: (Option<Site>, Option<Site>),
 }
 
-/// Where memory is used: an operator's name, and the module around it.
+/// A place where memory is used: an operator's name, and the module around it.
 type Site = (StringId, Option<ModuleId>);
 
 #[derive(Default)]
 struct Group {
     change: Change,
-    /// The pieces whose gap has the peak in it.
+    /// The pieces whose gap contains the peak.
     at_peak: Vec<(u32, Gap)>,
 }
 
-/// Finds them. Pieces of `held` wait for the backward pass of a module that can make them again.
+/// Finds the changes. Pieces of `held` wait for the backward pass of a module that can recompute them.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -70,7 +70,7 @@ pub(super) fn find(
         let category = piece.category_at(i64::MAX);
         let counted: fn(&Memory<'_>, &Use) -> bool = match category {
             Category::Buffer => continue,
-            // To make zeros of them is no use of gradients.
+            // Zeroing gradients is not a use of them.
             Category::Gradient => |memory, of| !makes_zeros(memory, of),
             _ => |_, _| true,
         };
@@ -111,12 +111,12 @@ fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
     Some((op.name, memory.places.get(record).module))
 }
 
-/// Whether it lives from step to step.
+/// Returns whether it lives from step to step.
 const fn is_kept(category: Category) -> bool {
     matches!(category, Category::Parameter | Category::OptimizerState | Category::Gradient)
 }
 
-/// Whether it waits for the backward pass.
+/// Returns whether it waits for the backward pass.
 fn is_held(gap: &Gap) -> bool {
     gap.before.is_none_or(|of| of.when != When::Backward)
         && gap.after.is_some_and(|of| of.when == When::Backward)
@@ -129,7 +129,7 @@ fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
     matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
 }
 
-/// What can be done about a gap of a piece, and the states in which the piece is gone then.
+/// Returns the advice on a gap of a piece, and the states in which the piece would not exist.
 fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
@@ -139,7 +139,7 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
                 // It waits for the step, or for the other parts of the batch.
                 Some(of) if of.when != When::Backward || !was_used => Kind::Idle,
                 _ if was_used => Kind::ZeroGrad,
-                // Nobody has used it yet.
+                // It has not been used yet.
                 _ => return None,
             }
         }
@@ -157,13 +157,14 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
     Some((kind, gap))
 }
 
-/// Whether it was there before the trace, or whatever made it needs nothing else of the device and obtained nothing else.
+/// Returns whether it existed before the trace, or whether its maker needs nothing else from the device and
+/// allocated nothing else.
 fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].obtained.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
-/// Whether it was made in the forward pass, as a mask of a dropout, and waits for the backward pass.
+/// Returns whether it was made in the forward pass, like a dropout mask, and waits for the backward pass.
 fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
     let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).when);
     made == Some(When::Forward) && is_held(gap)
@@ -182,7 +183,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
         What::Op(op) => Some(op.name),
         _ => None,
     });
-    let (module, line) = (memory.places.get(obtained).module, own_frame(trace, obtained));
+    let (module, line) = (memory.places.get(obtained).module, program_frame(trace, obtained));
     let is_unknown = operator.is_none() && line.is_none();
     Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
 }
@@ -202,7 +203,7 @@ fn finding(
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
     let mut names = Names::of(memory.profile, &memory.places);
     let (operator, module) = if names.are_scopes() && !is_kept(key.origin.category) {
-        // The name has the module in it; what stands in its place is in brackets.
+        // The name contains the module; a placeholder for it is in brackets.
         let name = names.operator(piece.obtained);
         (Some(name).filter(|name| !name.contains('(')), None)
     } else {

@@ -158,11 +158,12 @@ pub struct AfterAnswer {
 }
 
 impl Advice {
-    /// The advice as `memtrack advise --json` has it. At most `rows` findings are listed; `others` sums up the rest.
+    /// Returns the advice as `memtrack advise --json` prints it. At most `rows` findings are listed; `others`
+    /// sums up the rest.
     pub fn answer(&self, rows: usize) -> AdviceAnswer {
         let (listed, _) = self.listed(rows);
         let shown = &listed[..rows.min(listed.len())];
-        // They are in the order of the findings, and begin with the first.
+        // The modules are in the order of the findings, and begin with the first.
         let rest = &self.findings[shown.len()..];
         AdviceAnswer {
             device: DeviceAnswer::named(&self.device),
@@ -182,7 +183,7 @@ impl Advice {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! Who holds most at the peak, and whether there are other devices that could.
+//! The largest holders of memory at the peak, and whether there are other devices that could hold it.
 
-use super::lines::{Line, own_frame};
+use super::lines::{Line, program_frame};
 use super::uses::Memory;
 use super::{Advice, PeakPart};
 use crate::curve::State;
@@ -11,15 +11,17 @@ use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// The lines that hold most in a state, or the operators where no line is known.
+/// Returns the lines that hold most in a state, or the operators if no line is known.
 pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
     let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
     let (mut total, mut blocks) = (0_u64, Sum::default());
     for piece in memory.there(state) {
-        let line =
-            piece.obtained.and_then(|record| own_frame(trace, record)).map(|frame| Line::of(trace, frame));
+        let line = piece
+            .obtained
+            .and_then(|record| program_frame(trace, record))
+            .map(|frame| Line::of(trace, frame));
         let name = match line {
             Some(Line { file, line: 0, function }) => format!("{file} {function}"),
             Some(Line { file, line, function }) => format!("{file}:{line} {function}"),
@@ -42,7 +44,8 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     parts
 }
 
-/// Whether the program uses several accelerators: it has memory on them, or it talks to other processes that have theirs.
+/// Returns whether the program uses several accelerators: it has memory on them, or communicates with other
+/// processes that do.
 pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
     let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
     let talks = |name: &str| {

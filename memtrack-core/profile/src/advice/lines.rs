@@ -1,4 +1,4 @@
-//! The line of a program that asked for memory.
+//! The line of a program that requested memory.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
 use memtrack_model::paths::slashed;
@@ -8,13 +8,13 @@ use memtrack_model::paths::slashed;
 pub struct Line {
     /// The file.
     pub file: String,
-    /// The line in it; in traces of PyTorch's profiler that in which the function begins.
+    /// The line in it; in traces of PyTorch's profiler, the first line of the function.
     pub line: u32,
     /// The function.
     pub function: String,
 }
 
-/// Parts of the paths of files that are not the program's own: PyTorch's, installed packages', and Rust's.
+/// Parts of paths that identify files outside the program: PyTorch's, installed packages', and Rust's.
 const FOREIGN: [&str; 9] = [
     "/torch/",
     "site-packages/",
@@ -27,9 +27,9 @@ const FOREIGN: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// The innermost frame of the program's own code around a record: where the memory was asked for, or else where the operator
-/// was called that did.
-pub(super) fn own_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
+/// Returns the innermost frame of the program's own code around a record: where the memory was requested, or
+/// else where the operator that did so was called.
+pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {
         let of = &trace.records[number as usize];
@@ -39,7 +39,8 @@ pub(super) fn own_frame(trace: &OperatorTrace, record: RecordId) -> Option<Trace
             _ => None,
         };
         let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
-        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_own(trace, frame))) {
+        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_of_program(trace, frame)))
+        {
             return Some(*frame);
         }
         next = of.parent;
@@ -47,7 +48,7 @@ pub(super) fn own_frame(trace: &OperatorTrace, record: RecordId) -> Option<Trace
     None
 }
 
-fn is_own(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
+fn is_of_program(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
     let file = trace.strings.get(frame.file);
     let file = slashed(&file);
     !file.is_empty()

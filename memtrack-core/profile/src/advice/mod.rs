@@ -1,5 +1,6 @@
-//! What would lower a device's peak: memory that is there at the peak and not used around it, and how much lower the peak
-//! would be without it. Each promise is the old peak less the new one, which may be at another moment.
+//! Changes that would lower a device's peak: memory that exists at the peak and is not used around it, and
+//! how much lower the peak would be without it. Each promised saving is the old peak minus the new one, which
+//! may be at another moment.
 
 mod edits;
 mod find;
@@ -30,27 +31,27 @@ pub use json::{
 };
 pub use lines::Line;
 
-/// What can be done about a piece of memory.
+/// The advice for a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// It was obtained before the peak, and is first used after it: obtain it later.
+    /// Allocated before the peak, and first used after it: allocate it later.
     Early,
-    /// It was last used before the peak, and freed after it: free it earlier.
+    /// Last used before the peak, and freed after it: free it earlier.
     Late,
-    /// Gradients that a step has used are still there: drop them right after the step.
+    /// Gradients that a step has used still exist: drop them right after the step.
     ZeroGrad,
-    /// It is used before the peak and after it, but not in between: move it elsewhere, or make it again.
+    /// Used before the peak and after it, but not in between: move it elsewhere, or recompute it.
     Idle,
-    /// A module's activations wait for its backward pass: make them again then.
+    /// A module's activations wait for its backward pass: recompute them then.
     Recompute,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Early => "early",
@@ -61,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Whether the program does the same work afterwards: nothing is copied or computed again.
+    /// Returns whether the program does the same work afterwards: nothing is copied or computed again.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
@@ -75,49 +76,50 @@ pub struct NearUse {
     pub operator: String,
     /// The module around it, if any.
     pub module: Option<String>,
-    /// From its end to the peak, or from the peak to its begin, in ns.
+    /// From its end to the peak, or from the peak to its beginning, in ns.
     pub distance_ns: u64,
 }
 
-/// Something that would lower the peak.
+/// A change that would lower the peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What can be done.
+    /// The kind of advice.
     pub kind: Kind,
-    /// What the memory is for, at the peak.
+    /// The category of the memory at the peak.
     pub category: Category,
-    /// The module that obtained it, or whose activations it holds.
+    /// The module that allocated it, or whose activations it holds.
     pub module: Option<String>,
-    /// The modules that are to be recomputed, if any: `module`, and others of its type.
+    /// The modules to recompute, if any: `module`, and others of its type.
     pub modules: Vec<String>,
-    /// The operator that obtained it, if all of it was obtained by calls of one.
+    /// The operator that allocated it, if all of it was allocated by calls of one.
     pub operator: Option<String>,
-    /// The line that asked for it.
+    /// The line that requested it.
     pub line: Option<Line>,
-    /// How many pieces of memory of the peak it is about.
+    /// The number of pieces of memory at the peak that it is about.
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How far off they may be, where small blocks were sampled.
+    /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// How much lower the peak is if this is done, in bytes.
+    /// How much lower the peak is after this change, in bytes.
     pub saves_bytes: u64,
-    /// How far off that may be.
+    /// The error of the saving.
     pub saves_error: Estimate,
-    /// The peak if this is done, in bytes.
+    /// The peak after this change, in bytes.
     pub peak_bytes: u64,
-    /// How far off that may be.
+    /// The error of the new peak.
     pub peak_error: Estimate,
-    /// From when it was obtained to the peak, for the largest piece, in ns; none if it was there before the trace.
+    /// From its allocation to the peak, for the largest piece, in ns; `None` if it existed before the trace.
     pub obtained_ns: Option<u64>,
-    /// The last use of the largest piece before the peak, beyond the operator that made it.
+    /// The last use of the largest piece before the peak, other than by the operator that made it.
     pub used_before: Option<NearUse>,
     /// The first use of the largest piece after the peak.
     pub used_after: Option<NearUse>,
-    /// From the peak to when the largest piece was freed, in ns; none if it is there at the end of the trace.
+    /// From the peak to the free of the largest piece, in ns; `None` if it still exists at the end of the
+    /// trace.
     pub freed_ns: Option<u64>,
-    /// How long the operators took that would have to run again, in ns; only for [`Kind::Recompute`].
+    /// The duration of the operators that would have to run again, in ns; only for [`Kind::Recompute`].
     pub forward_ns: Option<u64>,
 }
 
@@ -125,7 +127,7 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Together {
-    /// How many findings were followed.
+    /// The number of findings that were followed.
     pub findings: u64,
     /// How much lower the peak is, in bytes.
     pub saves_bytes: u64,
@@ -133,21 +135,21 @@ pub struct Together {
     pub peak_bytes: u64,
 }
 
-/// What a line or an operator holds at the peak.
+/// A line or an operator with the memory it holds at the peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakPart {
-    /// The line of the program's own code as `memtrack top` names it, or where no line is known the operator.
+    /// The line of the program's own code as `memtrack top` names it, or the operator if no line is known.
     pub name: String,
     /// Its bytes.
     pub bytes: u64,
-    /// How far off they may be, where small blocks were sampled.
+    /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
     /// Its share of the peak, from 0 to 1.
     pub share: f64,
 }
 
-/// What would lower a device's peak.
+/// The advice on lowering a device's peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -155,36 +157,36 @@ pub struct Advice {
     pub device: String,
     /// The peak, in bytes.
     pub peak_bytes: u64,
-    /// How far off it may be, where small blocks were sampled.
+    /// The error of the peak, if small blocks were sampled.
     pub peak_error: Estimate,
-    /// When it is reached first, in ns after the trace's first record.
+    /// When it is first reached, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// Who holds most of it: the largest parts, at most [`Advice::PARTS`].
+    /// The largest parts of it, at most [`Advice::PARTS`].
     pub largest: Vec<PeakPart>,
     /// Whether the program runs on several accelerators, which can share its memory.
     pub has_several_devices: bool,
     /// Whether memtrack's SDK recorded the trace: a program in Rust.
     pub is_of_sdk: bool,
-    /// What would lower it, by how much it does, then by bytes. The last ones may save nothing alone, because as much is
-    /// allocated at another moment.
+    /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
+    /// much is allocated at another moment.
     pub findings: Vec<Finding>,
-    /// All findings that take no further work, followed together.
+    /// All findings that need no further work, followed together.
     pub free: Together,
-    /// All findings followed together; of modules inside of one another only one is recomputed.
+    /// All findings followed together; of modules inside one another, only one is recomputed.
     pub all: Together,
-    /// Bytes of the peak in which no tensor was seen, so that nothing can be said about their use.
+    /// Bytes of the peak in which no tensor was seen, so that nothing is known about their use.
     pub unseen_bytes: u64,
-    /// How far off they may be.
+    /// The error of these bytes.
     pub unseen_error: Estimate,
-    /// What had to be put right in the trace.
+    /// The repairs of the trace.
     pub repairs: Repairs,
 }
 
 impl Advice {
-    /// How many of the largest parts of a peak are listed.
+    /// The number of parts of a peak that are listed.
     pub const PARTS: usize = 5;
 
-    /// Looks for what would lower the peak of a device. `repairs` are the ones to report.
+    /// Finds changes that would lower the peak of a device. `repairs` are the ones to report.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
         let (peak, peak_bytes) = curve.highest(0, curve.last());
@@ -249,8 +251,9 @@ impl Advice {
         }
     }
 
-    /// The same with the largest parts of the peak as `top`, ranking the lines of what was live at the peak, names them. A line that
-    /// nearly everything goes through, such as the function that makes all tensors, says less than the operators.
+    /// Replaces the largest parts of the peak by those of `top`, which ranks the lines of the memory live at
+    /// the peak. A line that nearly everything goes through, such as the function that makes all tensors, is
+    /// less informative than the operators.
     #[must_use]
     pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
         if let (Some(line), Some(operator)) = (at_peak.rows.first(), self.largest.first())
@@ -269,12 +272,13 @@ impl Advice {
         self
     }
 
-    /// Findings that save less than this are not listed: a hundredth of the peak is not worth a change.
+    /// Returns the saving below which findings are not listed: a hundredth of the peak is not worth a change.
     fn least_bytes(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }
 
-    /// The findings that are listed, of which `rows` are shown, and whether they lower the peak only together.
+    /// Returns the findings that are listed, of which `rows` are shown, and whether they lower the peak only
+    /// together.
     fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
         let least = self.least_bytes(rows);
         let listed: Vec<&Finding> =
@@ -285,7 +289,7 @@ impl Advice {
         (listed, false)
     }
 
-    /// Whether the memory is the host's, where there is nothing else to move it to but files.
+    /// Returns whether the memory is the host's, which can be moved only to files.
     fn is_on_host(&self) -> bool {
         self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
     }

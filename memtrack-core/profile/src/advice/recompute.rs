@@ -1,4 +1,4 @@
-//! Modules whose activations could be made again in the backward pass, instead of being kept for it.
+//! Modules whose activations could be recomputed in the backward pass, instead of being kept for it.
 
 use super::edits::Change;
 use super::find::Found;
@@ -16,21 +16,21 @@ use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// How many modules are tried together at most.
-const MOST_TOGETHER: usize = 64;
+/// The maximum number of modules that are tried together.
+const MAX_TOGETHER: usize = 64;
 
-/// What a call makes and needs, itself and the calls inside of it.
+/// The memory that a call makes and needs, including the calls inside it.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
     made: Vec<u32>,
     read: HashSet<u32, RandomState>,
-    /// It writes to something that was there before.
+    /// Whether it writes to memory that existed before.
     writes_others: bool,
-    /// How long its operators took, in ns.
+    /// The duration of its operators, in ns.
     forward_ns: u64,
 }
 
-/// Finds them: each alone, and those that are alike together; and the pieces that they could make again.
+/// Finds the modules, each alone and similar ones together, and the pieces that they could recompute.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -47,7 +47,7 @@ pub(super) fn find(
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
         if traffic.writes_others || traffic.read.iter().any(is_changed) {
-            // Made again, it would be made of something else.
+            // Recomputed, it would be computed from different values.
             wrong.insert(call.module);
             continue;
         }
@@ -68,7 +68,7 @@ pub(super) fn find(
         if change.gone.is_empty() {
             continue;
         }
-        // To make them again takes what it took the first time, inputs included.
+        // Recomputing them takes as much as the first time, including inputs.
         let most = most_inside(memory, &traffic.made, call);
         change.extra.push((again, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
         let end = curve.after(call.end_ns);
@@ -109,7 +109,7 @@ struct Candidate {
     found: Found,
     class: StringId,
     at_peak: Vec<u32>,
-    /// The longest that its operators took in a call, in ns.
+    /// The longest duration of its operators in a call, in ns.
     longest_ns: u64,
 }
 
@@ -150,7 +150,7 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
     }
 }
 
-/// Modules of one type at one depth, such as the layers of a model, as one finding each.
+/// Groups modules of one type at one depth, such as the layers of a model, into one finding each.
 fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
     let mut groups: Vec<Found> = Vec::new();
     let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
@@ -177,7 +177,7 @@ fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
     groups
 }
 
-/// Of modules that are alike, only all together where that saves more than any of them alone, and else each alone.
+/// Chooses between similar modules together, if that saves more than any of them alone, and each alone.
 pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> {
     let mut all: Vec<Found> = Vec::new();
     for group in alike {
@@ -193,8 +193,8 @@ pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> 
     all
 }
 
-/// The states between the end of a call and its part of the backward pass in which a piece need not be there: nobody else
-/// uses it then or later.
+/// Returns the states between the end of a call and its part of the backward pass in which a piece need not
+/// exist because it has no other use then or later.
 fn kept_for_backward(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -228,7 +228,7 @@ fn kept_for_backward(
     (is_kept && states.0 <= states.1 && states.1 <= memory.life(piece).1).then_some(states)
 }
 
-/// What each call makes and reads.
+/// Returns the memory that each call makes and reads.
 fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     let mut all = vec![Traffic::default(); memory.calls.all().len()];
     for (number, piece) in (0..).zip(&memory.pieces) {
@@ -282,13 +282,13 @@ fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     all
 }
 
-/// Whether each tensor of an operator's arguments is written.
+/// Returns for each tensor of an operator's arguments whether it is written.
 fn written(op: &Op) -> Vec<bool> {
     let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
     op.args.iter().flat_map(of).collect()
 }
 
-/// When each piece was written, in ns.
+/// Returns when each piece was written, in ns.
 fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
     for change in memory.profile.changes() {
@@ -300,7 +300,7 @@ fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// The most that pieces which a call made held together while it ran.
+/// Returns the maximum memory that pieces made by a call held together while it ran.
 fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {
@@ -318,9 +318,9 @@ fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Of these, the ones to recompute together, none inside of another, as long as each lowers the peak further: those that save
-/// most for the time they take, or those that save most, whichever gets lower. `peak_with` answers how high the peak is with
-/// some of them.
+/// Returns the findings to recompute together, none inside another, adding each as long as it lowers the peak
+/// further: in the order of saving per time, or of saving, whichever gets lower. `peak_with` returns the peak
+/// with some of them.
 pub(super) fn beside_each_other<'a>(
     memory: &Memory<'_>,
     modules: &'a [Found],
@@ -337,7 +337,7 @@ pub(super) fn beside_each_other<'a>(
     if peak <= lowest { by_worth } else { by_bytes }
 }
 
-/// Takes one after the other, and gives the peak with those that were taken.
+/// Adds one after the other, and returns the peak with those that were added.
 fn tried<'a>(
     memory: &Memory<'_>,
     best: &[&'a Found],
@@ -352,7 +352,7 @@ fn tried<'a>(
     let mut chosen: Vec<&Found> = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     let mut peak = peak_with(&changes);
-    for &found in best.iter().take(MOST_TOGETHER) {
+    for &found in best.iter().take(MAX_TOGETHER) {
         if chosen.iter().any(|other| is_inside(other, found) || is_inside(found, other)) {
             continue;
         }

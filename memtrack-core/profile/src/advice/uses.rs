@@ -1,4 +1,4 @@
-//! When each piece of memory is used.
+//! The uses of each piece of memory.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -12,25 +12,25 @@ use memtrack_model::optrace::{DeviceIndex, RecordId, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
-/// From a first state to a last one, both included.
+/// A first and a last state, both inclusive.
 pub(super) type States = (State, State);
 
-/// A use of a piece of memory: an operator with it among its arguments or results.
+/// A use of a piece of memory: an operator with the piece among its arguments or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The outermost operator, inside of which nothing can be changed.
+    /// The outermost operator, which cannot be changed inside.
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
     pub(super) when: When,
 }
 
-/// A time in which a piece is there and not used.
+/// A time in which a piece exists and is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// States in which the piece need not be there.
+    /// The states in which the piece need not exist.
     pub(super) states: States,
-    /// The uses around it.
+    /// The uses before and after it.
     pub(super) before: Option<Use>,
     pub(super) after: Option<Use>,
 }
@@ -41,14 +41,14 @@ impl Gap {
     }
 }
 
-/// What an operator touches of the device's memory.
+/// The device memory that an operator touches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
-    /// How often it obtained or freed some.
+    /// The number of allocations and frees.
     changes: u64,
-    /// The piece that it uses, if that is only one.
+    /// The piece that it uses, if it uses only one.
     piece: Option<u32>,
-    /// It uses several.
+    /// Whether it uses several pieces.
     many: bool,
 }
 
@@ -59,17 +59,17 @@ pub(super) struct Memory<'a> {
     pub(super) places: Places,
     pub(super) calls: Calls,
     pub(super) pieces: Vec<Piece>,
-    /// By piece: its uses but for the operator that made it, in the order of their begins.
+    /// The uses of each piece other than by the operator that made it, in the order of their beginnings.
     uses: Vec<Vec<Use>>,
-    /// By piece: the first and last state in which it is there.
+    /// The first and last state in which each piece exists.
     lives: Vec<States>,
-    /// By storage: its piece.
+    /// The piece of each storage.
     pub(super) of_storage: Vec<Option<u32>>,
-    /// By record: when it ended, in ns.
+    /// The end of each record, in ns.
     pub(super) ends: Vec<i64>,
-    /// By outermost operator: what it touches.
+    /// The memory touched by each outermost operator.
     touched: HashMap<RecordId, Touched, RandomState>,
-    /// When each step of an optimizer begins and ends, in the order of their begins.
+    /// The beginning and end of each optimizer step, in the order of their beginnings.
     steps: Vec<(i64, i64)>,
 }
 
@@ -101,7 +101,8 @@ impl<'a> Memory<'a> {
         };
         let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            // A step is all that happens in its phase, one after another: some traces say the phase of each record.
+            // A step consists of consecutive records of its phase: some traces state the phase of each
+            // record.
             let step = running.entry(record.thread).or_insert(None);
             if memory.places.get(number).when != When::Optimizer {
                 *step = None;
@@ -154,7 +155,7 @@ impl<'a> Memory<'a> {
         }
         memory.use_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
-            // A step uses all that it updates until it ends.
+            // A step uses all memory that it updates until it ends.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
                 memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.whole_step(of)).collect();
@@ -164,8 +165,9 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// In a Rust program's recording the backward pass and an optimizer's step are one operator each, which does not say
-    /// what it reads: so it may use all that is there when it begins.
+    /// Adds uses by coarse operators: in a Rust program's recording the backward pass and an optimizer's step
+    /// are one operator each, which does not state its inputs, so it may use all memory that exists when it
+    /// begins.
     fn use_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
@@ -194,40 +196,41 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The outermost operator around a record, or the record.
+    /// Returns the outermost operator around a record, or the record.
     pub(super) fn outer(&self, record: RecordId) -> RecordId {
         self.places.get(record).operator.unwrap_or(record)
     }
 
-    /// The first and last state in which a piece is there.
+    /// Returns the first and last state in which a piece exists.
     pub(super) fn life(&self, piece: u32) -> States {
         self.lives[piece as usize]
     }
 
-    /// The uses of a piece beyond the operator that made it.
+    /// Returns the uses of a piece other than by the operator that made it.
     pub(super) fn uses(&self, piece: u32) -> &[Use] {
         &self.uses[piece as usize]
     }
 
-    /// The operator that obtained a piece.
+    /// Returns the operator that allocated a piece.
     pub(super) fn maker(&self, piece: u32) -> Option<RecordId> {
         self.places.get(self.pieces[piece as usize].obtained?).operator
     }
 
-    /// Whether all that an operator does to the device's memory is to obtain this piece and to use it.
+    /// Returns whether an operator does nothing to the device's memory other than allocate and use this
+    /// piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
         self.touched.get(&operator).is_none_or(|touched| {
             touched.changes <= 1 && !touched.many && touched.piece.is_none_or(|only| only == piece)
         })
     }
 
-    /// The times in which a piece is there and not used, between those uses that are `counted`.
+    /// Returns the times in which a piece exists and is not used, between those uses that are `counted`.
     pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.life(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
         let mut begin = match (of.begin_ns, self.maker(piece)) {
-            // What is obtained is there until the operator that obtained it has ended.
+            // A new piece exists until the operator that allocated it has ended.
             (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
             _ => first,
         };
@@ -245,7 +248,7 @@ impl<'a> Memory<'a> {
         gaps
     }
 
-    /// The same use as a whole step, if it is in one: what a step uses is there until it ends.
+    /// Extends a use inside an optimizer step to the whole step: memory used by a step exists until it ends.
     fn whole_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
@@ -254,13 +257,13 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The pieces that are there in a state.
+    /// Returns the pieces that exist in a state.
     pub(super) fn there(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
 
-    /// Bytes of a state in which no tensor was seen, and how far off they may be.
+    /// Returns the bytes of a state in which no tensor was seen, and their error.
     pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
         for piece in self.there(state).filter(|piece| piece.storage.is_none()) {
@@ -270,19 +273,19 @@ impl<'a> Memory<'a> {
         (bytes, self.error(bytes, &sum))
     }
 
-    /// How far off a number of bytes may be that is this sum.
+    /// Returns the error of a number of bytes with this sum.
     pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
         let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
         estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))
     }
 
-    /// How large these pieces are together.
+    /// Returns the total size of these pieces.
     pub(super) fn bytes_of<'p>(&self, pieces: impl IntoIterator<Item = &'p u32>) -> u64 {
         let bytes = pieces.into_iter().map(|&piece| self.pieces[piece as usize].bytes);
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// What a piece is for in a state.
+    /// Returns a piece's category in a state.
     pub(super) fn category(&self, piece: u32, curve: &Curve, state: State) -> Category {
         self.pieces[piece as usize].category_at(curve.begin_ns(state).unwrap_or(i64::MIN))
     }

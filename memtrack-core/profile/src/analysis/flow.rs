@@ -1,4 +1,4 @@
-//! What reads, writes, makes and frees which tensor: the data-flow graph.
+//! The data-flow graph: which nodes read, write, make and free each tensor.
 
 use super::AnalysisError;
 use super::identities::{AllocationId, Identities, NONE};
@@ -7,16 +7,16 @@ use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
 
-/// What a node does to a key.
+/// The effect of a node on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) key: AllocationId,
-    /// The version that it finds; none if the memory is obtained here.
+    /// The version that it finds; `None` if it allocates the memory.
     pub(super) input: Option<u32>,
     pub(super) does: Does,
 }
 
-/// What a node does to memory.
+/// The effect of a node on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Reads,
@@ -25,7 +25,7 @@ pub(super) enum Does {
 }
 
 impl Edge {
-    /// The version that the node leaves behind.
+    /// Returns the version that the node leaves behind.
     pub(super) const fn output(&self) -> Option<u32> {
         match (self.input, self.does) {
             (Some(version), Does::Writes) => Some(version + 1),
@@ -34,28 +34,28 @@ impl Edge {
         }
     }
 
-    /// Whether it is obtained and freed by the same node.
+    /// Returns whether the same node allocates and frees it.
     pub(super) const fn is_intermediate(&self) -> bool {
         self.input.is_none() && matches!(self.does, Does::Frees)
     }
 }
 
-/// An operator that is looked at as one piece, or memory that is obtained or freed outside of any.
+/// An operator that is treated as a unit, or an allocation or a free outside any operator.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) record: RecordId,
     pub(super) time_ns: i64,
     pub(super) is_backward: bool,
-    /// By key, in the order of keys.
+    /// The edges of the node, in the order of keys.
     edges: std::ops::Range<u32>,
 }
 
-/// The graph.
+/// The data-flow graph.
 pub(super) struct Flow {
-    /// In the order of time.
+    /// The nodes, in the order of time.
     pub(super) nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// By lifetime: the highest version.
+    /// The highest version of each lifetime.
     pub(super) newest: Vec<u32>,
 }
 
@@ -73,20 +73,20 @@ impl Flow {
     }
 }
 
-/// What the reads of an operator and what is inside it say of a key's mutability.
+/// What the reads of an operator and of its inner operators imply about a key's mutability.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;
 
-/// What was collected of a key in one node.
+/// Information collected about a key in one node.
 #[derive(Clone, Copy, Default)]
 struct Collected {
-    said: u8,
+    access: u8,
     allocated: bool,
     freed: bool,
 }
 
-/// Makes the graph.
+/// Builds the graph.
 pub(super) fn flow(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -101,7 +101,7 @@ pub(super) fn flow(
         edges: Vec::new(),
         newest: vec![0; identities.lifetimes.len()],
     };
-    // By lifetime, emptied after each node.
+    // One entry per lifetime, reset after each node.
     let mut collected = vec![Collected::default(); identities.lifetimes.len()];
     let mut keys: Vec<AllocationId> = Vec::new();
     let order = |key: &AllocationId| (identities.tensor(*key), *key);
@@ -112,10 +112,10 @@ pub(super) fn flow(
         keys.sort_unstable_by_key(order);
         let start = flow.edges.len() as u32;
         for &key in &keys {
-            let Collected { said, allocated, freed } = std::mem::take(&mut collected[key as usize]);
-            let does = match said {
+            let Collected { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
+            let does = match access {
                 _ if freed => Does::Frees,
-                said if said & WRITES != 0 || said == UNKNOWN => Does::Writes,
+                access if access & WRITES != 0 || access == UNKNOWN => Does::Writes,
                 _ => Does::Reads,
             };
             let version = &mut flow.newest[key as usize];
@@ -151,7 +151,8 @@ fn is_backward(what: &What) -> bool {
     matches!(what, What::Op(Op { kind: OpKind::Backward, .. }))
 }
 
-/// Memory, operators that are known, and nodes of the automatic differentiation; what is inside of these is not looked at.
+/// Returns memory records, known operators, and nodes of the automatic differentiation; records inside these
+/// are not visited.
 fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
@@ -169,7 +170,7 @@ fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     leaves
 }
 
-/// Collects what a leaf and all inside of it do to each key.
+/// Collects the effects of a leaf, and of all records inside it, on each key.
 fn collect(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -181,7 +182,7 @@ fn collect(
 ) -> Result<(), AnalysisError> {
     let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut Collected)| {
         let entry = &mut collected[key as usize];
-        let is_new = entry.said == 0 && !entry.allocated && !entry.freed;
+        let is_new = entry.access == 0 && !entry.allocated && !entry.freed;
         change(entry);
         if is_new {
             keys.push(key);
@@ -192,14 +193,14 @@ fn collect(
             What::Op(op) => {
                 let mut mentioned = identities.of(record).iter();
                 for arg in &op.args {
-                    let said = match arg.written() {
+                    let access = match arg.written() {
                         Some(true) => WRITES,
                         Some(false) => READS,
                         None => UNKNOWN,
                     };
                     for &key in mentioned.by_ref().take(arg.tensors().len()) {
                         if key != NONE {
-                            of(key, &mut |entry| entry.said |= said);
+                            of(key, &mut |entry| entry.access |= access);
                         }
                     }
                 }
@@ -228,9 +229,9 @@ fn collect(
     Ok(())
 }
 
-/// PyTorch's own checks of the graph.
+/// The checks of the graph that PyTorch makes.
 struct Checks {
-    /// By lifetime: the version that is current, and whether version 0 was made.
+    /// For each lifetime, the current version, and whether version 0 was made.
     current: Vec<u32>,
     made: Vec<Option<u32>>,
 }

@@ -1,5 +1,5 @@
-//! Which mentions of tensors and of memory mean the same: a number for each lifetime of an address, and one for each
-//! logical tensor.
+//! Identifies references to the same tensors and memory: assigns a number to each lifetime of an address, and
+//! one to each logical tensor.
 
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -9,34 +9,34 @@ use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorI
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// A lifetime of an address, numbered from 1 in the order of first mentions.
+/// A lifetime of an address, numbered from 1 in the order of first references.
 pub(super) type AllocationId = u32;
 /// No lifetime.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A mention of memory: in the arguments of an operator, in a registration, or by the memory itself.
+/// A reference to memory: in the arguments of an operator, in a registration, or by a memory record.
 #[derive(Clone, Copy)]
 struct Mention {
     /// The tensor; [`NONE`] for memory.
     tensor: TensorId,
-    /// The record of memory; [`NONE`] for tensors.
+    /// The memory record; [`NONE`] for tensors.
     memory: RecordId,
 }
 
-/// What is known of each lifetime.
+/// Information about a lifetime.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// Its address; none for tensors without storage.
+    /// Its address; `None` for tensors without storage.
     pub(super) address: Option<u64>,
     pub(super) device: DeviceIndex,
-    /// Which logical tensor it belongs to; [`NONE`] if no tensor was seen in it.
+    /// Its logical tensor; [`NONE`] if no tensor was seen in it.
     pub(super) tensor: u32,
-    /// The allocation that shows that it had ended; [`NONE`] if nothing had to be concluded.
+    /// The allocation that shows that it had ended; [`NONE`] if nothing had to be inferred.
     pub(super) replaced_by: RecordId,
 }
 
 impl Lifetime {
-    /// Whether it can be told from others: all that the analysis follows.
+    /// Returns whether it can be distinguished from others, so that the analysis can follow it.
     pub(super) const fn has_key(&self) -> bool {
         self.tensor != NONE && self.address.is_some()
     }
@@ -45,34 +45,36 @@ impl Lifetime {
 /// The identities of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Identities {
-    /// By [`AllocationId`]; the first one means nothing.
+    /// The lifetimes by [`AllocationId`]; the first entry is unused.
     pub(super) lifetimes: Vec<Lifetime>,
-    /// The lifetime of each mention, record by record: [`NONE`] where it has no key.
+    /// The lifetime of each reference, record by record: [`NONE`] if it has no key.
     keys: Vec<AllocationId>,
-    /// Where the mentions of each record begin in `keys`.
+    /// The index in `keys` of each record's first reference.
     starts: Vec<u32>,
-    /// Frees that belong to nothing, which the tolerant mode leaves out.
+    /// Frees without a matching allocation, which the tolerant mode ignores.
     pub(super) ignored: Vec<bool>,
 }
 
 impl Identities {
-    /// The keys that a record mentions, in the order of its mentions ([`mentions_of`]); [`NONE`] where there is none.
+    /// Returns the keys that a record refers to, in the order of [`mentions_of`]; [`NONE`] for references
+    /// without a key.
     pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
     }
 
-    /// The key of a record of memory.
+    /// Returns the key of a memory record.
     pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
         self.of(record).first().copied().filter(|&key| key != NONE)
     }
 
-    /// The logical tensor of a key.
+    /// Returns the logical tensor of a key.
     pub(super) fn tensor(&self, key: AllocationId) -> u32 {
         self.lifetimes[key as usize].tensor
     }
 }
 
-/// Calls `mention` for each tensor that a record mentions, in PyTorch's order. In tolerant mode buffers follow, and results.
+/// Calls `mention` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, buffers and
+/// results follow.
 pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(TensorId)) {
     match what {
         What::Op(op) => {
@@ -105,7 +107,7 @@ pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(Tenso
     }
 }
 
-/// Gives numbers to the lifetimes and tensors of a trace.
+/// Assigns numbers to the lifetimes and tensors of a trace.
 pub(super) fn identify(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -138,7 +140,7 @@ pub(super) fn identify(
     Identities { lifetimes, keys, starts, ignored: is_ignored }
 }
 
-/// All mentions, record by record, and where each record's begin.
+/// Returns all references, record by record, and the index of each record's first.
 fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Mention>, Vec<u32>) {
     let mut mentions = Vec::new();
     let mut starts = Vec::with_capacity(trace.records.len() + 1);
@@ -146,7 +148,7 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
         starts.push(mentions.len() as u32);
         match &record.what {
             What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
-            // Captured once: the same values come with every later call, whatever became of them.
+            // Captured once: later calls repeat the same values, whatever happened to them.
             What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
             what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
         }
@@ -155,8 +157,8 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
     (mentions, starts)
 }
 
-/// Calls `visit` with the places of all mentions in the order of time: a record's where it begins, but its results where it
-/// ends.
+/// Calls `visit` with the indices of all references in the order of time: a record's at its beginning, but
+/// its results at its end.
 fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut visit: impl FnMut(u32)) {
     let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
     let outs = |record: RecordId| match &trace.records[record as usize].what {
@@ -190,7 +192,7 @@ struct Numbers<'a> {
     mode: Mode,
     /// The lifetime at each address, and whether its allocation was seen.
     live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
-    /// What was last at addresses that were given back.
+    /// The last lifetime at each freed address.
     ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
@@ -204,7 +206,8 @@ impl Numbers<'_> {
             if tolerant {
                 let Some(address) = tensor.storage else { return NONE };
                 let place = (address, tensor.device);
-                // A tensor whose memory was given back already, as when a result is told after its operator has dropped it.
+                // A tensor whose memory was already freed, such as a result reported after its operator has
+                // dropped it.
                 if !self.live.contains_key(&(tensor.storage, tensor.device))
                     && let Some(&ended) = self.ended.get(&place)
                 {
@@ -249,8 +252,9 @@ impl Numbers<'_> {
     }
 }
 
-/// Gives each lifetime in which a tensor was seen the number of its logical tensor. Not a union of all that belongs together:
-/// a tensor's later lifetimes are tied to its first one only, and what has a number keeps it.
+/// Assigns to each lifetime in which a tensor was seen the number of its logical tensor. This is not a union
+/// of everything that belongs together: a tensor's later lifetimes are tied to its first one only, and
+/// assigned numbers do not change.
 fn number_tensors(
     trace: &OperatorTrace,
     mentions: &[Mention],

@@ -1,4 +1,4 @@
-//! The analysis: from an operator trace to what each piece of memory is for, and when.
+//! The analysis: from an operator trace to the purpose of each piece of memory over time.
 //!
 //! The steps are PyTorch's (`torch.profiler._memory_profiler`, deprecated there): identities, sizes, the data-flow graph,
 //! seven passes over it, and the timeline. [`Mode::Compat`] answers exactly as PyTorch 2.15, its errors included.
@@ -25,11 +25,11 @@ use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, Tr
 use stated::Stated;
 use std::fmt;
 
-/// A trace that the analysis refuses. Displays as one line.
+/// An error for a trace that cannot be analysed. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnalysisError {
-    /// It has no allocation and no free.
+    /// It has no allocations and no frees.
     NoAllocations,
     /// Two operators make the same version of a tensor, as PyTorch sees it.
     DuplicateOutputs,
@@ -37,7 +37,7 @@ pub enum AnalysisError {
     Versions,
     /// An operator frees the same memory twice, as PyTorch sees it.
     DoubleDelete,
-    /// The size of a tensor that was there before the trace is not known.
+    /// The size of a tensor that existed before the trace is not known.
     NoSize,
 }
 
@@ -65,46 +65,46 @@ impl std::error::Error for AnalysisError {}
 pub struct Storage {
     /// Its address.
     pub address: u64,
-    /// Where it is.
+    /// Its device.
     pub device: DeviceIndex,
     /// The number of its logical tensor, from 0, as PyTorch counts them.
     pub tensor: u32,
-    /// Its size in bytes; none where nothing says it.
+    /// Its size in bytes; `None` if the trace does not contain it.
     pub bytes: Option<u64>,
-    /// Where the categories of its versions begin in `Profile::by_version`, and how many there are.
+    /// The index of the first category of its versions in `Profile::by_version`, and their number.
     versions: (u32, u32),
 }
 
-/// What a trace's memory was for.
+/// The purposes of a trace's memory.
 #[derive(Clone, Debug)]
 pub struct Profile<'a> {
     trace: &'a OperatorTrace,
     repairs: Repairs,
-    /// By lifetime of an address; those without a tensor are none.
+    /// The storage of each lifetime of an address; `None` for lifetimes without a tensor.
     storages: Vec<Option<Storage>>,
     /// Categories of versions, storage by storage.
     by_version: Vec<Option<Category>>,
-    /// Versions that PyTorch lists.
+    /// Whether PyTorch lists each version.
     present: Vec<bool>,
     changes: Vec<Change>,
     identities: identities::Identities,
-    /// By record: its phase.
+    /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// By record that obtained memory, in traces of memtrack's own SDK: what the program states of it.
+    /// The program's statement on each record that allocated memory, in traces of memtrack's SDK.
     stated: Vec<Option<Stated>>,
-    /// As `by_version`: the rule that decided.
+    /// The rule that decided each entry of `by_version`.
     rules: Vec<Option<Rule>>,
     mode: Mode,
-    /// Of a recording: names and errors of its allocations.
+    /// For a recording, the names and errors of its allocations.
     attribution: Option<&'a Attribution>,
 }
 
 /// A version of a storage with its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Labelled {
-    /// The storage: a place in [`Profile::storages`], and PyTorch's allocation id.
+    /// The storage: an index into [`Profile::storages`], and PyTorch's allocation id.
     pub storage: u32,
-    /// The version of its content, from 0.
+    /// The version of its contents, from 0.
     pub version: u32,
     /// Its category.
     pub category: Option<Category>,
@@ -113,7 +113,7 @@ pub struct Labelled {
 /// Analyses a trace.
 ///
 /// # Errors
-/// When it has no allocations; in [`Mode::Compat`] also where PyTorch's analysis fails.
+/// Fails when it has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
 pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
     if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
         return Err(AnalysisError::NoAllocations);
@@ -162,7 +162,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         attribution: None,
     };
     if mode == Mode::Tolerant && trace.header.producer.0 == PRODUCER {
-        profile.take_what_is_stated();
+        profile.apply_statements();
     } else if mode == Mode::Tolerant {
         profile.name_optimizer_temporaries();
     }
@@ -170,8 +170,9 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
 }
 
 impl<'a> Profile<'a> {
-    /// The same with what is known of the recording's allocations: sampled blocks count for those that they stand for. A tensor in a
-    /// block that was no sample has no allocation and no free in the recording, so it is left out: others stand for it.
+    /// Returns the profile with the attribution of the recording's allocations: sampled blocks count for
+    /// those that they represent. A tensor in a block that was not sampled has no allocation and no free in
+    /// the recording, so it is left out: sampled blocks represent it.
     #[must_use]
     pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
@@ -200,17 +201,17 @@ impl<'a> Profile<'a> {
         self
     }
 
-    /// What is known of the recording's allocations, if the trace is of a recording.
+    /// Returns the attribution of the recording's allocations, if the trace is of a recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
     }
 
-    /// The trace.
+    /// Returns the trace.
     pub const fn trace(&self) -> &'a OperatorTrace {
         self.trace
     }
 
-    /// The devices that memory of the trace is on.
+    /// Returns the devices with memory in the trace.
     pub fn devices(&self) -> Vec<DeviceIndex> {
         let mut devices: Vec<DeviceIndex> = self.changes.iter().map(|change| change.device).collect();
         devices.sort_unstable();
@@ -218,17 +219,17 @@ impl<'a> Profile<'a> {
         devices
     }
 
-    /// A device's name in the trace: `cpu`, `cuda:0`.
+    /// Returns a device's name in the trace: `cpu`, `cuda:0`.
     pub fn device_name(&self, device: DeviceIndex) -> &'a str {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
     }
 
-    /// Whether the answers are PyTorch's own.
+    /// Returns whether the results are exactly PyTorch's.
     pub fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
-    /// The name of an operator's record; empty for other records.
+    /// Returns the name of an operator's record; empty for other records.
     pub fn operator_name(&self, record: RecordId) -> String {
         match self.trace.records.get(record as usize).map(|record| &record.what) {
             Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
@@ -236,24 +237,26 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// What the analysis had to put right.
+    /// Returns the repairs that the analysis made.
     pub const fn repairs(&self) -> &Repairs {
         &self.repairs
     }
 
-    /// What happened to memory, in the order of time.
+    /// Returns the changes of memory, in the order of time.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Pieces of memory, by PyTorch's allocation id; none where no tensor was seen, and at 0.
+    /// Returns the pieces of memory, by PyTorch's allocation id; `None` if no tensor was seen in one, and at
+    /// 0.
     pub fn storages(&self) -> &[Option<Storage>] {
         &self.storages
     }
 
-    /// The tensors that a record mentions, with the storage of each: an operator's arguments one after another and then its
-    /// results, a registration's parameters with their gradients, states and buffers. Of a module or an optimizer only the
-    /// first record mentions any. The storage is none where the analysis follows it no further.
+    /// Returns the tensors that a record refers to, each with its storage: an operator's arguments followed
+    /// by its results, or a registration's parameters with their gradients, states and buffers. For a module
+    /// or an optimizer, only the first record has any. The storage is `None` if the analysis does not follow
+    /// it.
     pub fn mentions(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
         let keys = self.identities.of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
@@ -267,21 +270,22 @@ impl<'a> Profile<'a> {
         mentions
     }
 
-    /// The category of a version of a storage.
+    /// Returns the category of a version of a storage.
     pub fn category(&self, storage: u32, version: u32) -> Option<Category> {
         let storage = self.storages.get(storage as usize).copied().flatten()?;
         let (start, count) = storage.versions;
         if version < count { self.by_version[(start + version) as usize] } else { None }
     }
 
-    /// The category that a change's memory has after it; [`Category::Unknown`] where none was found. What was written has
-    /// another one before: that of the version [`Change::version`].
+    /// Returns the category of a change's memory after the change; [`Category::Unknown`] if none was found.
+    /// Memory that was written has another category before the change: that of the version
+    /// [`Change::version`].
     pub fn category_of(&self, change: &Change) -> Category {
         let version = change.version + u32::from(change.action == Action::IncrementVersion);
         self.category_at(change, version)
     }
 
-    /// The category of a change's memory in this version.
+    /// Returns the category of a change's memory in this version.
     pub(crate) fn category_at(&self, change: &Change, version: u32) -> Category {
         let found = match change.storage {
             Some(storage) => self.category(storage, version),
@@ -290,8 +294,9 @@ impl<'a> Profile<'a> {
         found.unwrap_or(Category::Unknown)
     }
 
-    /// The rule by which a change's memory has its category: what the program stated, where data flow alone would have
-    /// said something else. Only traces that memtrack's own SDK recorded are judged by such rules.
+    /// Returns the rule by which a change's memory has its category: a statement of the program, in cases in
+    /// which data flow alone would give a different result. Such rules apply only to traces that memtrack's
+    /// SDK recorded.
     pub fn rule_of(&self, change: &Change) -> Option<Rule> {
         match change.storage {
             None => self.stated_of(change).map(|stated| stated.rule),
@@ -308,7 +313,7 @@ impl<'a> Profile<'a> {
         change.obtained.and_then(|record| *self.stated.get(record as usize)?)
     }
 
-    /// The category of memory in which no tensor was seen.
+    /// Returns the category of memory in which no tensor was seen.
     fn of_unseen(&self, change: &Change) -> Option<Category> {
         if !self.stated.is_empty() {
             return self.stated_of(change).map(|stated| stated.category);
@@ -320,7 +325,8 @@ impl<'a> Profile<'a> {
         in_optimizer.then_some(Category::OptimizerTemporary)
     }
 
-    /// All versions that PyTorch lists, with their categories: by logical tensor, allocation and version.
+    /// Returns all versions that PyTorch lists, with their categories: by logical tensor, allocation and
+    /// version.
     pub fn labelled(&self) -> Vec<Labelled> {
         let mut storages: Vec<(u32, &Storage)> =
             (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
@@ -334,8 +340,8 @@ impl<'a> Profile<'a> {
         versions.collect()
     }
 
-    /// Lets what the program states decide where it may.
-    fn take_what_is_stated(&mut self) {
+    /// Applies the program's statements where they take precedence.
+    fn apply_statements(&mut self) {
         self.stated = stated::stated(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
         let registered = self.registered();
@@ -354,7 +360,7 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// By logical tensor: whether the program says what it is.
+    /// Returns for each logical tensor whether the program states its purpose.
     fn registered(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
@@ -367,8 +373,9 @@ impl<'a> Profile<'a> {
         registered
     }
 
-    /// Memory obtained in an optimizer's step, unless the program says what it is or one operator frees it. What PyTorch's
-    /// rules read from the data flow there is no better than a guess: they take Adam's denominators for parameters.
+    /// Labels memory allocated in an optimizer's step, unless the program states its purpose or one operator
+    /// frees it. PyTorch's rules only guess from the data flow there: they take Adam's denominators for
+    /// parameters.
     fn name_optimizer_temporaries(&mut self) {
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {

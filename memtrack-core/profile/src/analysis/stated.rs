@@ -1,9 +1,11 @@
-//! What a program states itself, for traces that memtrack's SDK recorded. In a Rust framework operators are coarse: what
-//! happens inside an annotated function is not seen, and a backward pass is one call. So data flow alone leaves much of
-//! the memory unnamed, although the program says in which phase and inside of which operator it was obtained. These rules
-//! name it. Each holds only where data flow and registrations say nothing, but for the last two, and for temporaries that data flow
+//! Statements of a program itself, in traces that memtrack's SDK recorded. In a Rust framework operators are
+//! coarse: the inside of an annotated function is not visible, and a backward pass is one call. So data flow
+//! alone leaves much of the memory without a category, although the program states the phase and the operator
+//! in which it was allocated. These rules provide the category. Each applies only if data flow and
+//! registrations give none, except for the last two, and for temporaries that data flow takes for
+//! activations.
 //! takes for activations.
-//!
+//! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine-grained, are not affected.
 //! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine, are not touched.
 
 use super::timeline::{Action, Change};
@@ -11,38 +13,40 @@ use crate::category::Category;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, TracePhase, What};
 
-/// A rule by which memory has its category.
+/// A rule that gives memory its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Obtained in a backward pass, no gradient, and given back before the next step: autograd detail.
+    /// Allocated in a backward pass, not a gradient, and freed before the next step: autograd detail.
     Backward,
-    /// Obtained in an optimizer's step or where the optimizer is made, and kept beyond it: optimizer state.
+    /// Allocated in an optimizer's step or where the optimizer is made, and kept beyond it: optimizer state.
     OptimizerKeeps,
-    /// Obtained in an optimizer's step, and given back in it: temporary memory of the optimizer.
+    /// Allocated in an optimizer's step, and freed in it: temporary memory of the optimizer.
     OptimizerGivesBack,
-    /// Obtained in a module of the forward pass and kept beyond the operator, or obtained in an operator outside of modules that
-    /// reports its tensors, and given back before the next step: an activation.
+    /// Allocated in a module of the forward pass and kept beyond the operator, or allocated in an operator
+    /// outside modules that reports its tensors, and freed before the next step: an activation.
     ForwardKeeps,
-    /// Obtained in an operator outside of the backward pass and of the optimizer, and given back in it: temporary.
+    /// Allocated in an operator outside the backward pass and the optimizer, and freed in it: temporary.
     ForwardGivesBack,
-    /// An input by data flow, but obtained inside a module: what is made in the forward pass of what no operator was seen
-    /// to make it of. An activation.
+    /// An input according to data flow, but allocated inside a module: memory made in the forward pass whose
+    /// sources no operator reported. An activation.
     NoInput,
-    /// A parameter by data flow, but obtained inside a module or an operator, and not registered: an activation.
+    /// A parameter according to data flow, but allocated inside a module or an operator, and not registered:
+    /// an activation.
     NoParameter,
 }
 
-/// What the program states of a piece of memory.
+/// The program's statement on a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stated {
     pub(super) rule: Rule,
     pub(super) category: Category,
 }
 
-/// Where memory was obtained: what is around the record that obtained it.
+/// The records around the one that allocated a piece of memory.
 #[derive(Clone, Copy, Default)]
 struct Around {
-    /// The outermost operator of the current phase. An operator around a whole forward pass is none of the pass.
+    /// The outermost operator of the current phase. An operator around a whole forward pass is not part of
+    /// the pass.
     operator: Option<RecordId>,
     /// Whether one of the operators reports its tensors.
     reports_tensors: bool,
@@ -51,7 +55,7 @@ struct Around {
     is_in_module: bool,
 }
 
-/// What the program states of the memory that each record obtained; by record.
+/// Returns for each record the program's statement on the memory that it allocated.
 pub(super) fn stated(
     trace: &OperatorTrace,
     phases: &[TracePhase],
@@ -105,7 +109,7 @@ pub(super) fn stated(
             TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
             _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
-            // An operator outside of the passes may make anything, such as data that is kept.
+            // An operator outside the passes may make anything, such as data that is kept.
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
@@ -114,14 +118,15 @@ pub(super) fn stated(
     stated
 }
 
-/// Where training steps end: outside of modules, and in the backward pass, what is kept for longer than the step in which it was
-/// obtained is neither an activation nor a detail of the pass, but a cache or a buffer that something keeps for itself.
+/// The ends of training steps: outside modules, and in the backward pass, memory that outlives the step in
+/// which it was allocated is neither an activation nor a detail of the pass, but a cache or a buffer.
 struct Steps {
     /// When backward passes and optimizer steps begin, sorted.
     turns_ns: Vec<i64>,
     /// When forward passes begin, sorted.
     forwards_ns: Vec<i64>,
-    /// When the last optimizer step has ended; what is kept at the end of the trace and is older outlived its step too.
+    /// When the last optimizer step has ended; older memory that still exists at the end of the trace
+    /// outlived its step too.
     last_optimizer_ns: Option<i64>,
 }
 
@@ -146,19 +151,19 @@ impl Steps {
         steps
     }
 
-    /// When the step ends that this time is in: where the next forward pass begins after a backward pass or an optimizer
-    /// step; `None` if it may not have ended.
+    /// Returns the end of the step that contains this time: the beginning of the next forward pass after a
+    /// backward pass or an optimizer step; `None` if the step may not have ended.
     fn end_after(&self, time_ns: i64) -> Option<i64> {
         let next =
             |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
         let turn = next(&self.turns_ns, time_ns);
         let forward = turn.and_then(|turn| next(&self.forwards_ns, turn));
-        // What an optimizer step came after, and nothing has freed since.
+        // Memory from before an optimizer step that has not been freed since.
         forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
     }
 }
 
-/// The category of a version, given what data flow says and what the program states.
+/// Returns the category of a version, given the results of data flow and the program's statement.
 pub(super) fn decide(
     by_flow: Option<Category>,
     is_registered: bool,

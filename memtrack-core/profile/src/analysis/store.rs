@@ -1,22 +1,22 @@
-//! What categories are kept for: a logical tensor, one lifetime of an address, or one version of it.
+//! The categories of a logical tensor, of one lifetime of an address, or of one version of it.
 
 use super::identities::{AllocationId, Identities};
 use crate::category::Category;
 
-/// Categories at three levels, of which the widest that is known counts.
+/// Categories at three levels, of which the widest known one counts.
 pub(super) struct Store<'a> {
     identities: &'a Identities,
-    /// Where the versions of each lifetime begin in `by_version`.
+    /// The index in `by_version` of each lifetime's first version.
     starts: Vec<u32>,
     by_tensor: Vec<Option<Category>>,
     by_key: Vec<Option<Category>>,
     by_version: Vec<Option<Category>>,
-    /// Keys whose tensor was given a category.
+    /// Whether the tensor of each key was given a category.
     pub(super) named: Vec<bool>,
 }
 
 impl<'a> Store<'a> {
-    /// `newest` is the highest version of each lifetime.
+    /// Creates a store; `newest` is the highest version of each lifetime.
     pub(super) fn new(identities: &'a Identities, newest: &[u32]) -> Self {
         let mut starts = Vec::with_capacity(newest.len() + 1);
         let mut start = 0;
@@ -37,17 +37,17 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// The place of a version in tables that have one for each.
+    /// Returns the index of a version in tables with one entry per version.
     pub(super) fn slot(&self, (key, version): (AllocationId, u32)) -> usize {
         (self.starts[key as usize] + version) as usize
     }
 
-    /// How many versions there are of all lifetimes together.
+    /// Returns the total number of versions of all lifetimes.
     pub(super) fn slots(&self) -> usize {
         self.by_version.len()
     }
 
-    /// How many versions there are of this lifetime.
+    /// Returns the number of versions of this lifetime.
     pub(super) fn versions(&self, key: AllocationId) -> u32 {
         self.starts[key as usize + 1] - self.starts[key as usize]
     }

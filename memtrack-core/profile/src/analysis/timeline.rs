@@ -1,4 +1,4 @@
-//! What happened to memory, in the order of time.
+//! The changes of memory, in the order of time.
 //!
 //! **Why is no sum ever below zero in the tolerant mode?** A free takes what was allocated at its address, an address
 //! that is used again ends what was there, and a write counts within the life of what is written. This is checked over
@@ -13,42 +13,42 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
 use std::collections::HashMap;
 
-/// What happened to a piece of memory, with PyTorch's numbers.
+/// The kind of a change of a piece of memory, with PyTorch's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It was there before the trace began.
+    /// It existed before the trace began.
     Preexisting = 1,
-    /// It was obtained.
+    /// It was allocated.
     Create = 2,
     /// It was written: one version ended and the next one began.
     IncrementVersion = 3,
-    /// It was given back.
+    /// It was freed.
     Destroy = 4,
 }
 
-/// One thing that happened to a piece of memory.
+/// A change of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When, in ns; −1 for what preexists.
+    /// The time, in ns; −1 for preexisting memory.
     pub time_ns: i64,
-    /// What happened.
+    /// The kind of change.
     pub action: Action,
-    /// Where.
+    /// The device.
     pub device: DeviceIndex,
-    /// Whose memory: a place in [`Profile::storages`](super::Profile::storages); none for memory in which no tensor was
-    /// seen.
+    /// The storage, an index into [`Profile::storages`](super::Profile::storages); `None` for memory in which
+    /// no tensor was seen.
     pub storage: Option<AllocationId>,
-    /// The version of the storage's content that was made, ended, or is the last one.
+    /// The version of the storage's contents that was made, ended, or is the last one.
     pub version: u32,
     /// Its size.
     pub bytes: u64,
     /// The record that allocated or freed it, or wrote to it.
     pub record: Option<RecordId>,
-    /// The record that obtained the memory, where it was seen.
+    /// The record that allocated the memory, if it was seen.
     pub obtained: Option<RecordId>,
 }
 
-/// Memory's history, by device and sorted by time.
+/// Returns the history of memory, by device and sorted by time.
 pub(super) fn timeline(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -62,9 +62,9 @@ pub(super) fn timeline(
     let mut changes = Vec::new();
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // What is in use without a tensor: its size and who obtained it.
+    // Memory in use without a tensor: its size and the record that allocated it.
     let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree; where memory of one operator is freed in another, that is not the order of time.
+    // PyTorch walks the tree; if memory of one operator is freed in another, this is not the order of time.
     let in_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &in_time } else { &tree.walk };
     for &number in order {
@@ -85,7 +85,7 @@ pub(super) fn timeline(
             obtained,
         };
         let time_ns = record.time_ns;
-        // Given back when nobody looked, at this moment or before.
+        // Freed without a record, at this moment or before.
         let unseen_end = |obtained: RecordId| (time_ns - 1).max(trace.records[obtained as usize].time_ns);
         if let Some(key) = identities.of_memory(number) {
             let of = if memory.is_free { &mut destroyed } else { &mut created };
@@ -101,7 +101,7 @@ pub(super) fn timeline(
         if memory.is_free {
             let known = unknown.remove(&place);
             let obtained = known.map(|(_, record)| record);
-            // The size that was obtained is what is given back, whatever the free says.
+            // The freed size is the allocated size, whatever the free states.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, obtained));
             if known.is_none() {
@@ -144,7 +144,7 @@ pub(super) fn timeline(
         of.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // When a storage ended that nobody saw freed.
+    // When a storage ended whose free was not recorded.
     let unseen_end = |key: AllocationId| {
         let replaced_by = identities.lifetimes[key as usize].replaced_by;
         let begin = created[key as usize].map_or(i64::MIN, time_of);
@@ -164,8 +164,8 @@ pub(super) fn timeline(
                     let action = Action::IncrementVersion;
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
-                        // The operator begins when another thread has not obtained the memory yet, or is still running
-                        // when it is freed.
+                        // The operator may begin before another thread has allocated the memory, or may still
+                        // be running when it is freed.
                         let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
                         time_ns = time_ns.min(end.unwrap_or(i64::MAX));
                         time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));

@@ -2,20 +2,21 @@
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, What};
 
-/// Records in the order of a walk that visits a record before what is inside of it.
+/// The records in the order of a walk that visits each record before the records inside it.
 pub(super) struct Tree {
     /// The records in that order.
     pub(super) walk: Vec<RecordId>,
     /// Each record's place in `walk`.
     pub(super) place: Vec<u32>,
-    /// The place after the last record inside of each, by its place in `walk`.
+    /// The index in `walk` after the last record inside each record, by the record's index in `walk`.
     pub(super) after: Vec<u32>,
 }
 
 impl Tree {
     pub(super) fn of(trace: &OperatorTrace) -> Self {
         let count = trace.records.len();
-        // Children one after another, by parent; what has none is the child of the entry after the last record.
+        // Children grouped by parent; a record without a parent is a child of the entry after the last
+        // record.
         let mut starts = vec![0_u32; count + 2];
         let parent_of = |record: usize| trace.records[record].parent.map_or(count, |parent| parent as usize);
         (0..count).for_each(|record| starts[parent_of(record) + 1] += 1);
@@ -30,7 +31,7 @@ impl Tree {
             *slot += 1;
         }
         let mut tree = Self { walk: Vec::with_capacity(count), place: vec![0; count], after: vec![0; count] };
-        // What is still to be visited, and for a record that was, the end of its part of the walk.
+        // The records still to be visited, and for visited ones, the end of their part of the walk.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
         let push = |left: &mut Vec<(RecordId, bool)>, of: usize| {
             let range = starts[of] as usize..starts[of + 1] as usize;
@@ -50,25 +51,25 @@ impl Tree {
         tree
     }
 
-    /// The record and all that is inside of it.
+    /// Returns the record and all records inside it.
     pub(super) fn within(&self, record: RecordId) -> &[RecordId] {
         let place = self.place[record as usize] as usize;
         &self.walk[place..self.after[place] as usize]
     }
 
-    /// Whether `inner` is `outer` or inside of it.
+    /// Returns whether `inner` is `outer` or inside it.
     pub(super) fn is_within(&self, inner: RecordId, outer: RecordId) -> bool {
         let (inner, outer) = (self.place[inner as usize], self.place[outer as usize]);
         inner >= outer && inner < self.after[outer as usize]
     }
 
-    /// The first record directly inside of this one.
+    /// Returns the first record directly inside this one.
     pub(super) fn first_child(&self, record: RecordId) -> Option<RecordId> {
         self.within(record).get(1).copied()
     }
 }
 
-/// Which records are the first of their module or optimizer: only these register tensors.
+/// Returns for each record whether it is the first of its module or optimizer: only these register tensors.
 pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];

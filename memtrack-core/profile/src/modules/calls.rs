@@ -1,4 +1,4 @@
-//! The calls of modules: when each ran, and when the backward pass came back to it.
+//! The calls of modules: their times in the forward and in the backward pass.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places, When};
@@ -7,7 +7,7 @@ use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
 use std::collections::HashMap;
 
-/// A call's place in [`Calls::all`].
+/// A call, as an index into [`Calls::all`].
 pub(crate) type CallId = u32;
 
 /// A call.
@@ -25,17 +25,17 @@ pub(crate) struct Call {
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 
-/// Modules that are nested deeper than this do not count for the outermost ones.
-pub(crate) const MOST_NESTED: usize = 64;
+/// The nesting depth beyond which modules do not count for the outermost ones.
+pub(crate) const MAX_NESTED: usize = 64;
 
 /// All calls of a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// By record: the innermost call that it is inside of; of nodes of the backward pass and what is inside of them, the call
-    /// that they belong to.
+    /// For each record, the innermost call around it; for nodes of the backward pass and records inside them,
+    /// the call that they belong to.
     of_record: Vec<Option<CallId>>,
-    /// By record: whether it is inside of a node of the backward pass, and of no call that this made.
+    /// For each record, whether it is inside a node of the backward pass, and in no call that the node made.
     is_of_backward: Vec<bool>,
 }
 
@@ -45,7 +45,7 @@ impl Calls {
         let ends = ends(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
-        // By address and device: the call whose part of the backward pass obtained the memory.
+        // By address and device: the call whose part of the backward pass allocated the memory.
         let mut obtained: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
@@ -58,7 +58,8 @@ impl Calls {
                     calls.calls.push(Call {
                         record: number,
                         module: places.call(number).unwrap_or_default(),
-                        // The node of the backward pass that makes activations again belongs to a call, and is in none.
+                        // The node of the backward pass that recomputes activations belongs to a call, and is
+                        // in none.
                         parent: call.filter(|_| !is_of_backward),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
@@ -78,7 +79,7 @@ impl Calls {
                     }
                 }
                 What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_of_backward => {
-                    // The last one with a number is the one that the backward pass has a node for.
+                    // The backward pass has a node for the last one with a number.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
                         None => by_sequence.remove(sequence),
@@ -103,19 +104,19 @@ impl Calls {
         &self.calls
     }
 
-    /// The innermost call around a record, or the one that it belongs to.
+    /// Returns the innermost call around a record, or the one that it belongs to.
     pub(crate) fn around(&self, record: RecordId) -> Option<CallId> {
         self.of_record.get(record as usize).copied().flatten()
     }
 
-    /// A call and those that it is inside of, innermost first.
+    /// Returns a call and those around it, innermost first.
     pub(crate) fn outwards(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
-        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MOST_NESTED)
+        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_NESTED)
     }
 
     fn extend_backward(&mut self, call: CallId, begin_ns: i64, end_ns: i64) {
         let mut next = Some(call);
-        for _ in 0..MOST_NESTED {
+        for _ in 0..MAX_NESTED {
             let Some(call) = next else { return };
             let call = &mut self.calls[call as usize];
             let (first, last) = call.backward_ns.unwrap_or((begin_ns, end_ns));
@@ -129,7 +130,8 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
     op.kind == OpKind::Backward || phase == TracePhase::Of(Phase::Backward)
 }
 
-/// The call that made the gradient which a node puts into a parameter, as its first argument or that of the node in it says.
+/// Returns the call that made the gradient that a node accumulates into a parameter, according to its first
+/// argument or that of the node in it.
 fn accumulated(
     trace: &OperatorTrace,
     number: RecordId,
@@ -148,7 +150,8 @@ fn accumulated(
     obtained.get(&key).copied()
 }
 
-/// When each record ended, in ns: where the trace does not say, with the last of what is inside of it.
+/// Returns when each record ended, in ns; if the trace does not contain it, the end of the last record
+/// inside.
 pub(crate) fn ends(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records

@@ -98,8 +98,8 @@ pub struct AllocatedAnswer {
 }
 
 impl ModuleReport {
-    /// The report as `memtrack modules --json` has it. Modules that are inside of `depth` others or more are left out;
-    /// `deeper_modules` counts them.
+    /// Returns the report as `memtrack modules --json` prints it. Modules inside `depth` others or more are
+    /// left out; `deeper_modules` counts them.
     pub fn answer(&self, depth: u32) -> ModulesAnswer {
         let shown = self.modules.iter().filter(|module| module.depth < depth);
         let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();
@@ -112,7 +112,7 @@ impl ModuleReport {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self, depth: u32) -> Value {
         serde_json::to_value(self.answer(depth)).unwrap_or_default()
     }

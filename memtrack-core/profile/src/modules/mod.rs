@@ -1,5 +1,6 @@
-//! Memory module by module: how much of a device was allocated before, at most during, and after the forward and the
-//! backward pass of each module, by category. What PyTorch's MemTracker shows, from an operator trace.
+//! Memory module by module: the bytes allocated on a device before, at most during, and after the forward and
+//! the backward pass of each module, by category. The equivalent of PyTorch's MemTracker, from an operator
+//! trace.
 
 pub(crate) mod calls;
 mod json;
@@ -13,7 +14,7 @@ use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
-use calls::{Calls, MOST_NESTED};
+use calls::{Calls, MAX_NESTED};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
@@ -24,63 +25,64 @@ use traffic::Traffic;
 pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
-/// A device's memory, module by module.
+/// The memory of a device, module by module.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
     pub device: String,
-    /// The modules, each after the one that called it first. Modules with one caller are in the natural order of their
-    /// paths (`layers.2` before `layers.10`); where the trace has no paths, in the order of their first calls.
+    /// The modules, each after the one that called it first. Modules with one caller are in the natural order
+    /// of their paths (`layers.2` before `layers.10`); in traces without paths, in the order of their first
+    /// calls.
     pub modules: Vec<ModuleMemory>,
     /// Whether small blocks were sampled, so that numbers are estimates.
     pub is_estimate: bool,
-    /// What had to be put right in the trace.
+    /// The repairs of the trace.
     pub repairs: Repairs,
 }
 
-/// A module's memory.
+/// The memory of a module.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {
-    /// Its path in the model where the trace says it, else its type and a number.
+    /// Its path in the model if the trace contains it, otherwise its type and a number.
     pub name: String,
     /// Its type.
     pub class: String,
-    /// The module that called it first, a place in [`ModuleReport::modules`].
+    /// The module that called it first, as an index into [`ModuleReport::modules`].
     pub parent: Option<usize>,
-    /// How many modules it is inside of.
+    /// The number of modules that it is inside of.
     pub depth: u32,
     /// Bytes of its own parameters on the device.
     pub own_parameter_bytes: u64,
-    /// Bytes of its parameters on the device and those of all modules that it calls, each once.
+    /// Bytes of its parameters on the device and those of all modules that it calls, each counted once.
     pub parameter_bytes: u64,
-    /// Bytes of its buffers on the device and those of all modules that it calls, each once.
+    /// Bytes of its buffers on the device and those of all modules that it calls, each counted once.
     pub buffer_bytes: u64,
     /// Its calls, in the order of time.
     pub calls: Vec<ModuleCall>,
 }
 
-/// A module's call.
+/// A call of a module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleCall {
-    /// Whether it was called in the backward pass, to make activations again that had not been kept.
+    /// Whether it was called in the backward pass, to recompute activations that had not been kept.
     pub is_recomputed: bool,
-    /// Bytes on the device that operators in it read and that were there before, parameters and the like aside; 0 if it is
-    /// recomputed.
+    /// Bytes on the device that operators in it read and that existed before, excluding parameters and the
+    /// like; 0 if it is recomputed.
     pub input_bytes: u64,
-    /// Bytes on the device that operators in it made or wrote and that operators after it, the backward pass aside, use; 0
-    /// if it is recomputed.
+    /// Bytes on the device that operators in it made or wrote and that operators after it use, excluding the
+    /// backward pass; 0 if it is recomputed.
     pub output_bytes: u64,
-    /// From its begin to its end.
+    /// From its beginning to its end.
     pub forward: Span,
-    /// From the start of the first node of the backward pass that belongs to it, or to a module that it calls, to the end of
-    /// the last one; none where the trace does not tell.
+    /// From the start of the first node of the backward pass that belongs to it, or to a module that it
+    /// calls, to the end of the last one; `None` if the trace does not contain this.
     pub backward: Option<Span>,
 }
 
-/// A part of the time.
+/// An interval of time with the memory around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
@@ -88,30 +90,30 @@ pub struct Span {
     pub begin_ns: u64,
     /// When it ended, in ns after the trace's first record.
     pub end_ns: u64,
-    /// What was allocated right before it, by category.
+    /// The bytes allocated right before it, by category.
     pub before: Bytes,
-    /// What was allocated when most was, by category: right before it, or at any time during it.
+    /// The maximum bytes allocated, by category: right before it, or at any time during it.
     pub peak: Bytes,
-    /// When that was, in ns after the trace's first record.
+    /// When the maximum was reached, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// What was allocated at its end, by category.
+    /// The bytes allocated at its end, by category.
     pub after: Bytes,
-    /// How far off these sums may be where small blocks were sampled: before, at the peak and after.
+    /// The errors of these sums if small blocks were sampled: before, at the peak and after.
     pub errors: [Estimate; 3],
 }
 
-/// All categories together.
+/// Returns the sum of all categories.
 pub(crate) fn total(bytes: &Bytes) -> i64 {
     bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 impl Span {
-    /// What was allocated when most was, in bytes.
+    /// Returns the maximum allocated, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         u64::try_from(total(&self.peak)).unwrap_or(0)
     }
 
-    /// How far off [`Self::left_bytes`] may be.
+    /// Returns the error of [`Self::left_bytes`].
     pub fn left_error(&self) -> Estimate {
         let [before, _, after] = self.errors;
         if before.is_exact() && after.is_exact() {
@@ -120,14 +122,15 @@ impl Span {
         after.less(&before)
     }
 
-    /// Bytes allocated at its end beyond those before it; negative if it freed more than it obtained.
+    /// Returns the bytes allocated at its end minus those before it; negative if it freed more than it
+    /// allocated.
     pub fn left_bytes(&self) -> i64 {
         total(&self.after).saturating_sub(total(&self.before))
     }
 }
 
 impl ModuleMemory {
-    /// The highest of these parts of its calls; of several the first.
+    /// Returns the span with the highest peak among those of its calls; the first if there are several.
     fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
         let spans = self.calls.iter().filter_map(span_of);
         spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
@@ -135,14 +138,14 @@ impl ModuleMemory {
 }
 
 impl ModuleReport {
-    /// Makes the report of one device. `repairs` are the ones to report.
+    /// Creates the report of one device. `repairs` are the ones to report.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let calls = Calls::of(profile, &places);
         let curve = Curve::of(profile, device);
         let traffic = Traffic::of(profile, device, &places, &calls);
         let spans = spans(profile, device, &curve, &calls);
-        let own = own_bytes(profile, device, &places);
+        let own = module_bytes(profile, device, &places);
         let (order, rank) = tree_order(&places);
         let mut modules: Vec<ModuleMemory> = order
             .iter()
@@ -177,7 +180,7 @@ impl ModuleReport {
     }
 }
 
-/// What was allocated around each call's two passes.
+/// Returns the memory around the two passes of each call.
 fn spans(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -186,7 +189,7 @@ fn spans(
 ) -> Vec<(Span, Option<Span>)> {
     let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
-    // Spans, and which state each of their three moments is.
+    // The spans, and the state at each of their three moments.
     let mut spans: Vec<Span> = Vec::new();
     let mut wanted: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
@@ -235,7 +238,7 @@ fn spans(
         .collect()
 }
 
-/// By state of the device's [`Curve`], how far off its sum may be; empty where sums are exact.
+/// Returns for each state of the device's [`Curve`] the error of its sum; empty if sums are exact.
 fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();
@@ -259,22 +262,23 @@ fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     errors
 }
 
-/// Bytes of parameters and buffers, by module.
-struct OwnBytes {
+/// The bytes of parameters and buffers, by module.
+struct ModuleBytes {
     parameters: Vec<u64>,
     with_inner_parameters: Vec<u64>,
     with_inner_buffers: Vec<u64>,
 }
 
-fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> OwnBytes {
+fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> ModuleBytes {
     let none = || vec![0_u64; places.modules.len()];
-    let mut own = OwnBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
-    // What was counted for a module, since modules share parameters.
+    let mut own =
+        ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
+    // The storages already counted for each module, since modules share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
         let (What::Module(module), Some(id)) = (&record.what, places.call(number)) else { continue };
         let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
-        // Parameters come with their gradients, and buffers follow.
+        // Parameters come with their gradients; buffers follow.
         let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
         for param in &module.params {
             registered.push((mentions.next().flatten(), true));
@@ -291,7 +295,7 @@ fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> Own
             };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
             let outwards =
-                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MOST_NESTED);
+                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_NESTED);
             for of in outwards {
                 if counted.insert((of, place)) {
                     let sums = if is_parameter {
@@ -310,7 +314,7 @@ fn own_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> Own
     own
 }
 
-/// The modules in the order of the report, and each one's place in it.
+/// Returns the modules in the order of the report, and the index of each in it.
 fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
@@ -333,7 +337,7 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     (order, rank)
 }
 
-/// The categories that have bytes, largest first.
+/// Returns the categories that have bytes, largest first.
 fn largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
     let mut categories: Vec<(Category, u64)> = Category::ALL
         .into_iter()

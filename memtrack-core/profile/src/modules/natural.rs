@@ -1,4 +1,4 @@
-//! The natural order of names: numbers in them count as numbers, and the case of letters does not matter.
+//! The natural order of names: numbers in them compare as numbers, and case is ignored.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ pub(super) fn by_number(a: &str, b: &str) -> Ordering {
             let (first, rest) = number(left);
             let (second, other_rest) = number(right);
             (left, right) = (rest, other_rest);
-            // Without leading zeros the longer number is the larger one.
+            // Without leading zeros, the longer number is the larger one.
             first.len().cmp(&second.len()).then_with(|| first.cmp(second))
         } else {
             (left, right) = (&left[1..], &right[1..]);
@@ -23,7 +23,7 @@ pub(super) fn by_number(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// The digits at the start, without leading zeros, and what follows.
+/// Splits off the digits at the start, without leading zeros.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_names_count_as_numbers() {
+    fn numbers_in_names_compare_as_numbers() {
         let mut names =
             ["layers.10.norm", "Layers.2.norm", "layers.2", "head", "layers.010", "layers.2.attn"];
         names.sort_by(|a, b| by_number(a, b));

@@ -1,19 +1,20 @@
-//! The module view as a tree in words.
+//! The module view as a tree in text.
 
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, largest_first};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// Levels of modules that are shown where nobody says how many.
+/// The default number of levels of modules shown.
 pub const DEPTH: u32 = 3;
-/// Characters of a line where nobody says how many there are.
-const WIDTH: usize = 120;
-/// Characters of a row beside its name and its categories.
+/// The default number of characters in a line.
+const DEFAULT_WIDTH: usize = 120;
+/// The number of characters of a row other than its name and its categories.
 const NUMBERS: usize = 63;
 
 impl ModuleReport {
-    /// The report as text: of each module that is inside of fewer than `depth` others, the call with the highest peak in the
-    /// forward pass, and in the backward pass. Lines have at most `width` characters (none: as many as they need).
+    /// Formats the report as text: for each module inside fewer than `depth` others, the call with the
+    /// highest peak in the forward pass, and in the backward pass. Lines have at most `width` characters
+    /// (`None`: as many as they need).
     pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -71,7 +72,8 @@ impl ModuleReport {
         Ok(())
     }
 
-    /// What a module is called in the tree, indented: what its path adds to that of the module around it.
+    /// Returns the name of a module in the tree, indented: the part that its path adds to that of the module
+    /// around it.
     fn label(&self, module: &ModuleMemory) -> String {
         let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
         let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
@@ -81,7 +83,7 @@ impl ModuleReport {
             .strip_prefix(&*module.class)
             .and_then(|rest| rest.strip_prefix('_'))
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        // A Rust program's modules have no types but their names.
+        // A Rust program's modules have no types, only names.
         let class =
             if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
         printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
@@ -90,7 +92,7 @@ impl ModuleReport {
 
 impl fmt::Display for ModuleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_text(DEPTH, Some(WIDTH)))
+        f.write_str(&self.to_text(DEPTH, Some(DEFAULT_WIDTH)))
     }
 }
 
@@ -100,7 +102,8 @@ impl Span {
     }
 }
 
-/// The passes of a module that the trace has: how many calls have one, and the one with the highest peak.
+/// Returns the passes of a module that the trace contains: the number of calls with the pass, and the one
+/// with the highest peak.
 fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     type SpanOf = fn(&ModuleCall) -> Option<Span>;
     let passes: [(&str, SpanOf); 3] = [
@@ -115,7 +118,7 @@ fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     passes.into_iter().filter_map(of).collect()
 }
 
-/// What a span left behind; of estimates that may have left nothing, the most that it may be.
+/// Formats the bytes that a span left behind; an estimate that may be zero is shown as an upper limit.
 fn left(span: &Span) -> String {
     let error = span.left_error();
     match span.left_bytes() {
@@ -137,13 +140,13 @@ fn signed(bytes: i64) -> String {
     format!("{sign}{}", human_bytes(bytes.unsigned_abs()))
 }
 
-/// The categories of a peak, largest first, as many as there is room for.
+/// Formats the categories of a peak, largest first, as many as fit.
 fn parts(span: &Span, room: usize) -> String {
     let mut text = String::new();
     let all = largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {
         let separator = if place > 0 { ", " } else { "" };
-        // Of estimates only the sum has an error.
+        // Only the sum of estimates has an error.
         let part = match span.errors[1].is_exact() {
             true => format!("{separator}{category} {}", human_bytes(*bytes)),
             false => format!("{separator}{category}"),

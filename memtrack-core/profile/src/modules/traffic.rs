@@ -1,4 +1,4 @@
-//! What goes into each call of a module, and what comes out of it.
+//! The inputs and outputs of each call of a module.
 
 use super::calls::{CallId, Calls};
 use crate::analysis::Profile;
@@ -8,20 +8,21 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, DeviceIndex, What};
 use std::collections::{HashMap, HashSet};
 
-/// Bytes by call.
+/// The bytes of each call.
 pub(super) struct Traffic {
     pub(super) input_bytes: Vec<u64>,
     pub(super) output_bytes: Vec<u64>,
 }
 
 impl Traffic {
-    /// A storage that an operator of the forward pass mentions goes into each call around the operator in which it was
-    /// neither obtained nor written before, and out of each call that did either and has ended.
+    /// Computes the traffic. A storage that an operator of the forward pass refers to is an input of each
+    /// call around the operator in which it was neither allocated nor written before, and an output of each
+    /// call that did either and has ended.
     pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
         let trace = profile.trace();
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
-        // By storage: the innermost calls that obtained or wrote it.
+        // By storage: the innermost calls that allocated or wrote it.
         let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
@@ -77,7 +78,7 @@ impl Traffic {
     }
 }
 
-/// Whether the argument at this place, counted by tensors, is written.
+/// Returns whether the argument at this position, counted in tensors, is written.
 fn writes(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();
@@ -89,7 +90,7 @@ fn writes(args: &[Arg], mut place: usize) -> bool {
     false
 }
 
-/// Whether a module is given it by its caller, rather than holding it.
+/// Returns whether a module receives it from its caller, rather than holding it.
 fn is_passed(category: Option<Category>) -> bool {
     use Category::{Buffer, Gradient, OptimizerState, OptimizerTemporary, Parameter};
     !matches!(category, Some(Parameter | Buffer | Gradient | OptimizerState | OptimizerTemporary))

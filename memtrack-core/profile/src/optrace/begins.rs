@@ -1,13 +1,13 @@
-//! Tells operator traces from snapshots and recordings, for commands that take both.
+//! Distinguishes operator traces from snapshots and recordings, for commands that accept both.
 
 use memtrack_formats::unpacked_head;
 
-/// Of an unpacked file, so many bytes are looked at.
-const HEAD: usize = 4096;
+/// The maximum number of unpacked bytes that are inspected.
+const MAX_HEAD: usize = 4096;
 
-/// Whether a file with these first bytes, compressed or not, should be read as an operator trace, whose reader then says
-/// what is wrong with it: it has the header or a record of one, however damaged, or is JSON Lines of something else, or
-/// empty. A few KiB are enough.
+/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace,
+/// whose reader then reports any error: it has the header or a record of one, however damaged, or is JSON
+/// Lines of another kind, or empty. A few KiB are enough.
 pub fn begins_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
@@ -16,14 +16,15 @@ pub fn begins_like_trace(head: &[u8]) -> bool {
     is_record(&line) || is_other_object(&line)
 }
 
-/// Whether a file with these first bytes, compressed or not, begins with a record of an operator trace.
+/// Returns whether a file with these first bytes, compressed or not, begins with a record of an operator
+/// trace.
 pub fn is_operator_trace(head: &[u8]) -> bool {
     is_record(&first_line(head))
 }
 
-/// The first line of a file with these first bytes, as far as they go.
+/// Returns the first line of a file with these first bytes, as far as they contain it.
 fn first_line(head: &[u8]) -> Vec<u8> {
-    let unpacked = unpacked_head(head, HEAD);
+    let unpacked = unpacked_head(head, MAX_HEAD);
     unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
 }
 
@@ -31,7 +32,7 @@ fn is_record(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"")
 }
 
-/// Whether the line is a whole JSON object that is no snapshot.
+/// Returns whether the line is a whole JSON object that is not a snapshot.
 fn is_other_object(line: &[u8]) -> bool {
     let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
     object.is_ok_and(|object| !object.contains_key("segments") && !object.contains_key("device_traces"))
@@ -44,7 +45,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn traces_are_told_from_snapshots_even_cut_and_compressed() {
+    fn traces_are_distinguished_from_snapshots_even_if_truncated_or_compressed() {
         let header =
             b"{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":9}\n{\"ev\":\"mark\"}\n"
                 .repeat(999);

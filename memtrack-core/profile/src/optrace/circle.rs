@@ -1,10 +1,11 @@
-//! Records that would be inside of each other.
+//! Detection of records that are inside each other.
 
 use memtrack_model::optrace::Record;
 
-/// Whether a record is inside of itself, by way of others.
+/// Returns whether a record is inside itself, by way of others.
 pub(super) fn has_circle(records: &[Record]) -> bool {
-    // Each walk upwards is marked with its own number; meeting it again is a circle, meeting an older one is not.
+    // Each walk upwards marks records with its number; meeting the same number again is a cycle, meeting an
+    // older one is not.
     let mut walked = vec![0; records.len()];
     for start in 0..records.len() {
         let mut at = start;

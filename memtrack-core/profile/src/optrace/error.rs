@@ -1,9 +1,9 @@
-//! Why an operator trace was refused.
+//! The error of reading an operator trace.
 
 use std::fmt;
 use std::io;
 
-/// An operator trace that cannot be read. Displays as one line that says where.
+/// An error for an operator trace that cannot be read. Displays as one line that names the place.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -13,13 +13,13 @@ pub enum TraceError {
     Empty,
     /// It does not begin with the header of an operator trace.
     NoHeader,
-    /// It is of a version that is not known here.
+    /// Its version is not supported.
     Version(String),
-    /// What is wrong in a line, counted from 1.
+    /// An error in a line, counted from 1.
     Line(u64, String),
-    /// Records are inside of each other, in a circle.
+    /// Records are inside each other, in a cycle.
     Circle,
-    /// It ends without its footer, in the mode that does not repair.
+    /// It ends without its footer, in the mode without repairs.
     Cut,
 }
 

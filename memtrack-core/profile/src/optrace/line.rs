@@ -1,12 +1,12 @@
-//! A line of a trace as JSON has it. The fields of all records together, because no two records mean different things by
-//! one name: so a line is read once, without knowing which record it is.
+//! A line of a trace as JSON. It has the fields of all records together, because no two records use one name
+//! with different meanings; so a line is read once, without knowing its kind first.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text of a line, borrowed from it where nothing is escaped.
+/// A text of a line, borrowed from it if it contains no escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for ParentLine {
     }
 }
 
-/// An argument that is not null. What has neither field is a scalar.
+/// An argument that is not null. One with neither field is a scalar.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ArgLine {
     pub(super) t: Option<u64>,
@@ -100,14 +100,14 @@ pub(super) struct ProducerLine {
     pub(super) version: String,
 }
 
-/// What kind of record a line is, and nothing else of it.
+/// The kind of record of a line, without its other fields.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kind<'a> {
     #[serde(borrow)]
     pub(super) ev: Text<'a>,
 }
 
-/// Any line.
+/// A line of any kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct Line<'a> {
     #[serde(borrow)]
@@ -188,8 +188,8 @@ pub(super) struct Line<'a> {
     pub(super) dropped: Option<u64>,
 }
 
-/// An operator has so many arguments at most; a list of tensors is one.
-const MOST_ARGS: usize = 100_000;
+/// The maximum number of arguments of an operator; a list of tensors is one.
+const MAX_ARGS: usize = 100_000;
 
 fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
     struct Args;
@@ -201,7 +201,7 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let mut args = Vec::new();
             while let Some(arg) = list.next_element()? {
-                if args.len() == MOST_ARGS {
+                if args.len() == MAX_ARGS {
                     return Err(A::Error::custom("more than 100,000 arguments"));
                 }
                 args.push(arg);
@@ -213,7 +213,7 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
 }
 
 impl Line<'_> {
-    /// About how much memory the line takes once it is a record.
+    /// Returns the approximate memory that the line takes as a record.
     pub(super) fn held_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();

@@ -1,14 +1,14 @@
-//! What the numbers of a file mean: the handles of tensors, the ids of records, the numbers of stacks. A number may be mentioned
-//! before the line that describes it, where lines have changed places.
+//! The meanings of a file's numbers: the handles of tensors, the ids of records, the numbers of stacks. A
+//! number may be referred to before the line that describes it, if lines have changed places.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// What a number of the file means.
+/// The meaning of a number of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Meaning {
     pub(super) place: u32,
-    /// The hash of the line that describes it; none while there is only a mention.
+    /// The hash of the line that describes it; `None` while it is only referred to.
     pub(super) described: Option<u64>,
 }
 
@@ -16,21 +16,21 @@ pub(super) struct Meaning {
 #[derive(Default)]
 pub(super) struct Numbers {
     pub(super) meanings: HashMap<u64, Meaning, RandomState>,
-    /// How many have only been mentioned.
+    /// The number of entries that were only referred to.
     pub(super) undescribed: usize,
 }
 
-/// Whether a line describes something for the first time.
+/// The result of describing a number.
 pub(super) enum Described {
-    /// At this place; an entry for it may exist.
+    /// Described at this index for the first time; an entry for it may exist.
     Now(u32),
-    /// The same line was there before.
+    /// The same line occurred before.
     Before,
 }
 
 impl Numbers {
-    /// The place of what is mentioned. `next` is the place after the last one, where an entry must be made if that is
-    /// what is returned.
+    /// Returns the index of a number that is referred to. `next` is the index after the last entry; if it is
+    /// returned, an entry must be created there.
     pub(super) fn mentioned(&mut self, number: u64, next: usize) -> u32 {
         let undescribed = &mut self.undescribed;
         self.meanings
@@ -64,7 +64,7 @@ impl Numbers {
         }
     }
 
-    /// The places that were only mentioned.
+    /// Returns for each entry whether it was only referred to.
     pub(super) fn undescribed(&self, count: usize) -> Vec<bool> {
         let mut empty = vec![false; count];
         let places = self.meanings.values().filter(|meaning| meaning.described.is_none());

@@ -13,50 +13,53 @@ use memtrack_formats::{Counted, Stored, unpack};
 use memtrack_model::optrace::{Header, OperatorTrace};
 use std::io::{self, BufRead, Read};
 
-/// How incomplete and contradictory traces are treated.
+/// The treatment of incomplete and contradictory traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// What can be put right is, and counted; what PyTorch does not tell is told where the trace does.
+    /// Repairs damage where possible and counts the repairs; also reports information of the trace that
+    /// PyTorch's analysis omits.
     #[default]
     Tolerant,
-    /// Exactly as PyTorch, its errors included.
+    /// Behaves exactly as PyTorch, including its errors.
     Compat,
 }
 
-/// A trace that was read, and what had to be put right in it.
+/// A trace that was read, with the repairs that it needed.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReadTrace {
     /// The trace.
     pub trace: OperatorTrace,
-    /// What was put right; nothing in [`Mode::Compat`].
+    /// The repairs; empty in [`Mode::Compat`].
     pub repairs: Repairs,
 }
 
 impl From<OperatorTrace> for ReadTrace {
-    /// Nothing had to be put right.
+    /// Wraps a trace that needed no repairs.
     fn from(trace: OperatorTrace) -> Self {
         Self { trace, ..Self::default() }
     }
 }
 
-/// A line may have so many bytes. The longest in use are an optimizer's, with some 100 bytes for each parameter.
-const LONGEST_LINE: u64 = 16 << 20;
+/// The maximum number of bytes of a line. The longest lines in use are an optimizer's, with some 100 bytes
+/// for each parameter.
+const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// A file may unpack to so many times its size, and to so many bytes more: traces come to twenty times.
-const MOST_UNPACKED: u64 = 200;
-const UNPACKED_ANYWAY: u64 = 16 << 20;
+/// The maximum ratio of a file's unpacked size to its size, beyond a fixed allowance: traces reach a ratio of
+/// twenty.
+const MAX_UNPACKED_RATIO: u64 = 200;
+const UNPACKED_ALLOWANCE: u64 = 16 << 20;
 
-/// A trace may take so many times the size of its file in memory, and so many bytes more: usual are fifteen times.
-const MOST_HELD: u64 = 100;
-const HELD_ANYWAY: u64 = 64 << 20;
+/// The maximum ratio of a trace's memory to the size of its file, beyond a fixed allowance: fifteen is usual.
+const MAX_MEMORY_RATIO: u64 = 100;
+const MEMORY_ALLOWANCE: u64 = 64 << 20;
 
 /// Reads a trace, compressed or not, of at most `max_input` bytes when unpacked.
 ///
 /// # Errors
-/// When it is no operator trace of version 1, is larger than allowed, or contradicts itself: a line that is not JSON, a
-/// handle or id that means two things, enclosing records in a circle; [`Mode::Compat`] also refuses what the other mode puts
-/// right (the repository's docs/FILES.md).
+/// Fails when it is not an operator trace of version 1, is larger than allowed, or contradicts itself: a line
+/// that is not JSON, a handle or id with two meanings, enclosing records in a cycle; [`Mode::Compat`] also
+/// rejects damage that the other mode repairs (the repository's docs/FILES.md).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = Stored::default();
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;
@@ -108,9 +111,8 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
             _ => {
                 records += 1;
                 held = held.saturating_add(line.held_bytes());
-                if held > HELD_ANYWAY.saturating_add(MOST_HELD.saturating_mul(count.bytes())) {
-                    let what = "the trace would take too much memory for its size: it repeats the same data \
-                         endlessly";
+                if held > MEMORY_ALLOWANCE.saturating_add(MAX_MEMORY_RATIO.saturating_mul(count.bytes())) {
+                    let what = "the trace would take too much memory for its size: it repeats the same data endlessly";
                     return Err(TraceError::Line(number, what.into()));
                 }
                 builder.add(&line, &lines.line).map_err(|what| TraceError::Line(number, what))?;
@@ -133,7 +135,7 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     builder.finish()
 }
 
-/// The lines of a file; empty ones are passed over.
+/// The lines of a file; empty ones are skipped.
 struct Lines<'a, R> {
     reader: R,
     line: Vec<u8>,
@@ -144,16 +146,16 @@ struct Lines<'a, R> {
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// Whether there is another one, which then is in `line`.
+    /// Reads the next line into `line`, and returns whether there was one.
     fn next(&mut self, mode: Mode) -> Result<bool, TraceError> {
         loop {
             self.line.clear();
             self.number += 1;
-            let most = LONGEST_LINE.min(self.left);
+            let most = MAX_LINE_BYTES.min(self.left);
             let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
             match read {
                 Ok(_) => {}
-                // Compressed data that is cut: what came before is there.
+                // The compressed data is truncated: the part before was read.
                 Err(error)
                     if mode == Mode::Tolerant
                         && error.kind() == io::ErrorKind::InvalidData
@@ -167,8 +169,8 @@ impl<R: BufRead> Lines<'_, R> {
             }
             let length = self.line.len() as u64;
             if length == most && !self.line.ends_with(b"\n") && most > 0 {
-                let what = if most == LONGEST_LINE {
-                    format!("longer than {} MiB", LONGEST_LINE >> 20)
+                let what = if most == MAX_LINE_BYTES {
+                    format!("longer than {} MiB", MAX_LINE_BYTES >> 20)
                 } else {
                     "the trace is larger than --max-input allows".to_owned()
                 };
@@ -177,9 +179,9 @@ impl<R: BufRead> Lines<'_, R> {
             self.left -= length;
             self.unpacked += length;
             if self.unpacked
-                > UNPACKED_ANYWAY.saturating_add(MOST_UNPACKED.saturating_mul(self.stored.bytes()))
+                > UNPACKED_ALLOWANCE.saturating_add(MAX_UNPACKED_RATIO.saturating_mul(self.stored.bytes()))
             {
-                let what = format!("the file unpacks to more than {MOST_UNPACKED} times its size");
+                let what = format!("the file unpacks to more than {MAX_UNPACKED_RATIO} times its size");
                 return Err(TraceError::Line(self.number, what));
             }
             if length == 0 {
@@ -195,13 +197,13 @@ impl<R: BufRead> Lines<'_, R> {
         }
     }
 
-    /// Whether the file ends in the middle of this line.
+    /// Returns whether the file ends in the middle of this line.
     fn is_incomplete(&self) -> bool {
         !self.line.ends_with(b"\n")
     }
 }
 
-/// The line; none if it is of a kind that is not known here.
+/// Parses the line; returns `None` if its kind is unknown.
 fn parse(line: &[u8]) -> Result<Option<Line<'_>>, String> {
     serde_json::from_slice::<Line<'_>>(line).map(Some).or_else(|error| {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
@@ -231,7 +233,7 @@ fn is_known(kind: &str) -> bool {
     KNOWN.contains(&kind)
 }
 
-/// What JSON's reader says, with the place in the line.
+/// Formats an error of the JSON reader with its place in the line.
 fn described(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);

@@ -1,7 +1,8 @@
-//! From lines to records: numbers of the file become places in the trace's tables.
+//! Converts lines to records: numbers of the file become indices into the trace's tables.
 //!
-//! The tolerant mode lets a mention come before what it means, because lines may have changed places: a mention makes an
-//! empty entry, and in the end mentions of entries that stayed empty are left out.
+//! In tolerant mode a number may be referred to before its description, because lines may have changed
+//! places: the reference creates an empty entry, and at the end references to entries that stayed empty are
+//! removed.
 
 use super::circle::has_circle;
 use super::error::TraceError;
@@ -20,8 +21,8 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// No piece of memory is larger: a pebibyte. Sums of such do not overflow for a long time.
-const MOST_BYTES: u64 = 1 << 50;
+/// The maximum size of a piece of memory: a pebibyte. Sums of such sizes do not overflow soon.
+const MAX_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -34,23 +35,23 @@ pub(super) struct Builder {
     devices: Map<Box<str>, DeviceIndex>,
     tensors: Numbers,
     stacks: Numbers,
-    /// What an operator's, module's or optimizer's id means, and whether it ended.
+    /// The meaning of each id of an operator, module or optimizer, and whether it ended.
     ids: Numbers,
-    /// The types of elements that the trace declares.
+    /// The element types that the trace declares.
     dtypes: Map<StringId, u64>,
-    /// Tensors whose type was not declared yet.
+    /// Tensors whose element type was not declared yet.
     untyped: Vec<TensorId>,
-    /// What is open on each thread, the innermost last.
+    /// The open records of each thread, innermost last.
     open: Map<u64, Vec<RecordId>>,
-    /// Records inside of one that was not described yet, by its number.
+    /// Records inside one that was not described yet, with its number.
     early: Vec<(RecordId, u64)>,
-    /// Ends that came before what they end.
+    /// Ends that came before the records that they end.
     early_ends: Vec<(u64, i64, Vec<TensorId>)>,
     newest_ns: i64,
     repeated: u64,
 }
 
-/// A description of what is wrong with a line.
+/// A description of the error in a line.
 type Wrong = String;
 
 impl Builder {
@@ -75,12 +76,12 @@ impl Builder {
         }
     }
 
-    /// Records that were there before, which a footer does not count.
+    /// Returns the number of repeated records, which a footer does not count.
     pub(super) fn repeated_records(&self) -> u64 {
         self.repeated
     }
 
-    /// Adds a line; `bytes` are the line as it is.
+    /// Adds a line; `bytes` is the unparsed line.
     pub(super) fn add(&mut self, line: &Line<'_>, bytes: &[u8]) -> Result<(), Wrong> {
         if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
             return Err("more than 4 G records".into());
@@ -142,7 +143,7 @@ impl Builder {
         Ok(DeviceIndex(number))
     }
 
-    /// A line that was there before: left out, or an error.
+    /// Handles a repeated line: skips it, or returns an error.
     fn again(
         &mut self,
         what: &str,
@@ -341,7 +342,7 @@ impl Builder {
 
     fn memory(&mut self, line: &Line<'_>, is_free: bool) -> Result<Memory, Wrong> {
         let bytes = needed(line.bytes, "bytes", line)?;
-        if bytes == 0 || bytes > MOST_BYTES {
+        if bytes == 0 || bytes > MAX_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
         }
         Ok(Memory {
@@ -355,7 +356,7 @@ impl Builder {
         })
     }
 
-    /// A record that may enclose others.
+    /// Adds a record that may enclose others.
     fn begins(&mut self, line: &Line<'_>, hash: u64, what: What) -> Result<(), Wrong> {
         let id = needed(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
@@ -363,7 +364,7 @@ impl Builder {
         if line.parent == ParentLine::Of(id) {
             return Err(format!("id {id} is inside of itself"));
         }
-        // Ids are described once and never mentioned before, see `parent`, so this is the next place.
+        // Ids are described once and never referred to before (see `parent`), so this is the next index.
         debug_assert_eq!(place as usize, self.trace.records.len());
         let record = self.record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);
@@ -437,7 +438,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Whether it had not ended yet.
+    /// Records an end; returns whether the record had not ended yet.
     fn ends(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
         let record = &mut self.trace.records[place as usize];
         if record.end_ns.is_some() {
@@ -457,7 +458,7 @@ impl Builder {
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
     }
 
-    /// What came before its description is put right.
+    /// Repairs references that came before their descriptions.
     fn resolve_early(&mut self) -> Result<(), TraceError> {
         for (id, time_ns, outs) in std::mem::take(&mut self.early_ends) {
             let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
@@ -545,7 +546,8 @@ impl Builder {
                 record
             })
             .collect();
-        // A statement about nothing: kept in its place as a marker without a name, so that no number changes.
+        // A registration without a subject: kept in its place as a marker without a name, so that no number
+        // changes.
         for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
             if is_stray {
                 record.what = What::Mark(StringId::EMPTY);
@@ -554,7 +556,7 @@ impl Builder {
         self.repairs.add(Repair::Undefined, left_out);
     }
 
-    /// Sorts records by time, and leaves out an enclosing record that begins later.
+    /// Sorts records by time, and removes an enclosing record that begins later.
     fn put_in_order(&mut self) {
         let records = std::mem::take(&mut self.trace.records);
         let mut order: Vec<u32> = (0..records.len() as u32).collect();
@@ -574,7 +576,7 @@ impl Builder {
     }
 }
 
-/// The size of an element type that needs no declaration, in bytes.
+/// Returns the size of an element type that needs no declaration, in bytes.
 pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "f8e4m3" | "f8e5m2" | "i8" | "u8" | "bool" => 1,

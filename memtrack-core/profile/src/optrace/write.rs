@@ -1,4 +1,4 @@
-//! Writes an operator trace, one JSON object a line.
+//! Writes an operator trace, one JSON object per line.
 
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, packed};
@@ -14,11 +14,11 @@ use std::collections::BinaryHeap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the trace to a file, which appears complete or not at all; compressed if its name ends in `.gz` or
-/// `.zst`.
+/// Writes the trace to a file, which appears either complete or not at all; compressed if its name ends in
+/// `.gz` or `.zst`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
@@ -27,10 +27,11 @@ pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// Writes the trace: handles and ids are the places of tensors and records in it, and what is never mentioned is left out.
+/// Writes the trace: handles and ids are the indices of tensors and records in it; unreferenced entries are
+/// left out.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
     let mut writer = Writer {
         trace,
@@ -62,7 +63,7 @@ pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
 struct Writer<'a, W> {
     trace: &'a OperatorTrace,
     out: W,
-    /// What was described.
+    /// Whether each tensor was described.
     tensors: Vec<bool>,
     stacks: Vec<bool>,
     lines: u64,
@@ -147,7 +148,8 @@ impl<W: Write> Writer<'_, W> {
         })
     }
 
-    /// Declares an element type that readers do not know; once for each tensor of it, which does no harm.
+    /// Declares an element type that is not predefined; this is repeated for each tensor of the type, which
+    /// does no harm.
     fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
         if super::resolve::known_element_bytes(dtype).is_some() {
             return Ok(());
@@ -323,7 +325,7 @@ fn address(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// The tensors that a record mentions, its results aside.
+/// Returns the tensors that a record refers to, without its results.
 fn mentioned(record: &Record) -> Vec<TensorId> {
     match &record.what {
         What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),

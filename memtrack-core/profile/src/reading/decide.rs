@@ -1,5 +1,5 @@
-//! Applies the rules to each storage: what its own stack, scope and lifetime say; `follow` has those that need what was
-//! decided of others.
+//! Applies the rules to each storage that depend on its own stack, scope and lifetime; `follow` has the rules
+//! that depend on the decisions for others.
 
 use super::frames::{Sign, StackFacts};
 use super::order::{Facts, Order, Storage, is_of_autograds_thread};
@@ -12,29 +12,29 @@ use memtrack_model::snapshot::Snapshot;
 /// A category and the rule that gave it.
 pub(super) type Decision = (Category, Rule);
 
-/// Where a block ended.
+/// The place in the program where a block was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Never,
-    /// In that part of the step.
+    /// In a part of the step with this phase.
     In(Phase),
-    /// When gradients are given back.
+    /// When gradients are freed.
     ZeroGrad,
-    /// When autograd's graph is given back, outside of the backward pass.
+    /// When autograd's graph is freed, outside the backward pass.
     Graph,
-    /// Outside of all, or not known.
+    /// Outside all of these, or unknown.
     Elsewhere,
 }
 
-/// What the rules ask.
+/// The input of the rules.
 pub(super) struct Case<'a> {
     snapshot: &'a Snapshot,
     pub(super) facts: &'a Facts,
     pub(super) order: &'a Order,
     pub(super) storages: &'a [Storage],
-    /// CUDA's blocks are handed out in steps of 512 bytes, and some files have the rounded sizes.
+    /// CUDA's blocks are allocated in steps of 512 bytes, and some files have the rounded sizes.
     device: DeviceId,
-    /// The phases that blocks show whose allocation is older than the events.
+    /// The phases shown by blocks whose allocation is older than the events.
     of_old: [bool; 3],
 }
 
@@ -55,24 +55,24 @@ impl<'a> Case<'a> {
         Self { snapshot, facts, order, storages, device, of_old }
     }
 
-    /// What is decided for each storage; none where no rule holds.
-    pub(super) fn decide(&self, asked: impl Fn(Rule) -> bool) -> Vec<Option<Decision>> {
-        let asked = |rule: &Rule| asked(*rule);
+    /// Returns the decision for each storage; `None` if no rule applies.
+    pub(super) fn decide(&self, is_enabled: impl Fn(Rule) -> bool) -> Vec<Option<Decision>> {
+        let is_enabled = |rule: &Rule| is_enabled(*rule);
         let own = |storage: &Storage| {
-            let rule = self.own_rule(storage, &asked)?;
+            let rule = self.rule_for(storage, &is_enabled)?;
             Some((rule.category(), rule))
         };
         let mut decided: Vec<Option<Decision>> = self.storages.iter().map(own).collect();
-        self.gradients_by_size(&mut decided, &asked);
-        self.early_by_size(&mut decided, &asked);
-        self.old_by_rest(&mut decided, &asked);
-        self.replaced(&mut decided, &asked);
+        self.gradients_by_size(&mut decided, &is_enabled);
+        self.early_by_size(&mut decided, &is_enabled);
+        self.old_by_rest(&mut decided, &is_enabled);
+        self.replaced(&mut decided, &is_enabled);
         decided
     }
 
-    /// The first rule that holds for what is known of the storage alone.
-    fn own_rule(&self, storage: &Storage, asked: &impl Fn(&Rule) -> bool) -> Option<Rule> {
-        Rule::ALL.iter().filter(|rule| asked(rule)).find(|rule| self.holds(**rule, storage)).copied()
+    /// Returns the first rule that applies to the storage on its own.
+    fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
+        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.holds(**rule, storage)).copied()
     }
 
     fn holds(&self, rule: Rule, storage: &Storage) -> bool {
@@ -84,7 +84,8 @@ impl<'a> Case<'a> {
             storage.from.is_some() && scope.is_none() && is_of_autograds_thread(self.facts, stack);
         let end = || self.end(storage);
         match rule {
-            // What a step makes and frees mostly looks like that where frees do not tell who made them.
+            // Most memory that a step makes and frees looks like this if the stacks of frees are not
+            // recorded.
             Rule::SameCall => {
                 let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.own_frees;
                 !is_step && self.is_freed_by_its_call(storage, stack)
@@ -103,7 +104,7 @@ impl<'a> Case<'a> {
             Rule::NoFramesInBackward => is_threads,
             Rule::ModuleMoved => is_outside && stack.has(Sign::MovesModule) && self.is_built(storage),
             Rule::WeightsLoaded => phase.is_none() && stack.has(Sign::LoadsWeights) && self.is_built(storage),
-            // Also what was moved elsewhere before the first step.
+            // This includes modules that were moved elsewhere before the first step.
             Rule::ModuleBuilt => is_outside && stack.has(Sign::BuildsModule),
             Rule::OptimizerBuilt => is_outside && stack.has(Sign::BuildsOptimizer) && self.is_built(storage),
             Rule::InputLoaded => is_outside && stack.has(Sign::LoadsData),
@@ -142,7 +143,7 @@ impl<'a> Case<'a> {
             Rule::OldFreedInBackward => self.is_old(storage) && end() == End::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // Given by events, or decided after the others.
+            // Stated by events, or decided after the others.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -163,13 +164,14 @@ impl<'a> Case<'a> {
         storage.written.iter().any(|&row| self.order.run(row).phase == Some(phase))
     }
 
-    /// Whether it was made in an operator's scope, and freed before its thread allocated anything outside of that operator.
+    /// Returns whether it was made in an operator's scope, and freed before its thread allocated anything
+    /// outside that operator.
     fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
         let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
         self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
     }
 
-    /// Whether it was there before the first step, and is still there after the last.
+    /// Returns whether it existed before the first step, and still exists after the last.
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
         let is_early = storage.from.is_none_or(|from| self.order.around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
@@ -177,19 +179,20 @@ impl<'a> Case<'a> {
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
     }
 
-    /// Whether it was there before the first of several steps and after the last. Data of one step does not live so long.
+    /// Returns whether it existed before the first of several steps and after the last. Data of one step does
+    /// not live that long.
     pub(super) fn is_used_by_several_steps(&self, storage: &Storage) -> bool {
         self.order.backward_passes > 1 && self.outlives_all_steps(storage)
     }
 
-    /// Whether nothing is known of its allocation.
+    /// Returns whether its allocation was not recorded.
     pub(super) fn is_old(&self, storage: &Storage) -> bool {
         storage.from.is_none() && !self.facts.stack(storage.stack).has_frames
     }
 
-    /// Whether it outlived the part of the step that made it.
+    /// Returns whether it outlived the part of the step that made it.
     fn outlives(&self, storage: &Storage) -> bool {
-        // Live before the trace and still there: an earlier part made it.
+        // It is older than the trace and still exists: an earlier part made it.
         let Some(from) = storage.from else { return true };
         if let (Some(to), true) = (storage.to, self.facts.own_frees) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
@@ -200,7 +203,7 @@ impl<'a> Case<'a> {
         self.order.outlives_run(from, storage.to)
     }
 
-    /// Whether it outlived the preparations before the first step, in which it was made.
+    /// Returns whether it outlived the preparations before the first step, in which it was made.
     fn is_built(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
             (Some(from), Some(to)) => self.order.began_between(from, to),
@@ -208,7 +211,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether a part of that phase comes after its allocation.
+    /// Returns whether a part of that phase comes after its allocation.
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
@@ -216,17 +219,18 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether the file shows that phase: by its events, or by a block that it allocated earlier.
+    /// Returns whether the file shows that phase: by its events, or by a block that it allocated earlier.
     pub(super) fn has(&self, phase: Phase) -> bool {
         self.order.last(phase).is_some() || self.of_old[phase as usize]
     }
 
-    /// Whether the next part after its allocation is that phase.
+    /// Returns whether the next part after its allocation is that phase.
     fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
         storage.from.is_some_and(|row| self.order.around(row).1 == Some(phase))
     }
 
-    /// Whether its allocation, outside of all, is not between a forward pass and its backward one.
+    /// Returns whether its allocation, outside all parts, is not between a forward pass and its backward
+    /// pass.
     fn is_before_forward(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
         match self.order.around(from) {
@@ -239,7 +243,7 @@ impl<'a> Case<'a> {
     pub(super) fn end(&self, storage: &Storage) -> End {
         let Some(to) = storage.to else { return End::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // The scope of a free, and mostly its stack, are those of the allocation.
+        // The scope of a free, and usually its stack, are those of the allocation.
         let own = self.facts.own_frees || storage.from.is_none();
         if own && freed.has_frames && !self.facts.of_profiler {
             return match freed.phase {
@@ -258,7 +262,8 @@ impl<'a> Case<'a> {
         (!self.facts.own_frees || freed.call == Some(call)) && self.order.in_one_call(from, to)
     }
 
-    /// The size that is compared: files have requested sizes in events and may have rounded ones in blocks.
+    /// Returns the size that is compared: files have requested sizes in events and may have rounded ones in
+    /// blocks.
     pub(super) fn size_class(&self, size_bytes: u64) -> u64 {
         if self.device.is_accelerator() && !self.facts.of_profiler {
             size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)

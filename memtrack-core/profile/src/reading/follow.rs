@@ -1,4 +1,4 @@
-//! The rules that follow from what was decided by others: sizes of gradients, and what takes whose place.
+//! The rules that depend on the decisions for other storages: sizes of gradients, and replacements.
 
 use super::decide::{Case, Decision, End};
 use super::order::Storage;
@@ -10,11 +10,12 @@ use std::collections::{HashMap, HashSet};
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
-/// How many tensors of a parameter's size an optimizer keeps of it: AMSGrad has three, and others a copy in full precision besides.
-const MOST_STATES: usize = 4;
+/// The maximum number of tensors of a parameter's size that an optimizer keeps for it: AMSGrad has three, and
+/// others also keep a copy in full precision.
+const MAX_STATES: usize = 4;
 
-/// What an optimizer's step did with blocks of one size: the rows and storages of those that it made and kept, and of
-/// older ones that it freed.
+/// The blocks of one size in an optimizer's step: the rows and storages of those that it made and kept, and
+/// of older ones that it freed.
 #[derive(Default)]
 struct Exchange {
     made: Vec<(usize, usize)>,
@@ -22,10 +23,14 @@ struct Exchange {
 }
 
 impl Case<'_> {
-    /// Where frees do not tell who made them, a gradient that is given back before the next part begins looks like the
-    /// rest of the backward pass; its size is that of a parameter.
-    pub(super) fn gradients_by_size(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
-        if !asked(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
+    /// Finds gradients by size: if the stacks of frees are not recorded, a gradient that is freed before the
+    /// next part begins looks like the rest of the backward pass; its size is that of a parameter.
+    pub(super) fn gradients_by_size(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
+        if !is_enabled(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
             return;
         }
         let mut of_parameters: FastSet<u64> = FastSet::default();
@@ -44,14 +49,18 @@ impl Case<'_> {
         }
     }
 
-    /// Blocks from before the first step that have the size of gradients: as many of them as one backward pass makes
-    /// gradients are parameters, the others what the optimizer keeps of each.
-    pub(super) fn early_by_size(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+    /// Classifies blocks from before the first step that have the size of gradients: as many of them as one
+    /// backward pass makes gradients are parameters, the others optimizer state.
+    pub(super) fn early_by_size(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
         let gradients = self.gradients_of_a_pass(decided);
         let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
-            // A parameter may be made as an input is.
+            // A parameter may be made in the same way as an input.
             let is_open = decided[at].is_none_or(|(_, rule)| rule == Rule::InputMade);
             let is_early = self.is_old(storage) || self.is_kept_from_before(storage);
             if is_open && is_early && gradients.contains_key(&class) {
@@ -60,7 +69,8 @@ impl Case<'_> {
         }
         let last_written = self.written_last(&candidates, &gradients);
         for (class, mut found) in candidates {
-            // Parameters live on and are made first; an optimizer may replace its state, and it writes a parameter last.
+            // Parameters are long-lived and made first; an optimizer may replace its state, and it writes a
+            // parameter last.
             found.sort_by_key(|&at| {
                 let storage = &self.storages[at];
                 (storage.to.is_some(), !last_written.contains(&at), storage.written.is_empty(), storage.from)
@@ -68,8 +78,9 @@ impl Case<'_> {
             for (place, at) in found.into_iter().enumerate() {
                 let storage = &self.storages[at];
                 let count = gradients[&class];
-                // More than an optimizer keeps of each: other parameters that have the size by chance.
-                if self.is_old(storage) && place >= count * (1 + MOST_STATES) {
+                // There are more than an optimizer keeps for each parameter: these are other parameters that
+                // happen to have the size.
+                if self.is_old(storage) && place >= count * (1 + MAX_STATES) {
                     continue;
                 }
                 let rule = match (place < count, self.is_old(storage)) {
@@ -79,16 +90,17 @@ impl Case<'_> {
                     (false, false) if decided[at].is_some() => continue,
                     (false, false) => Rule::EarlySizeAgain,
                 };
-                // An input may have the size of a gradient, too. State is written, which a profiler shows.
+                // An input may also have the size of a gradient. State is written, which a profiler shows.
                 let is_input = self.facts.of_profiler && storage.written.is_empty();
-                if asked(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
+                if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
                     decided[at] = Some((rule.category(), rule));
                 }
             }
         }
     }
 
-    /// Whether it was made in the trace, before the first part of a step, and outlived a backward pass.
+    /// Returns whether it was made in the trace, before the first part of a step, and outlived a backward
+    /// pass.
     fn is_kept_from_before(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
         let is_before = self.order.around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
@@ -96,13 +108,13 @@ impl Case<'_> {
         is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
     }
 
-    /// By size, the most gradients that a single backward pass left.
+    /// Returns for each size the maximum number of gradients that a single backward pass left.
     fn gradients_of_a_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
         let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
-                // Those that no pass of the trace made are of one earlier pass.
+                // Gradients that no pass of the trace made are attributed to one earlier pass.
                 let pass = storage.from.map_or(0, |from| self.order.number(from));
                 *of_run.entry((class, pass)).or_default() += 1;
             }
@@ -115,8 +127,8 @@ impl Case<'_> {
         most
     }
 
-    /// Of the candidates that one step of an optimizer writes in place, those that it writes last: parameters. It goes
-    /// either from parameter to parameter, or through one list after the other.
+    /// Returns the parameters: of the candidates that one optimizer step writes in place, those that it
+    /// writes last. The step goes either from parameter to parameter, or through one list after the other.
     fn written_last(
         &self,
         candidates: &FastMap<u64, Vec<usize>>,
@@ -135,14 +147,14 @@ impl Case<'_> {
             .collect();
         sequence.sort_unstable();
         let size = |&(_, at): &(usize, usize)| self.size_class(self.storages[at].size_bytes);
-        // How many tensors there are of each parameter, itself included; they are written one after the other.
+        // The number of tensors per parameter, including itself; they are written one after the other.
         let parameters: usize = candidates.keys().map(|class| gradients[class]).sum();
         let many = sequence.len().checked_div(parameters).unwrap_or(0);
         let alike = |chunk: &[(usize, usize)]| chunk.iter().all(|one| size(one) == size(&chunk[0]));
         if many > 1 && sequence.len() == many * parameters && sequence.chunks(many).all(alike) {
             return sequence.chunks(many).filter_map(|chunk| chunk.last()).map(|&(_, at)| at).collect();
         }
-        // One list after the other: of each size the last.
+        // One list after the other: the last ones of each size.
         let mut left = gradients.clone();
         let is_last = |one: &&(usize, usize)| {
             let left = left.entry(size(one)).or_default();
@@ -153,8 +165,8 @@ impl Case<'_> {
         sequence.iter().rev().filter(is_last).map(|&(_, at)| at).collect()
     }
 
-    /// Other blocks from before the trace.
-    pub(super) fn old_by_rest(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
+    /// Classifies other blocks from before the trace.
+    pub(super) fn old_by_rest(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
         let (has_forward, has_backward) = (self.has(Phase::Forward), self.has(Phase::Backward));
         for (storage, decision) in self.storages.iter().zip(decided) {
             if decision.is_some() || !self.is_old(storage) {
@@ -176,15 +188,16 @@ impl Case<'_> {
                 End::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };
-            if asked(&rule) {
+            if is_enabled(&rule) {
                 *decision = Some((rule.category(), rule));
             }
         }
     }
 
-    /// What a step made and kept may take the place of what it freed: a parameter's new value, or the state's.
-    pub(super) fn replaced(&self, decided: &mut [Option<Decision>], asked: &impl Fn(&Rule) -> bool) {
-        // By step and size: what was made and kept, and what was freed although it is older.
+    /// Classifies blocks that a step made and kept in place of ones that it freed: a parameter's or a state's
+    /// new value.
+    pub(super) fn replaced(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
+        // By step and size: blocks that were made and kept, and older blocks that were freed.
         let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
@@ -205,10 +218,10 @@ impl Case<'_> {
             }
         }
         let mut steps: Vec<_> = steps.into_iter().collect();
-        // An earlier step's result is what a later one replaces.
+        // A later step replaces an earlier step's result.
         steps.sort_unstable_by_key(|&(step, _)| step);
         for (_, Exchange { mut made, mut freed }) in steps {
-            // Gradients that are given back in a step are not replaced by it.
+            // Gradients that are freed in a step are not replaced by it.
             let is_replaced = |decision: Option<Decision>| {
                 decision.is_some_and(|(category, _)| {
                     matches!(category, Category::Parameter | Category::OptimizerState)
@@ -224,7 +237,7 @@ impl Case<'_> {
                 let Some((category, by)) = decided[old].filter(|_| row < to) else { continue };
                 let is_guess = by.confidence() == Confidence::Guess;
                 let rule = if is_guess { Rule::ReplacedGuess } else { Rule::ReplacedInStep };
-                if asked(&rule) {
+                if is_enabled(&rule) {
                     decided[new] = Some((category, rule));
                 }
             }

@@ -1,12 +1,12 @@
-//! What the frames of one stack say of a block's purpose: read once for each distinct stack, then asked by the rules.
-//! The names are those of PyTorch's own files and functions, which programs pass through whatever they are called.
+//! What the frames of a stack indicate about a block's purpose: read once for each distinct stack, then used
+//! by the rules. The names are those of PyTorch's own files and functions, which all programs pass through.
 
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};
 use memtrack_report::analysis::torch_stacks::{Line, PROFILED_MODULE, TorchStack, operator, phase_of};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// Something that a frame of a stack says.
+/// A fact that a frame of a stack indicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Sign {
@@ -16,27 +16,27 @@ pub(super) enum Sign {
     SeedsBackward,
     /// Buckets of gradients that are reduced over processes.
     ReducesGradients,
-    /// Autograd gives back what a node had saved.
+    /// Autograd frees the values that a node had saved.
     DropsGraph,
-    /// Shards of parameters that are put together.
+    /// Shards of parameters that are gathered.
     GathersParameters,
-    /// An optimizer of PyTorch's makes its state.
+    /// A PyTorch optimizer creates its state.
     InitialisesState,
-    /// Gradients are given back.
+    /// Gradients are freed.
     ZeroesGradients,
     /// A module's parameters and buffers move or change their type.
     MovesModule,
-    /// A module of PyTorch's is built, or a parameter made.
+    /// A PyTorch module is built, or a parameter made.
     BuildsModule,
     /// A file of weights is read.
     LoadsWeights,
-    /// An object that is called an optimizer is built.
+    /// An object named as an optimizer is built.
     BuildsOptimizer,
     /// Another object is built.
     BuildsObject,
     /// Data for the program is loaded.
     LoadsData,
-    /// A forward pass is run again for the backward one.
+    /// A forward pass is run again for the backward pass.
     Recomputes,
     /// A function of `torch.nn.functional`.
     CallsFunctional,
@@ -46,7 +46,7 @@ pub(super) enum Sign {
     CopiesTensor,
 }
 
-/// What one stack says.
+/// The facts that a stack indicates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StackFacts {
     /// Whether there are frames at all.
@@ -55,13 +55,13 @@ pub(super) struct StackFacts {
     pub(super) has_native: bool,
     /// The part of the training step.
     pub(super) phase: Option<Phase>,
-    /// The program's own thread was in none of those parts.
+    /// Whether the program's own thread was in none of those parts.
     pub(super) is_outside: bool,
-    /// A forward pass inside the backward one: activation checkpointing.
+    /// Whether it is a forward pass inside the backward one: activation checkpointing.
     pub(super) is_recomputed: bool,
     signs: u32,
-    /// The call of an operator, or of a node of autograd, that the allocation was made in: equal for two stacks of one
-    /// call site. None where the stack does not show it.
+    /// The call of an operator, or of a node of autograd, that the allocation was made in: equal for two
+    /// stacks of one call site. `None` if the stack does not show it.
     pub(super) call: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl StackFacts {
         self.signs & (1 << sign as u8) != 0
     }
 
-    /// Whether one of these holds.
+    /// Returns whether one of these signs is present.
     pub(super) fn has_any(&self, signs: &[Sign]) -> bool {
         signs.iter().any(|&sign| self.has(sign))
     }
@@ -79,26 +79,27 @@ impl StackFacts {
     pub(super) fn of(frames: &[Frame]) -> Self {
         let mut facts = Self { has_frames: !frames.is_empty(), ..Self::default() };
         let mut inner: Option<Line<'_>> = None;
-        // What was seen inside of the frame at hand; the phase is decided by the first frame that begins one.
+        // The state of the frames inside the current one; the phase is decided by the first frame that begins
+        // one.
         let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
         for frame in frames {
             let line = Line::of(frame);
             let is_module = line.function.starts_with(PROFILED_MODULE);
-            // A profiler names modules and functions of C without a file.
+            // A profiler names modules and C functions without a file.
             facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
             if let Some(sign) = sign_of(&line) {
                 facts.signs |= 1 << sign as u8;
             }
-            // The backward function of a class in Python, compiled code's among them.
+            // The backward function of a Python class, including those of compiled code.
             let of_node = line.is_in("torch/autograd/function.py") && line.method() == "apply";
             let of_node =
                 of_node && inner.is_some_and(|inner| inner.is_python && inner.method().contains("backward"));
             let begins = if of_node { Some(Phase::Backward) } else { phase_of(&line) };
-            // A graph that is dropped outside of the backward pass runs none.
+            // A graph that is dropped outside the backward pass does not run one.
             let begins = begins.filter(|_| sign_of(&line) != Some(Sign::DropsGraph));
             match begins.filter(|_| !decided) {
                 Some(Phase::Optimizer) if in_forward => decided = true,
-                // What a step calls back: forward, loss and backward are not the optimizer's.
+                // Callbacks of a step: forward, loss and backward do not belong to the optimizer.
                 Some(Phase::Optimizer) if in_closure => {}
                 Some(phase) => {
                     facts.is_recomputed =
@@ -129,14 +130,15 @@ impl StackFacts {
     }
 }
 
-/// Whether this is code that torch.compile made, or what calls it: a forward pass, unless autograd calls it.
+/// Returns whether this is code generated by torch.compile, or its caller: a forward pass, unless autograd
+/// calls it.
 fn is_compiled(line: &Line<'_>) -> bool {
     line.is_python
         && (["/torchinductor_", "\\torchinductor_"].iter().any(|folder| line.file.contains(folder))
             || line.is_in("torch/_functorch/_aot_autograd/runtime_wrappers.py"))
 }
 
-/// What one frame says.
+/// Returns the fact that one frame indicates.
 fn sign_of(line: &Line<'_>) -> Option<Sign> {
     let method = line.method();
     if !line.is_python {
@@ -147,7 +149,7 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
             _ if function.starts_with("candle_nn::optim::") && function.contains("::new") => {
                 Some(Sign::InitialisesState)
             }
-            _ if gives_back_saved(function) => Some(Sign::DropsGraph),
+            _ if frees_saved(function) => Some(Sign::DropsGraph),
             // Candle's registry of weights.
             _ if function.starts_with("candle_nn::var_builder::")
                 || function.starts_with("candle_nn::var_map::") =>
@@ -198,7 +200,7 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
         return Some(Sign::BuildsModule);
     }
     if method == "__init__" {
-        // Of one's own optimizer, its class or its file has that in its name.
+        // A user-defined optimizer has the word in the name of its class or file.
         let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
         let file = file_name(line.file);
         let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
@@ -207,8 +209,8 @@ fn sign_of(line: &Line<'_>) -> Option<Sign> {
     None
 }
 
-/// Files and folders of libraries that read, quantize or convert a model's weights. What they do in a forward pass is decided by the
-/// pass.
+/// Files and folders of libraries that read, quantize or convert a model's weights. Calls of theirs in a
+/// forward pass count as part of the pass.
 const WEIGHT_LOADERS: [&str; 13] = [
     "transformers/modeling_utils.py",
     "transformers/core_model_loading.py",
@@ -225,7 +227,8 @@ const WEIGHT_LOADERS: [&str; 13] = [
     "diffusers/models/model_loading_utils.py",
 ];
 
-/// Whether that operator copies a tensor to a device or to another type: `aten::_to_copy`, `Tensor.cuda`.
+/// Returns whether that operator copies a tensor to a device or to another type: `aten::_to_copy`,
+/// `Tensor.cuda`.
 fn copies_a_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
     let name = name.rsplit('.').next().unwrap_or(name);
@@ -243,8 +246,8 @@ fn copies_a_tensor(operator: &str) -> bool {
     )
 }
 
-/// Whether that operator's result comes from no tensor of the device: `aten::randint_low`, `torch.tensor`, and copies
-/// to a device.
+/// Returns whether that operator's result is not computed from a tensor of the device: `aten::randint_low`,
+/// `torch.tensor`, and copies to a device.
 fn makes_a_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
     if name.contains("_like") {
@@ -275,8 +278,8 @@ fn makes_a_tensor(operator: &str) -> bool {
     makers.into_iter().any(of)
 }
 
-/// The call of the operator, as the frames from it outwards: two stacks with the same frames there are of one call
-/// site. In the backward pass, the node of autograd is the operator.
+/// Returns the call of the operator, as a hash of the frames from it outwards: two stacks with the same
+/// frames there belong to one call site. In the backward pass, the node of autograd is the operator.
 fn call(frames: &[Frame]) -> Option<u64> {
     let mut outermost = None;
     for (place, frame) in frames.iter().enumerate() {
@@ -288,7 +291,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
             outermost = Some(place);
             break;
         }
-        // What the engine itself does between the nodes is no call of one.
+        // The engine's own work between the nodes is not a call of one.
         if is_engine(line.function) {
             break;
         }
@@ -305,7 +308,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     for frame in &frames[from..] {
         (&frame.function, &frame.file).hash(&mut hasher);
-        // Within a call the line of its own frame moves on.
+        // Within a call, the line of its own frame changes.
         if !std::ptr::eq(frame, &frames[from]) {
             frame.line.hash(&mut hasher);
         }
@@ -313,7 +316,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// Whether the function is a node of autograd at work.
+/// Returns whether the function is a running node of autograd.
 fn is_node(function: &str) -> bool {
     let node = function.starts_with("torch::autograd::generated::")
         || function.starts_with("torch::autograd::AccumulateGrad");
@@ -325,8 +328,8 @@ fn is_engine(function: &str) -> bool {
         || function.starts_with("torch::autograd::Node::operator()")
 }
 
-/// Whether the function gives back what a node of autograd had saved for the backward pass.
-fn gives_back_saved(function: &str) -> bool {
+/// Returns whether the function frees values that a node of autograd had saved for the backward pass.
+fn frees_saved(function: &str) -> bool {
     let of_node = function.starts_with("torch::autograd::generated::");
     function.starts_with("torch::autograd::deleteNode(")
         || (of_node && (function.contains("::release_variables(") || function.contains("::~")))

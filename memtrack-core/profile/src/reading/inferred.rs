@@ -1,4 +1,4 @@
-//! The reading as columns beside a snapshot's tables, for what shows every block: the page.
+//! The inferred categories as columns beside a snapshot's tables, for the page, which shows every block.
 
 use super::BlockCategories;
 use super::rule::Rule;
@@ -6,8 +6,8 @@ use crate::Category;
 use memtrack_model::NameFrames;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 
-/// What the blocks of all devices are for, as far as it can be read, except on devices of which the file says it. `names` names
-/// the frames of stacks, as `Symbolizer::of(snapshot)` does.
+/// Returns the inferred purposes of the blocks of all devices, except of devices whose categories are in the
+/// file. `names` names the frames of stacks, as `Symbolizer::of(snapshot)` does.
 pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
     let mut found = InferredCategories {
         names: Category::ALL.iter().map(|category| category.label().to_owned()).collect(),

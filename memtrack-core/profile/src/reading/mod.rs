@@ -1,9 +1,10 @@
-//! What memory is for, without an operator trace: read from stacks, scopes, sizes and the order of events. That is a
-//! reading, not a measurement: each block is given a category by the first [`Rule`] that holds, every rule has a name and
-//! a word for how far it can be trusted, and what no rule tells is counted as such.
+//! Infers the purpose of memory without an operator trace, from stacks, scopes, sizes and the order of
+//! events. This is an interpretation, not a measurement: each block gets its category from the first [`Rule`]
+//! that applies, every rule has a name and a word for how reliable it is, and blocks that no rule applies to
+//! are counted as such.
 //!
-//! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the rules,
-//! `report` adds up, `inferred` is the same beside the tables of a snapshot.
+//! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the
+//! rules, `report` adds up, `inferred` provides the result beside the tables of a snapshot.
 
 mod decide;
 mod follow;
@@ -29,34 +30,36 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
 use order::{Facts, Order, storages};
 
-/// The categories of all blocks of a device, as far as they can be read.
+/// The categories of all blocks of a device, as far as they can be inferred.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BlockCategories {
-    /// The blocks while they were live. A profiler's snapshot has one for each time that a tensor was written.
+    /// The blocks while they were live. A profiler's snapshot has one for each time that a tensor was
+    /// written.
     pub lifetimes: Vec<Lifetime>,
-    /// Their categories with the rules that gave them, in the same order; none where no rule holds.
+    /// Their categories with the rules that gave them, in the same order; `None` if no rule applies.
     pub read: Vec<Option<(Category, Rule)>>,
     /// Whether any event of the device has a stack.
     pub has_stacks: bool,
-    /// Whether any is in a scope of a phase.
+    /// Whether any event is in a scope of a phase.
     pub has_scopes: bool,
     /// The phases that were seen: forward, backward, optimizer.
     phases: [bool; 3],
 }
 
 impl BlockCategories {
-    /// Reads the blocks of `device`. `names` names the frames of stacks, as `Symbolizer::of(snapshot)` does.
+    /// Infers the categories of the blocks of `device`. `names` names the frames of stacks, as
+    /// `Symbolizer::of(snapshot)` does.
     pub fn read(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
         Self::read_by(snapshot, names, device, |_| true)
     }
 
-    /// The same by some of the rules only, to see what each is worth.
+    /// Does the same by some of the rules only, to evaluate each rule.
     pub fn read_by(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
         device: DeviceId,
-        asked: impl Fn(Rule) -> bool,
+        is_enabled: impl Fn(Rule) -> bool,
     ) -> Self {
         use memtrack_model::Phase::{Backward, Forward, Optimizer};
         let lifetimes = lifetimes(snapshot, device);
@@ -65,15 +68,16 @@ impl BlockCategories {
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
         let case = Case::new(snapshot, &facts, &order, &storages, device);
-        // memtrack's own files say what each piece is for where they say it of any: nothing is left to guess.
+        // If memtrack's own file states the purpose of any piece, it does so for all: nothing is left to
+        // infer.
         let is_given = snapshot.seconds_since() == Since::Start
             && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
-            for (storage, decision) in storages.iter().zip(case.decide(&asked)) {
+            for (storage, decision) in storages.iter().zip(case.decide(&is_enabled)) {
                 storage.lifetimes.iter().for_each(|&at| read[at] = decision);
             }
         }
-        if asked(Rule::Given) {
+        if is_enabled(Rule::Given) {
             for (read, lifetime) in read.iter_mut().zip(&lifetimes) {
                 if let Some(category) = given(snapshot, lifetime) {
                     *read = Some((category, Rule::Given));
@@ -90,7 +94,7 @@ impl BlockCategories {
     }
 }
 
-/// The category that the event of its allocation has in the file. A file that says `unknown` says nothing.
+/// Returns the category of its allocation event in the file; `None` if the file contains `unknown`.
 fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
     let of_recording = || Category::of_name(snapshot.categories.get()?.of_event(row)?);

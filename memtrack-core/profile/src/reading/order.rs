@@ -1,5 +1,5 @@
-//! The order of events: which part of the training step was running at each event of a device, and which of its blocks
-//! are one tensor that was written in place.
+//! The order of events: the part of the training step that was running at each event of a device, and the
+//! blocks that are one tensor written in place.
 
 use super::frames::StackFacts;
 use memtrack_model::NameFrames;
@@ -11,24 +11,24 @@ use std::collections::HashMap;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// What stacks and scopes say, each read once.
+/// Facts from stacks and scopes, each read once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
     of_none: StackFacts,
     by_scope: Vec<Option<Phase>>,
-    /// By scope: the outermost operator around it in its phase.
+    /// For each scope, the outermost operator around it in its phase.
     operators: Vec<Option<ScopeId>>,
-    /// The frames are those that a profiler writes: a free has the stack of its allocation, and a tensor that is written
-    /// in place is freed and allocated again at once.
+    /// Whether the frames are those that a profiler writes: a free has the stack of its allocation, and a
+    /// tensor that is written in place is freed and allocated again at once.
     pub(super) of_profiler: bool,
-    /// Events of frees have stacks of their own.
+    /// Whether events of frees have their own stacks.
     pub(super) own_frees: bool,
-    /// All stacks are Python's alone.
+    /// Whether all stacks contain only Python's frames.
     pub(super) python_only: bool,
-    /// Any stack has frames.
+    /// Whether any stack has frames.
     pub(super) has_stacks: bool,
-    /// Any block was made in a scope that shows its phase, or in an operator.
+    /// Whether any block was made in a scope that shows its phase, or in an operator.
     pub(super) has_scopes: bool,
 }
 
@@ -77,13 +77,14 @@ impl Facts {
         self.by_scope.get(scope.index()).copied().flatten()
     }
 
-    /// The outermost operator around a scope in its phase.
+    /// Returns the outermost operator around a scope in its phase.
     pub(super) fn operator(&self, scope: ScopeId) -> Option<ScopeId> {
         self.operators.get(scope.index()).copied().flatten()
     }
 }
 
-/// The outermost operator around a scope, but for operators around a whole model, a backward pass or an optimizer's step.
+/// Returns the outermost operator around a scope, skipping operators around a whole model, a backward pass or
+/// an optimizer's step.
 fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     let row =
         |id: ScopeId| snapshot.scopes.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
@@ -95,7 +96,7 @@ fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     of_phase.filter(|(_, row)| row.kind == ScopeKind::Operator).last().map(|(id, _)| id)
 }
 
-/// Whether the file is of the form that `_profile_to_snapshot` writes: its frames have no files.
+/// Returns whether the file is of the form that `_profile_to_snapshot` writes: its frames have no files.
 fn is_of_profiler(snapshot: &Snapshot) -> bool {
     let mut rows = (0..snapshot.frames.len() as u32).map(FrameId);
     snapshot.pytorch.is_some()
@@ -103,14 +104,14 @@ fn is_of_profiler(snapshot: &Snapshot) -> bool {
         && rows.all(|frame| snapshot.strings.get(snapshot.frames.filename(frame)) == "none")
 }
 
-/// A tensor's storage: one lifetime, or several where a profiler shows each writing in place as one.
+/// The storage of a tensor: one lifetime, or several if a profiler shows each write in place as one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Storage {
     /// Its lifetimes, in order.
     pub(super) lifetimes: Vec<usize>,
-    /// The row of its allocation; none when it was live before the first event.
+    /// The row of its allocation; `None` when it was live before the first event.
     pub(super) from: Option<usize>,
-    /// The row of its free; none when it is live at the end.
+    /// The row of its free; `None` when it is live at the end.
     pub(super) to: Option<usize>,
     pub(super) stack: StackId,
     pub(super) scope: ScopeId,
@@ -119,10 +120,10 @@ pub(super) struct Storage {
     pub(super) written: Vec<usize>,
 }
 
-/// The storages of `lifetimes`, and for each lifetime which one is its.
+/// Returns the storages of `lifetimes`.
 pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime]) -> Vec<Storage> {
     let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
-    // By the address, what was freed last there: the row and the storage.
+    // By address: the row and the storage of the last free.
     let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&at| lifetimes[at].from);
@@ -132,7 +133,8 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
         let before = lifetime.from.and_then(|row| {
             let &(to, storage) = freed.get(&address?).filter(|_| facts.of_profiler)?;
             let earlier = &storages[storage];
-            // Freed by the two events right before, of the same size, and again with the first allocation's stack.
+            // Freed by the two events right before, of the same size, and again with the first allocation's
+            // stack.
             let same = earlier.size_bytes == lifetime.size_bytes && earlier.stack == lifetime.stack;
             let is_backward = facts.stack(lifetime.stack).phase == Some(Phase::Backward);
             (same && !is_backward && row - to <= 2).then_some(storage)
@@ -164,10 +166,10 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
     storages
 }
 
-/// What was running from one event to another.
+/// The part that was running from one event to another.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
-    /// The part of the training step; none outside of all.
+    /// The part of the training step; `None` outside all of them.
     pub(super) phase: Option<Phase>,
     /// The last allocation in it.
     last_alloc: Option<usize>,
@@ -182,25 +184,25 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) runs: Vec<Run>,
-    /// By phase, its first run and its last.
+    /// The first and the last run of each phase.
     first_of: [Option<usize>; 3],
     last_of: [Option<usize>; 3],
-    /// For each event's row, its run.
+    /// The run of each event's row.
     of_row: Vec<u32>,
-    /// For each row of an allocation, the next one that was made in another call.
+    /// For each row of an allocation, the next allocation made in another call.
     other_call: Vec<usize>,
-    /// For each row of an allocation, the next one of its thread that was made in another operator.
+    /// For each row of an allocation, the next allocation of its thread made in another operator.
     other_operator: Vec<usize>,
-    /// How many backward passes there are.
+    /// The number of backward passes.
     pub(super) backward_passes: usize,
 }
 
-/// What an event says about the part that is running.
+/// An event's indication of the running part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     Phase(Phase),
     Outside,
-    /// A tensor from before the backward pass was written in place: an update, if the pass does not go on.
+    /// A tensor from before the backward pass was written in place: an update, if the pass does not continue.
     Written,
 }
 
@@ -278,31 +280,31 @@ impl Order {
         &self.runs[self.number(row)]
     }
 
-    /// The phase before an event outside of all, and the one that comes next.
+    /// Returns the phase before an event outside all parts, and the one that comes next.
     pub(super) fn around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
         let run = self.run(row);
         (run.phase.or(run.before), run.after)
     }
 
-    /// The last run of that phase.
+    /// Returns the last run of that phase.
     pub(super) fn last(&self, phase: Phase) -> Option<usize> {
         self.last_of[phase as usize]
     }
 
-    /// The first run of that phase.
+    /// Returns the first run of that phase.
     pub(super) fn first(&self, phase: Phase) -> Option<usize> {
         self.first_of[phase as usize]
     }
 
-    /// Whether a run of one of the phases began after `from` and not after `to`.
+    /// Returns whether a run of one of the phases began after `from` and not after `to`.
     pub(super) fn began_between(&self, from: usize, to: usize) -> bool {
         let (from, to) = (self.number(from), self.number(to));
         self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
     }
 
-    /// Whether what was made in the run of `from` outlived the run. A block that is live at the end did, unless the
-    /// trace may have ended within the run: a program writes its snapshot outside of both passes, except when memory
-    /// runs out.
+    /// Returns whether a block made in the run of `from` outlived the run. A block that is live at the end
+    /// did, unless the trace may have ended within the run: a program writes its snapshot outside both
+    /// passes, except when memory runs out.
     pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
         let run = self.number(from);
         match to {
@@ -311,23 +313,26 @@ impl Order {
         }
     }
 
-    /// Whether no allocation of the run in which `row` was came after it.
+    /// Returns whether no allocation of the run that contains `row` came after it.
     pub(super) fn is_after_allocations(&self, row: usize) -> bool {
         self.run(row).last_alloc.is_none_or(|last| row > last)
     }
 
-    /// Whether the thread that made the block at `from` allocated nothing outside of the operator before `to`.
+    /// Returns whether the thread that made the block at `from` allocated nothing outside the operator before
+    /// `to`.
     pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
         self.other_operator.get(from).is_some_and(|&other| other > to)
     }
 
-    /// Whether no call but the one that made the block at `from` allocated anything before `to`.
+    /// Returns whether no call other than the one that made the block at `from` allocated anything before
+    /// `to`.
     pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
         self.other_call.get(from).is_some_and(|&other| other > to)
     }
 }
 
-/// The rows at which a storage is written in place, and whether it is one that a backward pass may write: a gradient.
+/// Returns the rows at which a storage is written in place, and whether it is one that a backward pass may
+/// write: a gradient.
 fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
     let mut rows = FastMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
@@ -361,12 +366,12 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     }
 }
 
-/// Whether an allocation with that stack was made by one of autograd's threads, which run no Python.
+/// Returns whether an allocation with that stack was made by one of autograd's threads, which run no Python.
 pub(super) fn is_of_autograds_thread(facts: &Facts, stack: &StackFacts) -> bool {
     !stack.has_frames && facts.python_only && !facts.of_profiler
 }
 
-/// Keeps of the writings in place those that end a backward pass: the next other mark is not of that pass.
+/// Keeps only those writes in place that end a backward pass: the next other mark is not of that pass.
 fn settle_writings(marks: &mut Vec<(usize, Mark)>) {
     let mut kept = Vec::with_capacity(marks.len());
     let mut pending: Vec<(usize, Mark)> = Vec::new();

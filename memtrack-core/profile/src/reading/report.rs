@@ -1,4 +1,4 @@
-//! The reading added up: by category and by rule, at moments and over the whole file.
+//! The inferred categories added up: by category and by rule, at moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The moment whose live blocks are added up.
+/// The moment at which live blocks are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReadingAt {
@@ -25,12 +25,12 @@ pub enum ReadingAt {
     Peak,
     /// After the last event.
     End,
-    /// So many seconds after the first event, or after the start of a recording.
+    /// This many seconds after the first event, or after the start of a recording.
     Seconds(f64),
 }
 
 impl ReadingAt {
-    /// Its name: `peak`, `end` or `time`.
+    /// Returns its name: `peak`, `end` or `time`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -75,9 +75,9 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Takes the recorder's own count for the sum, which is exact.
+    /// Replaces the sum by the recorder's own count, which is exact.
     fn count_as(&mut self, held: &AtEnd) {
-        // No part is more than the whole, which is known better.
+        // A part cannot exceed the whole, which is known more precisely.
         for row in &mut self.categories {
             (row.bytes, row.blocks) = (row.bytes.min(held.bytes), row.blocks.min(held.blocks));
             row.share = share(row.bytes, held.bytes);
@@ -85,8 +85,8 @@ impl Totals {
             row.count_error = row.count_error.at_most(held.blocks as f64);
             (row.bytes_error, row.blocks_error) = (row.error.answer(), row.count_error.answer());
         }
-        if let Some(untold) = self.categories.iter().find(|row| row.category.is_none()) {
-            (self.untold_bytes, self.untold_bytes_error) = (untold.bytes, untold.bytes_error);
+        if let Some(unclassified) = self.categories.iter().find(|row| row.category.is_none()) {
+            (self.untold_bytes, self.untold_bytes_error) = (unclassified.bytes, unclassified.bytes_error);
         }
         let scale = share(self.bytes, held.bytes);
         self.guessed_share = (self.guessed_share * scale).min(1.0);
@@ -229,12 +229,12 @@ pub struct CategoryReading {
     pub(super) since: Since,
 }
 
-/// The device as answers have it.
+/// Serializes the device as answers do.
 fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     DeviceAnswer::called(name).serialize(to)
 }
 
-/// Bytes and blocks.
+/// A sum of bytes and blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     bytes: u64,
@@ -256,12 +256,12 @@ fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// By what decided: tallies of a part of the blocks.
+/// The tallies of a part of the blocks, by the decision.
 type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
 
 impl CategoryReading {
-    /// Reads the categories of `device` and adds them up at each moment. `names` names the frames of stacks, as
-    /// `Symbolizer::of(snapshot)` does.
+    /// Infers the categories of `device` and adds them up at each moment. `names` names the frames of stacks,
+    /// as `Symbolizer::of(snapshot)` does.
     pub fn of(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
@@ -271,7 +271,7 @@ impl CategoryReading {
         Self::of_blocks(snapshot, device, &BlockCategories::read(snapshot, names, device), moments)
     }
 
-    /// Adds up what was read of `device`.
+    /// Adds up the inferred categories of `device`.
     pub fn of_blocks(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -281,7 +281,8 @@ impl CategoryReading {
         Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
     }
 
-    /// The same with the operators that allocated what no rule tells; without names there are none.
+    /// Does the same, with the operators that allocated blocks without a category; without names there are
+    /// none.
     pub fn of_named(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -325,7 +326,7 @@ impl CategoryReading {
             })
             .collect();
         let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
-        // Of the blocks that a rule gave a category: those that were live after a row, or all.
+        // The blocks with this decision: those that were live after a row, or all.
         let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
             let read = blocks.lifetimes.iter().zip(&blocks.read);
             let of = read.filter(|(lifetime, read)| {
@@ -379,12 +380,12 @@ impl CategoryReading {
         reading
     }
 
-    /// Whether there is anything to read from, or to take as given.
+    /// Returns whether there is anything to infer categories from, or categories in the file.
     pub fn can_tell(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
-    /// What would let more be told, where forward, backward and optimizer were seen or not.
+    /// Returns hints on recording more information, given whether forward, backward and optimizer were seen.
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
@@ -433,15 +434,15 @@ impl CategoryReading {
     }
 }
 
-/// The operators that allocated what no rule tells and what was live after `row`.
+/// Returns the operators that allocated the blocks without a category that were live after `row`.
 fn untold_by(
     blocks: &BlockCategories,
     sums: &Sums,
     names: &EventNames,
     row: Option<usize>,
 ) -> Vec<UntoldRow> {
-    let untold = blocks.lifetimes.iter().zip(&blocks.read).filter(|(_, read)| read.is_none());
-    let live = untold.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
+    let unclassified = blocks.lifetimes.iter().zip(&blocks.read).filter(|(_, read)| read.is_none());
+    let live = unclassified.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
     let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
     for lifetime in live {
         let name = match lifetime.from {
@@ -467,7 +468,7 @@ fn untold_by(
     if names.is_empty() { Vec::new() } else { rows }
 }
 
-/// Adds up the blocks that are `counted`.
+/// Adds up the blocks for which `counted` returns true.
 fn totals(
     blocks: &BlockCategories,
     sums: &Sums,
@@ -482,7 +483,7 @@ fn totals(
     }
     let in_file =
         |category: Category| blocks.read.iter().any(|read| read.is_some_and(|(is, _)| is == category));
-    let told = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
+    let known = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
     let row = |category: Option<Category>| {
         let of = by_decision.iter().filter(|(decision, _)| decision.map(|(_, is)| is) == category);
         let tally = of.fold(Tally::default(), |sum, (_, tally)| Tally {
@@ -505,7 +506,7 @@ fn totals(
             count_error,
         }
     };
-    let categories: Vec<CategoryRow> = told.chain([None]).map(row).collect();
+    let categories: Vec<CategoryRow> = known.chain([None]).map(row).collect();
     let of = |confidence: Confidence| {
         let rules = by_decision
             .iter()
@@ -514,7 +515,7 @@ fn totals(
     };
     let untold_bytes = by_decision.get(&None).map_or(0, |tally| tally.bytes);
     let all = || some().map(|(lifetime, _)| lifetime);
-    let untold = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
+    let unclassified = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,
@@ -522,7 +523,7 @@ fn totals(
         blocks: total.whole_blocks(),
         blocks_error: sums.blocks(all()).answer(),
         untold_bytes,
-        untold_bytes_error: sums.bytes(untold).answer(),
+        untold_bytes_error: sums.bytes(unclassified).answer(),
         untold_share: share(untold_bytes, total.bytes),
         guessed_share: of(Confidence::Guess),
         given_share: of(Confidence::Given),

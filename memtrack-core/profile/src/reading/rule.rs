@@ -1,5 +1,5 @@
-//! The rules of a reading: each has a name, a category, a word for how far it can be trusted, and a sentence that says
-//! when it holds. `decide` applies them.
+//! The rules that infer categories: each has a name, a category, a word for how reliable it is, and a
+//! sentence that states when it applies. `decide` applies them.
 
 use crate::Category;
 
@@ -20,7 +20,7 @@ pub enum Confidence {
 }
 
 impl Confidence {
-    /// The word for it.
+    /// Returns the word for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Given => "given",
@@ -41,25 +41,25 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// All of them, in the order in which they are asked.
+            /// All rules, in the order in which they are tried.
             pub const ALL: &[Self] = &[$(Self::$rule,)*];
 
-            /// Its name.
+            /// Returns its name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)* }
             }
 
-            /// The category that it gives; [`Category::Unknown`] where each block has its own.
+            /// Returns the category that it gives; [`Category::Unknown`] if each block has a different one.
             pub const fn category(self) -> Category {
                 match self { $(Self::$rule => Category::$category,)* }
             }
 
-            /// How far it can be trusted.
+            /// Returns how reliable it is.
             pub const fn confidence(self) -> Confidence {
                 match self { $(Self::$rule => Confidence::$confidence,)* }
             }
 
-            /// When it holds, as a sentence.
+            /// Returns the condition under which it applies, as a sentence.
             pub const fn when(self) -> &'static str {
                 match self { $(Self::$rule => $when,)* }
             }

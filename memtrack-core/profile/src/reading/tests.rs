@@ -1,4 +1,4 @@
-//! Each rule has an example, and is what decides it.
+//! Each rule has an example that it alone decides.
 
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
@@ -9,7 +9,7 @@ use memtrack_model::{Frame, NameFrames};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The frames that the snapshot itself names.
+/// The frames that the snapshot itself contains.
 struct Named(Vec<Frame>);
 
 impl Named {
@@ -110,14 +110,14 @@ const P_BACKWARD: Stack = &[
 const P_STEP: Stack = &["torch/optim/sgd.py(106): step @ none", "train.py(1): <module> @ none"];
 
 /// The address of the block that an example is about.
-const IT: u64 = 0x1000;
-/// And of others.
+const TARGET: u64 = 0x1000;
+/// The addresses of other blocks.
 const A: u64 = 0x2000;
 const B: u64 = 0x3000;
 const C: u64 = 0x4000;
 const SIZE: u64 = 512;
 
-/// A snapshot of one device while it is written.
+/// A snapshot of one device under construction.
 #[derive(Default)]
 struct Trace {
     events: Vec<Value>,
@@ -137,7 +137,7 @@ impl Trace {
         self.event("alloc", address, SIZE, stack)
     }
 
-    /// With a size that no other block has.
+    /// Adds an allocation with a size that no other block has.
     fn alloc_odd(self, address: u64, stack: Stack) -> Self {
         self.event("alloc", address, 512 * address, stack)
     }
@@ -146,12 +146,12 @@ impl Trace {
         self.event("free_requested", address, SIZE, stack).event("free_completed", address, SIZE, stack)
     }
 
-    /// A writing in place, as a profiler shows it.
+    /// Adds a write in place, as a profiler shows it.
     fn write(self, address: u64, stack: Stack) -> Self {
         self.free(address, stack).alloc(address, stack)
     }
 
-    /// A block from before the first event that is there at the end.
+    /// Adds a block from before the first event that still exists at the end.
     fn old(mut self, address: u64, stack: Stack) -> Self {
         self.blocks.push(json!({
             "address": address, "size": SIZE, "requested_size": SIZE, "state": "active_allocated",
@@ -178,7 +178,8 @@ fn frames(stack: Stack) -> Vec<Value> {
     stack.iter().map(frame).collect()
 }
 
-/// A recording of memtrack's own, in which the block at [`IT`] is made in the scope of that kind; it outlives it or not.
+/// Returns a memtrack recording in which the block at [`TARGET`] is made in a scope of that kind and may outlive
+/// it.
 fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
@@ -200,95 +201,99 @@ fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
             flags: EventFlags::default(),
         });
     };
-    event(Action::Alloc, IT, 1);
+    event(Action::Alloc, TARGET, 1);
     if !outlives {
-        event(Action::Free, IT, 1);
+        event(Action::Free, TARGET, 1);
     }
     event(Action::Alloc, A, 2);
     snapshot
 }
 
-/// A snapshot in which the rule decides the block at [`IT`].
+/// Returns a snapshot in which the rule decides the block at [`TARGET`].
 fn example(rule: Rule) -> Snapshot {
     let trace = Trace::default();
     let trace = match rule {
         Rule::Given => {
-            let mut trace = trace.alloc(IT, FORWARD);
+            let mut trace = trace.alloc(TARGET, FORWARD);
             trace.events[0]["category"] = json!("gradient");
             trace
         }
-        Rule::SameCall => trace.alloc(IT, EXP_EMPTY).alloc(A, EXP).free(IT, EXP).alloc(B, FORWARD),
-        Rule::AccumulateGrad => trace.alloc(IT, ACCUMULATE),
-        Rule::ReducedGradient => trace.alloc(IT, REDUCER),
-        Rule::GatheredParameter => trace.alloc(IT, GATHER),
-        Rule::BackwardSeed => trace.alloc(IT, SEED),
-        Rule::StateInit => trace.alloc(IT, INIT_GROUP).alloc(A, FORWARD),
+        Rule::SameCall => trace.alloc(TARGET, EXP_EMPTY).alloc(A, EXP).free(TARGET, EXP).alloc(B, FORWARD),
+        Rule::AccumulateGrad => trace.alloc(TARGET, ACCUMULATE),
+        Rule::ReducedGradient => trace.alloc(TARGET, REDUCER),
+        Rule::GatheredParameter => trace.alloc(TARGET, GATHER),
+        Rule::BackwardSeed => trace.alloc(TARGET, SEED),
+        Rule::StateInit => trace.alloc(TARGET, INIT_GROUP).alloc(A, FORWARD),
         Rule::ReplacedInStep => {
-            trace.alloc(A, MOVE).alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD)
+            trace.alloc(A, MOVE).alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD)
         }
-        Rule::ReplacedGuess => trace.alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD),
-        Rule::KeptByStep => trace.alloc(IT, STEP).alloc(A, FORWARD),
-        Rule::FreedInStep => trace.alloc(IT, STEP).alloc(A, STEP).free(IT, STEP).alloc(B, FORWARD),
-        Rule::Recomputed => trace.alloc(IT, RECOMPUTE).free(IT, ENGINE),
-        Rule::GradientKept => trace.alloc(IT, NODE).alloc(A, STEP).free(IT, OUTSIDE),
+        Rule::ReplacedGuess => trace.alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD),
+        Rule::KeptByStep => trace.alloc(TARGET, STEP).alloc(A, FORWARD),
+        Rule::FreedInStep => trace.alloc(TARGET, STEP).alloc(A, STEP).free(TARGET, STEP).alloc(B, FORWARD),
+        Rule::Recomputed => trace.alloc(TARGET, RECOMPUTE).free(TARGET, ENGINE),
+        Rule::GradientKept => trace.alloc(TARGET, NODE).alloc(A, STEP).free(TARGET, OUTSIDE),
         // All frees have the stack of the allocation.
         Rule::GradientBySize => trace
             .alloc(A, MOVE)
             .alloc_odd(B, FORWARD)
-            .alloc(IT, NODE)
+            .alloc(TARGET, NODE)
             .alloc_odd(C, ENGINE)
-            .free(IT, NODE)
+            .free(TARGET, NODE)
             .alloc(B, FORWARD),
-        Rule::Backward => trace.alloc(IT, NODE).alloc(A, ENGINE).free(IT, ENGINE).alloc(B, FORWARD),
-        Rule::NoFramesKept => trace.alloc(A, FORWARD).alloc(IT, NONE).alloc(B, STEP),
-        Rule::NoFramesInBackward => trace.alloc(A, FORWARD).alloc(IT, NONE).free(IT, NONE).alloc(B, STEP),
-        Rule::ModuleMoved => trace.alloc(IT, MOVE).alloc(A, FORWARD),
-        Rule::WeightsLoaded => trace.alloc(IT, LOAD).alloc(A, FORWARD),
-        Rule::ModuleBuilt => trace.alloc(IT, BUILD).alloc(A, FORWARD),
-        Rule::OptimizerBuilt => trace.alloc(IT, BUILD_OPTIMIZER).alloc(A, FORWARD),
-        Rule::ObjectBuilt => trace.alloc(IT, BUILD_OBJECT).alloc(A, FORWARD),
-        Rule::InputLoaded => trace.alloc(IT, LOADER).alloc(A, FORWARD),
+        Rule::Backward => trace.alloc(TARGET, NODE).alloc(A, ENGINE).free(TARGET, ENGINE).alloc(B, FORWARD),
+        Rule::NoFramesKept => trace.alloc(A, FORWARD).alloc(TARGET, NONE).alloc(B, STEP),
+        Rule::NoFramesInBackward => {
+            trace.alloc(A, FORWARD).alloc(TARGET, NONE).free(TARGET, NONE).alloc(B, STEP)
+        }
+        Rule::ModuleMoved => trace.alloc(TARGET, MOVE).alloc(A, FORWARD),
+        Rule::WeightsLoaded => trace.alloc(TARGET, LOAD).alloc(A, FORWARD),
+        Rule::ModuleBuilt => trace.alloc(TARGET, BUILD).alloc(A, FORWARD),
+        Rule::OptimizerBuilt => trace.alloc(TARGET, BUILD_OPTIMIZER).alloc(A, FORWARD),
+        Rule::ObjectBuilt => trace.alloc(TARGET, BUILD_OBJECT).alloc(A, FORWARD),
+        Rule::InputLoaded => trace.alloc(TARGET, LOADER).alloc(A, FORWARD),
         Rule::ScopeOptimizerKept => return recorded(ScopeKind::Optimizer, true),
         Rule::ScopeOptimizer => return recorded(ScopeKind::Optimizer, false),
         Rule::ScopeBackwardKept => return recorded(ScopeKind::Backward, true),
         Rule::ScopeBackward => return recorded(ScopeKind::Backward, false),
         Rule::ScopeTemporary => return recorded(ScopeKind::Operator, false),
         Rule::ScopeForward => return recorded(ScopeKind::Module, true),
-        Rule::HeldByGraph => trace.alloc(IT, FORWARD).alloc(A, FORWARD).free(IT, GRAPH),
-        Rule::SavedForBackward => trace.alloc(IT, FORWARD).alloc(A, NODE).free(IT, ENGINE),
-        Rule::Forward => trace.alloc(IT, FORWARD).alloc(A, FORWARD).free(IT, FORWARD),
-        Rule::Functional => trace.alloc(IT, FUNCTIONAL),
-        Rule::InputMade => trace.alloc(IT, RANDN).alloc(A, FORWARD),
-        Rule::HeldForBackward => trace.alloc(A, FORWARD).alloc(IT, PLAIN).alloc(B, NODE).free(IT, ENGINE),
-        Rule::BeforeBackward => trace.alloc(IT, PLAIN).alloc(A, PLAIN).free(IT, PLAIN).alloc(B, NODE),
-        Rule::FreedByZeroGrad => trace.free(IT, ZERO_GRAD),
-        Rule::OldFreedInBackward => trace.alloc(A, NODE).free(IT, ENGINE),
-        Rule::OldFreedInStep => trace.alloc(A, STEP).free(IT, STEP),
-        Rule::WrittenInBackward => trace.alloc(A, P_BACKWARD).write(IT, NONE).alloc(B, P_BACKWARD),
-        Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(IT, NONE).alloc(B, P_FORWARD),
-        Rule::WrittenInStep => trace.alloc_odd(A, P_BACKWARD).alloc(B, P_STEP).write(IT, NONE),
-        Rule::SizeOfGradient => trace.old(IT, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
-        // The parameter is there at the end, the state is not.
-        Rule::SizeOfGradientAgain => {
-            trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_odd(C, STEP).free(IT, STEP)
+        Rule::HeldByGraph => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, GRAPH),
+        Rule::SavedForBackward => trace.alloc(TARGET, FORWARD).alloc(A, NODE).free(TARGET, ENGINE),
+        Rule::Forward => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, FORWARD),
+        Rule::Functional => trace.alloc(TARGET, FUNCTIONAL),
+        Rule::InputMade => trace.alloc(TARGET, RANDN).alloc(A, FORWARD),
+        Rule::HeldForBackward => {
+            trace.alloc(A, FORWARD).alloc(TARGET, PLAIN).alloc(B, NODE).free(TARGET, ENGINE)
         }
-        Rule::EarlySizeOfGradient => trace.alloc(IT, PLAIN).alloc_odd(A, FORWARD).alloc(B, ACCUMULATE),
+        Rule::BeforeBackward => trace.alloc(TARGET, PLAIN).alloc(A, PLAIN).free(TARGET, PLAIN).alloc(B, NODE),
+        Rule::FreedByZeroGrad => trace.free(TARGET, ZERO_GRAD),
+        Rule::OldFreedInBackward => trace.alloc(A, NODE).free(TARGET, ENGINE),
+        Rule::OldFreedInStep => trace.alloc(A, STEP).free(TARGET, STEP),
+        Rule::WrittenInBackward => trace.alloc(A, P_BACKWARD).write(TARGET, NONE).alloc(B, P_BACKWARD),
+        Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(TARGET, NONE).alloc(B, P_FORWARD),
+        Rule::WrittenInStep => trace.alloc_odd(A, P_BACKWARD).alloc(B, P_STEP).write(TARGET, NONE),
+        Rule::SizeOfGradient => trace.old(TARGET, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
+        // The parameter exists at the end, the state does not.
+        Rule::SizeOfGradientAgain => {
+            trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_odd(C, STEP).free(TARGET, STEP)
+        }
+        Rule::EarlySizeOfGradient => trace.alloc(TARGET, PLAIN).alloc_odd(A, FORWARD).alloc(B, ACCUMULATE),
         Rule::EarlySizeAgain => {
-            trace.alloc(A, PLAIN).alloc(IT, PLAIN).alloc_odd(B, FORWARD).alloc(C, ACCUMULATE)
+            trace.alloc(A, PLAIN).alloc(TARGET, PLAIN).alloc_odd(B, FORWARD).alloc(C, ACCUMULATE)
         }
         Rule::FrozenParameter => {
-            trace.old(IT, NONE).alloc_odd(A, ACCUMULATE).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE)
+            trace.old(TARGET, NONE).alloc_odd(A, ACCUMULATE).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE)
         }
-        Rule::OldAndUntouched => trace.alloc_odd(A, FORWARD).free(IT, OUTSIDE).alloc_odd(B, ACCUMULATE),
-        Rule::OldInInference => trace.old(IT, NONE).alloc(A, FORWARD),
+        Rule::OldAndUntouched => trace.alloc_odd(A, FORWARD).free(TARGET, OUTSIDE).alloc_odd(B, ACCUMULATE),
+        Rule::OldInInference => trace.old(TARGET, NONE).alloc(A, FORWARD),
     };
     trace.snapshot()
 }
 
-/// What is decided of the last block at an address.
-fn decided(snapshot: &Snapshot, address: u64, asked: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
+/// Returns the decision for the last block at an address.
+fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
     let device = snapshot.device_ids()[0];
-    let blocks = BlockCategories::read_by(snapshot, &mut Named::of(snapshot), device, asked);
+    let blocks = BlockCategories::read_by(snapshot, &mut Named::of(snapshot), device, is_enabled);
     let mut of = blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| {
         let row = lifetime.from.or(lifetime.to);
         let block = lifetime.block.map(|block| snapshot.blocks[block as usize].address);
@@ -302,27 +307,27 @@ fn decided_by_all(trace: Trace, address: u64) -> Option<(Category, Rule)> {
 }
 
 #[test]
-fn each_rule_decides_its_example_and_nothing_else_does_without_it() {
+fn each_rule_decides_its_example_and_no_other_rule_does() {
     for &rule in Rule::ALL {
         let snapshot = example(rule);
-        let (category, by) =
-            decided(&snapshot, IT, |_| true).unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
+        let (category, by) = decided(&snapshot, TARGET, |_| true)
+            .unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
         assert_eq!(by, rule, "decides the example of {}", rule.name());
         if rule.category() != Category::Unknown {
             assert_eq!(category, rule.category(), "{}", rule.name());
         }
-        let without = decided(&snapshot, IT, |other| other != rule);
+        let without = decided(&snapshot, TARGET, |other| other != rule);
         assert_ne!(without.map(|(_, by)| by), Some(rule), "{} is left out", rule.name());
     }
 }
 
-/// Two steps with gradients that have no size in common with other blocks.
+/// Adds two steps with gradients that have no size in common with other blocks.
 fn two_steps(trace: Trace) -> Trace {
     trace.alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE).alloc_odd(C, FORWARD).alloc_odd(0x5000, ACCUMULATE)
 }
 
 #[test]
-fn weights_copied_before_the_first_step_and_left_alone_by_several_are_no_input() {
+fn weights_copied_before_the_first_step_and_unchanged_by_several_are_no_input() {
     let copied: Stack = &["at::_ops::_to_copy::call(at::Tensor const&)", "<module> @ /app/train.py"];
     let quantized: Stack = &[
         "at::_ops::empty_strided::call(c10::ArrayRef<long>)",
@@ -337,26 +342,27 @@ fn weights_copied_before_the_first_step_and_left_alone_by_several_are_no_input()
     ];
     let weights = Some((Category::Parameter, Rule::WeightsLoaded));
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
-        assert_eq!(decided_by_all(two_steps(Trace::default().alloc(IT, stack)), IT), decision);
+        assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
     }
-    // Of a single step, and where the stack shows numbers that were just made, it is the data.
+    // With a single step, or if the stack shows numbers that were just made, it is the data.
     let input = Some((Category::Input, Rule::InputMade));
-    let one_step = Trace::default().alloc(IT, RANDN).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
-    assert_eq!(decided_by_all(one_step, IT), input);
-    assert_eq!(decided_by_all(two_steps(Trace::default().alloc(IT, RANDN)), IT), input);
+    let one_step = Trace::default().alloc(TARGET, RANDN).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+    assert_eq!(decided_by_all(one_step, TARGET), input);
+    assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
 }
 
 #[test]
 fn one_step_does_not_distinguish_frozen_weights_from_its_data() {
-    let trace = Trace::default().old(IT, NONE).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
-    assert_eq!(decided_by_all(trace, IT), None);
+    let trace = Trace::default().old(TARGET, NONE).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+    assert_eq!(decided_by_all(trace, TARGET), None);
 }
 
 #[test]
 fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
-    // One gradient of the size, and many more blocks than an optimizer keeps of one parameter.
+    // One gradient of the size, and many more blocks than an optimizer keeps for one parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
-    let trace = old.alloc(IT, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
+    let trace =
+        old.alloc(TARGET, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
     let snapshot = trace.snapshot();
     let rules: Vec<_> =
         (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
@@ -366,7 +372,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
 }
 
 #[test]
-fn what_an_operator_makes_and_frees_is_temporary_and_what_it_returns_is_not() {
+fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not() {
     let mut snapshot = Snapshot::default();
     let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
     // A model, an operator in it, an operator outside, and the backward pass.
@@ -377,9 +383,9 @@ fn what_an_operator_makes_and_frees_is_temporary_and_what_it_returns_is_not() {
         scope(0, ScopeKind::Backward, "backward"),
     ]);
     let events = [
-        (Action::Alloc, IT, 3),
+        (Action::Alloc, TARGET, 3),
         (Action::Alloc, A, 3),
-        (Action::Free, IT, 3),
+        (Action::Free, TARGET, 3),
         (Action::Alloc, B, 2),
         (Action::Alloc, C, 2),
         (Action::Free, B, 2),
@@ -400,12 +406,12 @@ fn what_an_operator_makes_and_frees_is_temporary_and_what_it_returns_is_not() {
         });
     }
     let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
-    assert_eq!((of(IT), of(A)), (Some(Category::Temporary), None));
+    assert_eq!((of(TARGET), of(A)), (Some(Category::Temporary), None));
     assert_eq!((of(B), of(C)), (Some(Category::Temporary), Some(Category::Activation)));
 }
 
 #[test]
-fn rules_have_names_and_sentences_of_their_own() {
+fn names_and_sentences_of_rules_are_distinct() {
     for (place, rule) in Rule::ALL.iter().enumerate() {
         assert!(Rule::ALL[..place].iter().all(|other| other.name() != rule.name()), "{}", rule.name());
         assert!(rule.when().ends_with('.') && rule.when().len() > 20, "{}", rule.name());
@@ -413,14 +419,14 @@ fn rules_have_names_and_sentences_of_their_own() {
 }
 
 #[test]
-fn what_replaces_a_parameter_is_one() {
+fn the_replacement_of_a_parameter_is_a_parameter() {
     let trace =
-        Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(IT, STEP).free(A, STEP).alloc(C, FORWARD);
-    assert_eq!(decided_by_all(trace, IT), Some((Category::Parameter, Rule::ReplacedInStep)));
+        Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD);
+    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
 }
 
 #[test]
-fn what_a_step_calls_back_is_not_the_optimizers() {
+fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
     let closure: Stack = &[
         "forward @ /app/model.py",
         "_call_impl @ /v/torch/nn/modules/module.py",
@@ -428,16 +434,16 @@ fn what_a_step_calls_back_is_not_the_optimizers() {
         "step @ /v/torch/optim/lbfgs.py",
         "<module> @ /app/train.py",
     ];
-    let trace = Trace::default().alloc(IT, closure);
-    assert_eq!(decided_by_all(trace, IT), Some((Category::Activation, Rule::Forward)));
+    let trace = Trace::default().alloc(TARGET, closure);
+    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::Forward)));
     let loss: Stack = &[
         "loss @ /app/train.py",
         "closure @ /app/train.py",
         "step @ /v/torch/optim/lbfgs.py",
         "<module> @ /app/train.py",
     ];
-    let trace = Trace::default().alloc(A, closure).alloc(IT, loss).alloc(B, NODE).free(IT, ENGINE);
-    assert_eq!(decided_by_all(trace, IT), Some((Category::Activation, Rule::HeldForBackward)));
+    let trace = Trace::default().alloc(A, closure).alloc(TARGET, loss).alloc(B, NODE).free(TARGET, ENGINE);
+    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::HeldForBackward)));
 }
 
 #[test]
@@ -456,47 +462,47 @@ fn compiled_code_is_forward_and_its_backward_function_backward() {
     let trace = || {
         Trace::default()
             .alloc(A, compiled)
-            .alloc(IT, backward)
-            .free(IT, backward)
+            .alloc(TARGET, backward)
+            .free(TARGET, backward)
             .free(A, backward)
             .alloc(B, STEP)
     };
-    assert_eq!(decided_by_all(trace(), IT), Some((Category::AutogradDetail, Rule::Backward)));
+    assert_eq!(decided_by_all(trace(), TARGET), Some((Category::AutogradDetail, Rule::Backward)));
     assert_eq!(decided_by_all(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
 }
 
 #[test]
 fn a_graph_that_is_dropped_is_no_backward_pass() {
-    let trace = Trace::default().old(IT, NONE).alloc(A, FORWARD).free(B, GRAPH);
-    assert_eq!(decided_by_all(trace, IT).map(|(_, rule)| rule), Some(Rule::OldInInference));
+    let trace = Trace::default().old(TARGET, NONE).alloc(A, FORWARD).free(B, GRAPH);
+    assert_eq!(decided_by_all(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
 }
 
 #[test]
 fn memory_that_ran_out_in_a_backward_pass_left_no_gradients_behind() {
-    let trace = || Trace::default().alloc(A, FORWARD).alloc(IT, NODE);
-    assert_eq!(decided_by_all(trace(), IT).map(|(_, rule)| rule), Some(Rule::GradientKept));
+    let trace = || Trace::default().alloc(A, FORWARD).alloc(TARGET, NODE);
+    assert_eq!(decided_by_all(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
     let mut out = trace();
     out.events.push(json!({"action": "oom", "device_free": 0, "size": 1, "stream": 0, "time_us": 9, "frames": frames(NODE)}));
-    assert_eq!(decided_by_all(out, IT).map(|(_, rule)| rule), Some(Rule::Backward));
+    assert_eq!(decided_by_all(out, TARGET).map(|(_, rule)| rule), Some(Rule::Backward));
 }
 
 #[test]
 fn an_optimizer_writes_the_parameter_after_its_state() {
     // Momentum, then the parameter, for each of two; then the same with all momenta first.
-    for order in [[A, B, C, IT], [A, C, B, IT]] {
+    for order in [[A, B, C, TARGET], [A, C, B, TARGET]] {
         let trace =
             Trace::default().alloc(0x9000, P_BACKWARD).alloc(0xa000, P_BACKWARD).alloc_odd(0xb000, P_STEP);
         let trace = order.into_iter().fold(trace, |trace, address| trace.write(address, NONE));
         let snapshot = trace.alloc_odd(0xc000, P_FORWARD).snapshot();
         let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
-        assert_eq!(of(IT), Some(Category::Parameter), "{order:x?}");
+        assert_eq!(of(TARGET), Some(Category::Parameter), "{order:x?}");
         assert_eq!(of(A), Some(Category::OptimizerState), "{order:x?}");
     }
 }
 
 #[test]
-fn without_stacks_nothing_is_told_and_the_text_says_what_to_record() {
-    let trace = Trace::default().old(A, NONE).alloc(IT, NONE).free(IT, NONE);
+fn without_stacks_there_are_no_categories_and_the_text_states_what_to_record() {
+    let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
     let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
     assert!(!reading.can_tell());
@@ -507,7 +513,7 @@ fn without_stacks_nothing_is_told_and_the_text_says_what_to_record() {
 
 #[test]
 fn sums_and_shares_are_those_of_the_moment() {
-    let trace = Trace::default().alloc(A, MOVE).alloc(IT, FORWARD).alloc(B, PLAIN).free(IT, FORWARD);
+    let trace = Trace::default().alloc(A, MOVE).alloc(TARGET, FORWARD).alloc(B, PLAIN).free(TARGET, FORWARD);
     let snapshot = trace.snapshot();
     let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
     let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &moments);
@@ -528,12 +534,12 @@ fn sums_and_shares_are_those_of_the_moment() {
 }
 
 #[test]
-fn what_the_file_says_goes_before_what_is_read() {
-    let mut trace = Trace::default().alloc(IT, FORWARD).alloc(A, FORWARD);
+fn categories_in_the_file_precede_inferred_ones() {
+    let mut trace = Trace::default().alloc(TARGET, FORWARD).alloc(A, FORWARD);
     trace.events[0]["category"] = json!("parameter");
     trace.events[1]["category"] = json!("unknown");
     let snapshot = trace.snapshot();
-    assert_eq!(decided(&snapshot, IT, |_| true), Some((Category::Parameter, Rule::Given)));
+    assert_eq!(decided(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
     assert_eq!(decided(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
     let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
     assert!(

@@ -1,4 +1,4 @@
-//! The reading as text for people.
+//! The inferred categories as text.
 
 use super::report::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
@@ -36,8 +36,8 @@ impl fmt::Display for CategoryReading {
             return Ok(());
         }
         writeln!(f, "\nBy these rules:\n{}\n", self.rule_table())?;
-        let mut said = BTreeSet::new();
-        for row in self.shown_rules().filter(|row| said.insert(row.rule)) {
+        let mut explained = BTreeSet::new();
+        for row in self.shown_rules().filter(|row| explained.insert(row.rule)) {
             writeln!(f, "{}: {}", row.rule, row.when)?;
         }
         writeln!(
@@ -49,7 +49,7 @@ impl fmt::Display for CategoryReading {
 }
 
 impl CategoryReading {
-    /// Where the categories come from.
+    /// Describes the source of the categories.
     fn how(&self) -> String {
         if !self.can_tell() {
             return "no category is known".to_owned();
@@ -101,7 +101,7 @@ impl CategoryReading {
         table.trim_fmt()
     }
 
-    /// The rules with blocks at one of the moments, or all where there is no moment.
+    /// Returns the rules with blocks at one of the moments, or all rules if there is no moment.
     fn shown_rules(&self) -> impl Iterator<Item = &RuleRow> {
         let is_shown =
             |row: &&RuleRow| row.live_blocks.is_empty() || row.live_blocks.iter().any(|&blocks| blocks > 0);

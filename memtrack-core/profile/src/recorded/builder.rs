@@ -1,4 +1,4 @@
-//! Puts a recording's operator trace together, line by line and event by event.
+//! Builds a recording's operator trace, line by line and event by event.
 
 use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// A trace in the making.
+/// A trace under construction.
 pub(super) struct Builder<'a> {
     snapshot: &'a Snapshot,
     trace: OperatorTrace,
@@ -24,20 +24,20 @@ pub(super) struct Builder<'a> {
     strings: Interner,
     devices: Map<DeviceId, DeviceIndex>,
     tensors: Map<TensorInfo<'static>, TensorId>,
-    /// By thread: the records that are open.
+    /// The open records of each thread.
     open: Map<ThreadId, Open>,
-    /// By scope: the threads on which its open records began.
+    /// For each scope, the threads on which its open records began.
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
     /// The registrations of modules, by their numbers.
     modules: Map<u64, RecordId>,
-    /// By thread: the registrations of an optimizer that go on.
+    /// For each thread, the registration of an optimizer that is still being continued.
     optimizer: Map<ThreadId, RecordId>,
 }
 
-/// The records that are open on a thread. No look at them takes longer the more there are.
+/// The open records of a thread. The time of a lookup does not grow with their number.
 #[derive(Default)]
 struct Open {
-    /// Outermost first. What another thread has ended stays until it is the last.
+    /// Outermost first. A record that another thread has ended stays until it is the last.
     stack: Vec<RecordId>,
     by_scope: Map<ScopeId, Vec<RecordId>>,
 }
@@ -68,16 +68,16 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    /// The start of the recording, from which its reports count.
+    /// Adds the start of the recording, from which its reports count.
     fn mark_start(&mut self) {
         let what = What::Mark(self.string("recording started"));
-        // The first event may carry the tick at which the recording started, and none an earlier one.
+        // The first event may carry the tick at which the recording started; no event has an earlier one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
         let start = self.snapshot.clock.first.0.min(first);
         self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
-    /// Takes the events over that happened before `ticks`, from this row on; returns the first that is left.
+    /// Adds the events before `ticks`, from this row on; returns the first row that remains.
     pub(super) fn events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
                 Action::Free | Action::FreeRequested => Some(true),
                 _ => None,
             };
-            // Memory without bytes is none.
+            // Memory without bytes is ignored.
             if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
                 let memory = Memory {
                     is_free,
@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
                     stream: Some(events.stream[row].0).filter(|&stream| stream != 0),
                     stack: None,
                 };
-                // A free has the scope of its allocation; what runs now is what is open.
+                // A free has the scope of its allocation; the running scope is the open one.
                 let scope = (!is_free).then_some(events.scope[row]);
                 let parent = self.parent(events.thread[row], scope);
                 let what = What::Memory(memory);
@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
         row
     }
 
-    /// Takes a line of the log over.
+    /// Adds a line of the log.
     pub(super) fn line(&mut self, line: &LoggedLine<'_>) {
         let (ticks, thread) = (line.ticks, line.thread);
         if !matches!(line.entry, Entry::State(..)) {
@@ -171,9 +171,9 @@ impl<'a> Builder<'a> {
             ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
             ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
             ScopeKind::Module | ScopeKind::Root => {
-                // The root's own name is not part of paths, but it is the root's.
+                // The root's name is not part of paths, but names the root's record.
                 let path = place.module_path();
-                // A root's own name is no part of its operators' names.
+                // A root's name is not part of its operators' names.
                 let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
                     identity: self.string(&format!("{identity}{}", scope.0)),
@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // Or a future that was entered on another thread: the last one.
+        // Alternatively a future that was entered on another thread: the last one.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };
@@ -210,9 +210,9 @@ impl<'a> Builder<'a> {
         while open.stack.pop_if(|record| self.trace.records[*record as usize].end_ns.is_some()).is_some() {}
     }
 
-    /// The innermost record that is open on the thread; of those that are around this scope, where that is known. A future
-    /// that waits leaves its record open on the thread it began on, which has nothing to do with what runs there then; and
-    /// a scope that was carried to a thread has its record on another one.
+    /// Returns the innermost open record on the thread that is around this scope, if that is known. A waiting
+    /// future leaves its record open on the thread it began on, unrelated to the code that then runs there;
+    /// and a scope that was carried to a thread has its record on another one.
     fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// A scope and those around it.
+    /// Returns a scope and those around it.
     fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
         // Ids of scopes are larger than those of the scopes around them.
         let around = |scope: &ScopeId| {
@@ -276,7 +276,7 @@ impl<'a> Builder<'a> {
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
-                // Only the first record of an optimizer registers tensors, and what is said here is to count.
+                // Only the first record of an optimizer registers tensors, and this registration must count.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
                 let record = self.at_once(ticks, thread, What::Optimizer(optimizer));
@@ -291,7 +291,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A record that begins and ends now.
+    /// Adds a record that begins and ends now.
     fn at_once(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
@@ -344,7 +344,7 @@ impl<'a> Builder<'a> {
             Some(strides) => {
                 strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect()
             }
-            None => one_after_another(&sizes),
+            None => contiguous_strides(&sizes),
         };
         let tensor = Tensor {
             identity: self.string(&format!("{:#x}", info.identity)),
@@ -365,7 +365,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A device as traces name it.
+/// Returns the name of a device in traces.
 pub(super) fn device_name(device: DeviceId) -> String {
     match device {
         DeviceId::HOST => "cpu".to_owned(),
@@ -374,8 +374,8 @@ pub(super) fn device_name(device: DeviceId) -> String {
     }
 }
 
-/// The strides of elements that lie one after another.
-fn one_after_another(sizes: &[u64]) -> Vec<i64> {
+/// Returns the strides of contiguous elements.
+fn contiguous_strides(sizes: &[u64]) -> Vec<i64> {
     let mut strides = vec![1; sizes.len()];
     for dimension in (1..sizes.len()).rev() {
         let of_next = i64::try_from(sizes[dimension].max(1)).unwrap_or(i64::MAX);

@@ -1,5 +1,5 @@
-//! A recording's operator trace: the log of what the program reported, merged with what its memory did. And the way back:
-//! which category each event of the recording has.
+//! A recording's operator trace: the log of the program's reports, merged with the events of its memory. Also
+//! the reverse: the category of each event of the recording.
 //!
 //! **Why are categories not stored?** They are derived when they are requested (once per snapshot), so that a better rule
 //! helps old recordings too. The recorder, snapshots and the file pass the log of operators on unchanged.
@@ -17,28 +17,29 @@ use memtrack_file::operators::lines;
 use memtrack_model::optrace::{OperatorTrace, What};
 use memtrack_model::snapshot::{EventCategories, Snapshot};
 
-/// The name by which traces say that they were recorded by memtrack's own SDK: [`Header::producer`].
+/// The producer's name in traces recorded by memtrack's SDK: [`Header::producer`].
 ///
 /// [`Header::producer`]: memtrack_model::optrace::Header::producer
 pub const PRODUCER: &str = "memtrack-core";
 
-/// What the identity of a root's record begins with in such a trace; other modules' records are otherwise the same.
+/// The prefix of the identity of a root's record in such a trace; other modules' records are otherwise the
+/// same.
 pub(crate) const ROOT: &str = "root ";
 
-/// A trace, and where its memory records come from.
+/// A trace, with the sources of its memory records.
 #[derive(Clone, Debug)]
 pub struct RecordedTrace {
     /// The trace.
     pub trace: OperatorTrace,
-    /// By record: the row of the recording's event that it is; none for what is no event.
+    /// The row of the recording's event for each record; `None` for records without an event.
     pub rows: Vec<Option<u32>>,
 }
 
-/// The operator trace of a recording; `None` where it has no operators. Times are those of the recording's clock in ns
-/// since the Unix epoch. Stacks are left out: they would have to be named.
+/// Returns the operator trace of a recording; `None` if it has no operators. Times are those of the
+/// recording's clock in ns since the Unix epoch. Stacks are left out: they would have to be named.
 ///
-/// The trace says that it is partial where the recording lacks something: events that the ring dropped, blocks that were
-/// not recorded because others stand for them, operators beyond the log's bound.
+/// The trace is marked as partial if the recording is incomplete: events that the ring dropped, blocks that
+/// were not recorded because others represent them, operators beyond the log's limit.
 pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     if snapshot.operators.pieces.is_empty() {
         return None;
@@ -56,18 +57,19 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     Some(builder.finish())
 }
 
-/// Whether operators or events of a recording are missing, beyond small blocks for which samples stand.
+/// Returns whether operators or events of a recording are missing, other than small blocks that samples
+/// represent.
 pub fn lacks_records(snapshot: &Snapshot) -> bool {
     snapshot.operators.left_out > 0
         || snapshot.meta.earlier_parts > 0
         || snapshot.devices.iter().any(|device| device.dropped > 0)
 }
 
-/// What each event of a recording was for, found out once and kept with it: [`Snapshot::categories`]. `None` where it has
-/// no operators.
+/// Returns the category of each event of a recording, computed once and kept in the snapshot:
+/// [`Snapshot::categories`]. `None` if it has no operators.
 pub fn categories(snapshot: &Snapshot) -> Option<&EventCategories> {
     if snapshot.categories.get().is_none() {
-        // What another thread has found out meanwhile is the same.
+        // Another thread may have computed the same result in the meantime.
         let _ = snapshot.categories.set(find(snapshot)?);
     }
     snapshot.categories.get()
@@ -77,13 +79,14 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
     let recorded = operator_trace(snapshot)?;
     let mut of_event = vec![0; snapshot.events.len()];
     let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);
-    // Where a free was not seen, the record of the end is the next allocation at the address, which is for something else.
+    // If a free was not recorded, the record of the end is the next allocation at the address, which has
+    // another purpose.
     let row_of_free = |record: Option<u32>| {
         let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
         row(record.filter(is_free))
     };
     if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {
-        // The first version that has a category says what the memory is for; what ends carries the same.
+        // The first version that has a category determines the purpose of the memory; the end has the same.
         for change in profile.changes() {
             let category = profile.category_of(change);
             let rows = [row(change.obtained), row_of_free(change.record)];

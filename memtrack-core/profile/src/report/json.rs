@@ -143,8 +143,8 @@ pub struct PhaseAnswer {
 }
 
 impl CategoryReport {
-    /// The report as `memtrack categories --json` has it. At most `rows` modules and operators are listed for each
-    /// moment; `others` sums up the rest.
+    /// Returns the report as `memtrack categories --json` prints it. At most `rows` modules and operators are
+    /// listed for each moment; `others` sums up the rest.
     pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
         TracedCategoriesAnswer {
             device: DeviceAnswer::named(&self.device),
@@ -158,7 +158,7 @@ impl CategoryReport {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }

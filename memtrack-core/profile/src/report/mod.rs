@@ -1,4 +1,5 @@
-//! What a device's memory is for, at a moment and by phase of a training step: what `memtrack categories` prints.
+//! The purposes of a device's memory, at a moment and by phase of a training step: the report of `memtrack
+//! categories`.
 
 mod json;
 mod owners;
@@ -27,33 +28,33 @@ use std::collections::HashMap;
 /// A moment of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// When most was allocated.
+    /// The moment with the most allocated memory.
     Peak,
     /// After the last change.
     End,
-    /// After all that happened until so many ns after the trace's first record.
+    /// After all changes up to this many ns after the trace's first record.
     After(i64),
 }
 
-/// What a group of pieces of memory holds.
+/// A group of pieces of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
-    /// What they have in common: a category, a module or an operator.
+    /// The common property of the pieces: a category, a module or an operator.
     pub name: String,
     /// Their bytes.
     pub bytes: u64,
-    /// How many they are.
+    /// The number of pieces.
     pub pieces: u64,
     /// Their bytes by category.
     pub by_category: Bytes,
-    /// How far off the bytes may be, where small blocks were sampled.
+    /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// How far off their number may be.
+    /// The error of the number of pieces.
     pub count_error: Estimate,
 }
 
-/// What was allocated at one moment.
+/// The memory allocated at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Held {
@@ -63,50 +64,50 @@ pub struct Held {
     pub after_ns: u64,
     /// Bytes allocated.
     pub bytes: u64,
-    /// How far off they may be, where small blocks were sampled.
+    /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// By category, in the order of [`Category::ALL`], without those that hold nothing.
+    /// Groups by category, in the order of [`Category::ALL`], without empty ones.
     pub categories: Vec<Row>,
-    /// By the module that obtained it or registered it, largest first.
+    /// Groups by the module that allocated or registered the memory, largest first.
     pub modules: Vec<Row>,
-    /// By the operator that obtained it, largest first.
+    /// Groups by the operator that allocated the memory, largest first.
     pub operators: Vec<Row>,
 }
 
-/// What a phase of the training steps does to memory, over the whole trace.
+/// The effect of a phase of the training steps on memory, over the whole trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseRow {
-    /// Which phase.
+    /// The phase.
     pub when: When,
-    /// Bytes that it obtained.
+    /// The bytes that it allocated.
     pub obtained_bytes: u64,
-    /// Bytes that it freed, whoever obtained them.
+    /// The bytes that it freed, wherever they were allocated.
     pub freed_bytes: u64,
-    /// Of what it obtained, what is still there at the end of the trace, by category.
+    /// The bytes that it allocated and that still exist at the end of the trace, by category.
     pub left: Bytes,
-    /// The most that was allocated right after something that it did; none if it did nothing to memory.
+    /// The maximum allocated right after one of its changes; `None` if it did not change memory.
     pub highest_bytes: Option<u64>,
-    /// How far off these numbers may be, where small blocks were sampled.
+    /// The errors of these numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
 }
 
-/// How far off the numbers of a [`PhaseRow`] may be.
+/// The errors of the numbers of a [`PhaseRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseErrors {
-    /// Of the bytes obtained.
+    /// The error of the bytes allocated.
     pub obtained_bytes: Estimate,
-    /// Of the bytes freed.
+    /// The error of the bytes freed.
     pub freed_bytes: Estimate,
-    /// Of the bytes that are still there at the end.
+    /// The error of the bytes that still exist at the end.
     pub left_bytes: Estimate,
-    /// Of the most that was allocated.
+    /// The error of the maximum allocated.
     pub highest_bytes: Estimate,
 }
 
 impl PhaseErrors {
-    /// Whether no blocks were sampled.
+    /// Returns whether no blocks were sampled.
     pub fn are_exact(&self) -> bool {
         [self.obtained_bytes, self.freed_bytes, self.left_bytes, self.highest_bytes]
             .iter()
@@ -115,7 +116,7 @@ impl PhaseErrors {
 }
 
 impl Row {
-    /// Rows that are not listed one by one.
+    /// Sums up the rows that are not listed one by one.
     fn together(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
             rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
@@ -132,34 +133,34 @@ impl Row {
 }
 
 impl PhaseRow {
-    /// Of what it obtained, the bytes that are still there at the end of the trace.
+    /// Returns the bytes that it allocated and that still exist at the end of the trace.
     pub fn left_bytes(&self) -> u64 {
         self.left.iter().map(|&bytes| bytes.max(0) as u64).sum()
     }
 }
 
-/// What a device's memory is for.
+/// The purposes of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CategoryReport {
-    /// The device's name in the trace; of a recording, what reports call it.
+    /// The device's name in the trace, or for a recording, in reports.
     pub device: String,
     /// From the first change to the last, in ns.
     pub lasts_ns: u64,
     /// Changes of the device's memory.
     pub changes: u64,
-    /// What was allocated at the moments that were asked for.
+    /// The memory allocated at the requested moments.
     pub held: Vec<Held>,
-    /// What the phases do.
+    /// The effects of the phases.
     pub phases: Vec<PhaseRow>,
-    /// What had to be put right in the trace.
+    /// The repairs of the trace.
     pub repairs: Repairs,
-    /// Whether the answer is PyTorch's own.
+    /// Whether the result is exactly PyTorch's.
     pub is_compat: bool,
 }
 
 impl CategoryReport {
-    /// Makes the report of one device, for these moments. `repairs` are the ones to report.
+    /// Creates the report of one device at these moments. `repairs` are the ones to report.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, moments: &[At], repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let owners = Owners::of(profile, &places);
@@ -247,12 +248,12 @@ fn held(
     match at {
         At::Peak => {
             if let Some(peak) = attribution.and_then(|attribution| attribution.peak_error(device)) {
-                held.is_known_as((peak.value as u64, peak), None);
+                held.replace_sum((peak.value as u64, peak), None);
             }
         }
         At::End => {
             if let Some(counted) = attribution.and_then(|attribution| attribution.at_end(device)) {
-                held.is_known_as((counted.bytes, counted.bytes_error), Some(counted.blocks));
+                held.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
             }
         }
         At::After(_) => {}
@@ -260,7 +261,7 @@ fn held(
     held
 }
 
-/// Whether a piece is there right after this record, at this time.
+/// Returns whether a piece exists right after this record, at this time.
 fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
     let has_begun = match piece.obtained {
         Some(obtained) => obtained <= record,
@@ -274,8 +275,8 @@ fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
 }
 
 impl Held {
-    /// Takes what the recorder counted, or concluded of the peak, for the sum; no part is more than the whole.
-    fn is_known_as(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
+    /// Replaces the sum by the recorder's count, or its estimate of the peak; a part cannot exceed the whole.
+    fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
         for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
             row.bytes = row.bytes.min(error.high as u64);
@@ -288,7 +289,7 @@ impl Held {
     }
 }
 
-/// A row while it grows.
+/// A row under construction.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     row: Row,
@@ -317,12 +318,12 @@ impl Tally {
     }
 }
 
-/// How far off a number may be; a number that no samples went into is exact.
+/// Returns the error of a number; a number without sampled blocks is exact.
 fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
-/// Rows by what their pieces have in common.
+/// Rows by the common property of their pieces.
 struct Groups<K>(HashMap<K, Tally, RandomState>);
 
 impl<K> Default for Groups<K> {
@@ -345,7 +346,7 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 
 fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
     let mut rows = When::ALL.map(|when| PhaseRow { when, ..PhaseRow::default() });
-    // Obtained, freed and left, by phase.
+    // The allocated, freed and remaining bytes, by phase.
     let mut sums = [[Sum::default(); 3]; When::ALL.len()];
     let mut ignored = Sum::default();
     for piece in pieces {
@@ -367,7 +368,7 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
             add(&mut sums[row][1]);
         }
     }
-    // What did something at each moment; of several the last one.
+    // The phase that made the change at each moment; the last one if there are several.
     let mut highest_ns = [0; When::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {

@@ -1,10 +1,10 @@
-//! Which module a storage belongs to: its parameters and buffers, and what an optimizer keeps for them.
+//! The module that a storage belongs to: as a parameter or buffer, or as an optimizer's state for one.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
 use memtrack_model::optrace::What;
 
-/// Modules by storage.
+/// The module of each storage.
 pub(super) struct Owners(Vec<Option<ModuleId>>);
 
 impl Owners {
@@ -16,7 +16,7 @@ impl Owners {
             }
             for (_, storage) in profile.mentions(number) {
                 if let Some(storage) = storage {
-                    // A parameter that several modules share belongs to the one that was called first.
+                    // A parameter shared by several modules belongs to the one that was called first.
                     owners[storage as usize] = owners[storage as usize].or(places.call(number));
                 }
             }

@@ -1,4 +1,4 @@
-//! The report in words.
+//! The report as text.
 
 use super::{CategoryReport, Held, PhaseRow, Row};
 use crate::category::Category;
@@ -6,16 +6,16 @@ use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// Characters of a line where nobody says how many there are.
-const WIDTH: usize = 120;
-/// Characters of a row beside its name.
+/// The default number of characters in a line.
+const DEFAULT_WIDTH: usize = 120;
+/// The number of characters of a row other than its name.
 const NUMBERS: usize = 54;
-/// How much wider these are with their errors.
+/// The additional width of these with their errors.
 const ERRORS: usize = 13;
 
 impl CategoryReport {
-    /// The report as text, at most `rows` modules and operators for each moment, in lines of at most `width` characters
-    /// (none: as long as they need).
+    /// Formats the report as text, at most `rows` modules and operators for each moment, in lines of at most
+    /// `width` characters (`None`: as long as they need).
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -59,7 +59,7 @@ impl CategoryReport {
 
 impl fmt::Display for CategoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_text(20, Some(WIDTH)))
+        f.write_str(&self.to_text(20, Some(DEFAULT_WIDTH)))
     }
 }
 
@@ -102,11 +102,11 @@ fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::R
     Ok(())
 }
 
-/// How wide the columns of a table are.
+/// The widths of a table's columns.
 #[derive(Clone, Copy)]
 struct Widths {
     name: usize,
-    /// Numbers have their errors.
+    /// Whether numbers have errors.
     are_estimates: bool,
 }
 
@@ -138,7 +138,7 @@ fn write_row(out: &mut String, row: &Row, of: u64, widths: Widths, mostly: bool)
 
 fn largest(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
-    // Of equals the first one.
+    // The first one if several are equal.
     categories
         .filter(|(_, bytes)| **bytes > 0)
         .rev()
@@ -151,7 +151,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
-        // Of estimates only the sum has an error.
+        // Only the sum of estimates has an error.
         .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
@@ -170,7 +170,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     )
 }
 
-/// A time with a unit that fits it.
+/// Formats a time with a suitable unit.
 pub(crate) fn human_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -180,7 +180,7 @@ pub(crate) fn human_time(ns: u64) -> String {
     }
 }
 
-/// All digits, in groups of three.
+/// Formats all digits, in groups of three.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,4 +1,5 @@
-//! Advice that is followed keeps its promise: the program is changed as the advice says, and its peak added up anew.
+//! Advice keeps its promise if it is followed: the program is changed accordingly, and its peak is computed
+//! again.
 
 use super::program::{Arg, Program, Reads, Takes, Writes};
 use crate::advice::{Advice, Finding, Kind};
@@ -10,10 +11,10 @@ use memtrack_model::optrace::DeviceIndex;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A step of a program. Memory has a number, and is of as many bytes as `Steps::bytes` says.
+/// A step of a program. Memory has a number; its size is in `Steps::bytes`.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// An operator that reads some memory and obtains some; what is listed last is freed before it ends.
+    /// An operator that reads and allocates memory; the memory in the last list is freed before it ends.
     Op {
         name: String,
         reads: Vec<u64>,
@@ -73,7 +74,7 @@ impl Steps {
         Self { steps, bytes: bytes.into_iter().collect(), are_alike: false }
     }
 
-    /// Memory that is there from the beginning: it is used and never obtained.
+    /// Returns memory that exists from the beginning: it is used and never allocated.
     fn preexisting(&self) -> Vec<u64> {
         let made: Vec<u64> = self.steps.iter().flat_map(Step::makes).copied().collect();
         let mut used: Vec<u64> = self.steps.iter().flat_map(Step::reads).copied().collect();
@@ -83,7 +84,7 @@ impl Steps {
         used
     }
 
-    /// The peak, added up step by step.
+    /// Computes the peak step by step.
     fn peak(&self) -> u64 {
         let mut now: u64 = self.preexisting().iter().map(|memory| self.bytes[memory]).sum();
         let mut peak = now;
@@ -101,7 +102,7 @@ impl Steps {
         peak
     }
 
-    /// The trace that it leaves.
+    /// Returns the trace of the program.
     fn trace(&self) -> ReadTrace {
         let mut program = Program::default();
         let address = |memory: u64| 0x1000 * (memory + 1);
@@ -118,7 +119,7 @@ impl Steps {
         steps: &mut impl Iterator<Item = &'a Step>,
         address: &impl Fn(u64) -> u64,
     ) {
-        // An operator's number is that of its name.
+        // The sequence number of an operator is determined by its name.
         let sequence =
             |name: &str| name.bytes().fold(7_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_003);
         while let Some(step) = steps.next() {
@@ -162,7 +163,7 @@ impl Steps {
         self.steps.iter().position(|step| step.makes().contains(&memory))
     }
 
-    /// The program with this advice followed, which is about one piece of memory.
+    /// Returns the program after following this advice, which is about one piece of memory.
     fn following(&self, finding: &Finding) -> Self {
         let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
         let mut changed = self.clone();
@@ -216,7 +217,7 @@ fn only(advice: &Advice, kind: Kind) -> Finding {
 }
 
 #[test]
-fn what_is_obtained_early_is_obtained_later() {
+fn memory_allocated_early_is_allocated_later() {
     let steps = Steps::new(
         vec![
             op("table", &[], &[1]),
@@ -260,7 +261,7 @@ fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
 }
 
 #[test]
-fn nothing_is_promised_where_as_much_is_allocated_at_another_moment() {
+fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
     // The first peak needs another change than the second.
     let steps = Steps::new(
         vec![
@@ -277,7 +278,7 @@ fn nothing_is_promised_where_as_much_is_allocated_at_another_moment() {
     );
     let advice = steps.advice();
     assert_eq!(advice.peak_bytes, 120);
-    // Only the first of two moments that are as high is looked at, and the other one remains.
+    // Only the first of two equally high moments is considered, and the other one remains.
     assert!(advice.findings.iter().all(|finding| finding.saves_bytes == 0), "{advice}");
     assert!(advice.findings.iter().any(|finding| finding.operator.as_deref() == Some("a")), "{advice}");
     assert!(advice.to_string().contains("Nothing was found that would lower it noticeably."), "{advice}");
@@ -305,7 +306,7 @@ fn every_instance_of_a_line_is_changed() {
     assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
 }
 
-/// A model of three layers, and its backward pass.
+/// Returns a model of three layers, and its backward pass.
 fn layers() -> Steps {
     let forward = |name: &'static str, input: u64, inner: u64, output: u64| {
         vec![
@@ -349,7 +350,7 @@ fn layers() -> Steps {
     Steps::new(steps, bytes.into_iter().chain(small))
 }
 
-/// The same with a layer's activations made again before its part of the backward pass.
+/// Returns the same with a layer's activations recomputed before its part of the backward pass.
 fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) -> Steps {
     let end = steps.place(&format!("{name}.narrow")) + 1;
     assert_eq!(steps.steps[end], Step::End);
@@ -390,7 +391,7 @@ fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) ->
 }
 
 #[test]
-fn a_module_that_makes_its_activations_again_lowers_the_peak_by_what_was_promised() {
+fn recomputing_a_module_lowers_the_peak_by_the_promised_amount() {
     let steps = layers();
     let advice = steps.advice();
     assert_eq!(advice.peak_bytes, steps.peak());
@@ -413,11 +414,11 @@ fn a_module_that_makes_its_activations_again_lowers_the_peak_by_what_was_promise
 }
 
 #[test]
-fn layers_that_are_alike_are_one_finding() {
+fn similar_layers_are_one_finding() {
     let alike = |steps: Steps| Steps { are_alike: true, ..steps };
     let advice = alike(layers()).advice();
     let finding = only(&advice, Kind::Recompute);
-    // Nothing is obtained between the third one's forward and its backward pass.
+    // Nothing is allocated between the third one's forward and its backward pass.
     assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
     assert_eq!(finding.bytes, 200);
     let changed = [("A", 10, 20), ("B", 11, 21)]
@@ -429,8 +430,8 @@ fn layers_that_are_alike_are_one_finding() {
 }
 
 #[test]
-fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
-    // Nobody keeps what the second layer reads.
+fn an_input_needed_for_recomputation_is_counted_until_then() {
+    // The input of the second layer is not kept otherwise.
     let without_input = |mut steps: Steps, free_after: usize| {
         for step in &mut steps.steps {
             match step {
@@ -451,13 +452,13 @@ fn an_input_that_is_needed_to_make_activations_again_is_counted_until_then() {
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
-    // What is kept for it costs most of what it saves.
+    // The memory kept for it costs most of what it saves.
     assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
     assert!(finding.saves_bytes < 40, "{advice}");
 }
 
 #[test]
-fn a_module_that_overwrites_its_input_is_not_made_again() {
+fn a_module_that_overwrites_its_input_is_not_recomputed() {
     for is_overwritten in [false, true] {
         let mut program = Program::default();
         program.tensor(0, 0x100, 10);
@@ -493,7 +494,7 @@ const WEIGHT: u64 = 0;
 const GRADIENT: u64 = 1;
 const MOMENT: u64 = 2;
 
-/// What a training run does with what it keeps.
+/// The memory that a training run keeps between steps.
 #[derive(Clone, Copy, PartialEq)]
 enum Keeps {
     Everything,
@@ -501,7 +502,7 @@ enum Keeps {
     StateOnTheHost,
 }
 
-/// Two steps of training. The peak is in the second forward pass.
+/// Returns two steps of training. The peak is in the second forward pass.
 fn training(keeps: Keeps) -> Program {
     let mut program = Program::default();
     program.tensor(WEIGHT, 0x100, 64);
@@ -540,7 +541,7 @@ fn training(keeps: Keeps) -> Program {
 }
 
 #[test]
-fn what_a_training_run_keeps_from_step_to_step_gets_advice_of_its_own() {
+fn memory_kept_from_step_to_step_gets_specific_advice() {
     let all = advice(&training(Keeps::Everything));
     assert_eq!(all.peak_bytes, 64 + 500 + 64 + 128, "{all}");
     for (kind, category, bytes, keeps, words) in [
@@ -595,7 +596,7 @@ fn a_finding_names_the_line_of_the_programs_own_code() {
 }
 
 #[test]
-fn a_trace_in_which_nothing_can_be_said_says_so() {
+fn a_trace_without_findings_is_reported_as_such() {
     let mut program = Program::default();
     program.alloc(0x100, 64);
     let advice = advice(&program);
@@ -607,7 +608,8 @@ fn a_trace_in_which_nothing_can_be_said_says_so() {
     );
 }
 
-/// A parameter that lies idle while something large is there, on this device and with these other lines in the trace.
+/// Returns a program with a parameter that lies idle while something large exists, on this device and with
+/// these other lines in the trace.
 fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
     let mut program = Program::default();
     program.tensor(0, 0x100, bytes);
@@ -633,7 +635,7 @@ fn advice_fits_the_device() {
         let finding = all.findings.iter().find(is_parameter).unwrap_or_else(|| panic!("{all}"));
         all.sentence(finding)
     };
-    // A processor has no other devices, and its memory is the host's already.
+    // A processor has no other devices, and its memory is already the host's.
     let on_processor = sentence("cpu", "");
     assert!(
         on_processor.contains("in use, next") && on_processor.contains(": keep them in a file"),
@@ -649,7 +651,7 @@ fn advice_fits_the_device() {
 }
 
 #[test]
-fn advice_begins_with_the_largest_parts_of_the_peak_and_leaves_out_what_saves_next_to_nothing() {
+fn advice_begins_with_the_largest_parts_of_the_peak_and_omits_negligible_savings() {
     let all = advice(&idle_parameter("cpu", 100, ""));
     assert_eq!(all.peak_bytes, 20_100);
     let largest: Vec<_> = all.largest.iter().map(|part| (part.name.as_str(), part.bytes)).collect();
@@ -667,12 +669,12 @@ fn advice_begins_with_the_largest_parts_of_the_peak_and_leaves_out_what_saves_ne
     assert_eq!(all.answer(usize::MAX).findings.len(), 1);
 }
 
-/// A random program: operators that obtain, read and free memory.
+/// Returns a random program: operators that allocate, read and free memory.
 fn program() -> impl Strategy<Value = Steps> {
     let action = (0_u8..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1_u64..200);
     prop::collection::vec(action, 1..40).prop_map(|actions| {
         let mut steps = Steps::default();
-        // The first two are there from the beginning.
+        // The first two exist from the beginning.
         let mut live: Vec<u64> = vec![0, 1];
         steps.bytes.extend([(0, 1_010), (1, 2_035)]);
         let mut next = 2;
@@ -690,7 +692,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
                 (2, Some(_)) => steps.steps.push(op(&format!("op{number}"), &reads, &[])),
                 _ => {
-                    // Each has a size of its own, by which it is found again.
+                    // Each has a distinct size, by which it is found again.
                     steps.bytes.insert(next, 64 * size + next);
                     steps.steps.push(op(&format!("op{number}"), &reads, &[next]));
                     live.push(next);
@@ -698,7 +700,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
             }
         }
-        // What is freed without ever being used is not known at all.
+        // Memory that is freed without ever being used is unknown to the trace.
         let used = steps.preexisting();
         steps
             .steps

@@ -1,4 +1,5 @@
-//! Whatever happens to the lines of a trace, the tolerant mode answers, says what it repaired, and invents no memory.
+//! Whatever happens to the lines of a trace, the tolerant mode returns a result, reports its repairs, and
+//! invents no memory.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::advice::Advice;
@@ -11,7 +12,7 @@ use crate::report::{At, CategoryReport};
 use crate::series::walk;
 use proptest::prelude::*;
 
-/// Three steps of a small training run, with addresses that are used again.
+/// Returns three steps of a small training run, with addresses that are reused.
 fn training() -> String {
     let mut program = Program::default();
     program.tensor(0, 0x100, 64);
@@ -42,7 +43,7 @@ fn training() -> String {
     program.file()
 }
 
-/// What may happen to a file.
+/// A kind of damage to a file.
 #[derive(Clone, Debug)]
 enum Damage {
     Drop(prop::sample::Index),
@@ -61,7 +62,8 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Damages all but the first line, which says what the file is. Returns the file, and whether anything must be noticed.
+/// Damages all lines but the first, which identifies the file. Returns the file, and whether the damage must
+/// be detected.
 fn damaged(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
     let mut lines: Vec<&str> = file.lines().collect();
     let mut must_notice = false;

@@ -1,4 +1,4 @@
-//! One program for each pass: without the pass its answer is another one.
+//! One program for each pass, whose result would differ without the pass.
 
 use super::program::{Program, Reads, Takes, Writes, category_in};
 use crate::analysis::analyse;
@@ -15,7 +15,7 @@ const D: u64 = 0x500;
 const G: u64 = 0x600;
 const M: u64 = 0x700;
 
-/// A weight, its gradient and whatever a test adds: `y = w x`, `dw = x dy`.
+/// Returns a step with a weight, its gradient and additions of the test: `y = w x`, `dw = x dy`.
 fn step(named: bool) -> Program {
     let mut program = Program::default();
     program.tensor(0, W, 64);
@@ -49,12 +49,12 @@ fn expect(program: &Program, address: u64, version: u32, category: impl Into<Opt
 }
 
 #[test]
-fn what_is_accumulated_is_a_gradient() {
+fn accumulated_tensors_are_gradients() {
     expect(&step(true), G, 0, Category::Gradient);
 }
 
 #[test]
-fn what_the_program_says_is_a_gradient_is_one() {
+fn tensors_registered_as_gradients_are_gradients() {
     let mut program = Program::default();
     program.tensor(0, X, 8);
     program.op("f", &[Reads(0)], |inner| inner.make(1, G, 8));
@@ -63,7 +63,7 @@ fn what_the_program_says_is_a_gradient_is_one() {
 }
 
 #[test]
-fn what_one_operator_obtains_and_frees_is_temporary() {
+fn memory_that_one_operator_allocates_and_frees_is_temporary() {
     let mut program = step(true);
     program.op("mul", &[Reads(2)], |inner| {
         inner.make(9, 0x900, 8);
@@ -86,7 +86,7 @@ fn a_modules_tensors_are_parameters() {
 }
 
 #[test]
-fn what_leads_to_a_gradient_and_does_not_depend_on_one_is_an_input() {
+fn tensors_that_lead_to_a_gradient_without_depending_on_one_are_inputs() {
     expect(&step(true), X, 0, Category::Input);
 }
 
@@ -96,19 +96,19 @@ fn without_modules_parameters_are_found_by_their_part_in_the_step() {
     program.op("add_", &[Writes(0), Reads(5)], |_| {});
     expect(&program, W, 0, Category::Parameter);
     expect(&program, W, 1, Category::Parameter);
-    // Without a step that writes it, a weight cannot be told from an input.
+    // Without a step that writes it, a weight cannot be distinguished from an input.
     expect(&step(false), W, 0, Category::Input);
 }
 
 #[test]
-fn what_inputs_and_parameters_make_is_an_activation() {
+fn tensors_made_from_inputs_and_parameters_are_activations() {
     let program = step(true);
     expect(&program, Y, 0, Category::Activation);
     expect(&program, SEED, 0, Category::Activation);
 }
 
 #[test]
-fn what_an_optimizer_keeps_is_its_state() {
+fn tensors_that_an_optimizer_keeps_are_its_state() {
     let mut program = step(true);
     program.make(6, M, 64);
     program.op("mul_", &[Writes(6), Reads(5)], |_| {});
@@ -118,12 +118,12 @@ fn what_an_optimizer_keeps_is_its_state() {
 }
 
 #[test]
-fn what_the_backward_pass_makes_on_the_way_is_its_detail() {
+fn intermediate_results_of_the_backward_pass_are_autograd_detail() {
     expect(&step(true), D, 0, Category::AutogradDetail);
 }
 
 #[test]
-fn a_buffer_is_one_only_where_pytorch_is_not_imitated() {
+fn buffers_have_a_category_only_in_tolerant_mode() {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
@@ -137,7 +137,7 @@ fn a_buffer_is_one_only_where_pytorch_is_not_imitated() {
 }
 
 #[test]
-fn memory_of_an_optimizers_step_that_it_does_not_keep_is_its_own_category() {
+fn memory_that_an_optimizers_step_does_not_keep_has_a_separate_category() {
     let mut program = step(true);
     program.phase("optimizer", |inner| {
         inner.op("sqrt", &[Reads(5)], |inner| inner.make(7, 0x700, 64));
@@ -156,7 +156,7 @@ fn memory_of_an_optimizers_step_that_it_does_not_keep_is_its_own_category() {
 }
 
 #[test]
-fn results_are_known_even_if_nobody_reads_them() {
+fn results_are_known_even_if_they_are_never_read() {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
@@ -176,7 +176,7 @@ fn results_are_known_even_if_nobody_reads_them() {
 }
 
 #[test]
-fn tensors_without_storage_are_one_to_pytorch_only() {
+fn tensors_without_storage_are_merged_only_in_compat_mode() {
     let mut program = Program::default();
     for handle in [0, 1] {
         program.line(&format!(
@@ -184,7 +184,7 @@ fn tensors_without_storage_are_one_to_pytorch_only() {
         ));
     }
     program.op("fill_", &[Writes(0), Writes(1)], |_| {});
-    // Each gets memory of its own.
+    // Each gets separate memory.
     for (handle, address) in [(0, 0x100), (1, 0x200)] {
         program.alloc(address, 8);
         let late = 10 + handle;
@@ -207,7 +207,8 @@ fn tensors_without_storage_are_one_to_pytorch_only() {
 #[test]
 fn memory_that_another_operator_frees_is_paired_in_the_order_of_time() {
     let mut program = Program::default();
-    // Two operators at the same time, on two threads: one obtains, the other frees, and the first obtains again.
+    // Two operators at the same time, on two threads: one allocates, the other frees, and the first allocates
+    // again.
     for (id, thread, time) in [(1, 1, 1), (2, 2, 2)] {
         program.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":null,"ts":{time},"thread":{thread},"name":"f","kind":"op","schema":true,"args":[]}}"#

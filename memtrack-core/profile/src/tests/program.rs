@@ -1,4 +1,4 @@
-//! A small program, written down as the operator trace that it would leave.
+//! A small program, written as the operator trace that it would leave.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
@@ -15,12 +15,12 @@ pub(super) struct Program {
     open: Vec<u64>,
 }
 
-/// What an operator does to an argument.
+/// The effect of an operator on an argument.
 #[derive(Clone, Copy)]
 pub(super) enum Arg {
     Reads(u64),
     Writes(u64),
-    /// Nobody knows.
+    /// The effect is unknown.
     Takes(u64),
 }
 
@@ -39,7 +39,7 @@ impl Program {
         (self.ids, parent, self.time)
     }
 
-    /// A tensor with a handle, which is its identity too, at an address.
+    /// Adds a tensor with a handle, which is also its identity, at an address.
     pub(super) fn tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.line(&format!(
             r#"{{"ev":"tensor","t":{handle},"impl":"{handle}","storage":"{address:#x}","dev":"cuda:0","dtype":"u8","sizes":[{bytes}],"strides":[1],"layout":"strided"}}"#
@@ -61,33 +61,34 @@ impl Program {
         ));
     }
 
-    /// Memory, and the tensor in it.
+    /// Adds memory, and the tensor in it.
     pub(super) fn make(&mut self, handle: u64, address: u64, bytes: u64) {
         self.alloc(address, bytes);
         self.tensor(handle, address, bytes);
     }
 
-    /// An operator that is known.
+    /// Adds a known operator.
     pub(super) fn op(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, &[], inner);
     }
 
-    /// The same, with results.
+    /// Adds an operator with results.
     pub(super) fn op_with(&mut self, name: &str, args: &[Arg], outs: &[u64], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, outs, inner);
     }
 
-    /// An operator that reports no tensors.
+    /// Adds an operator that reports no tensors.
     pub(super) fn silent(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
     }
 
-    /// A node of the automatic differentiation.
+    /// Adds a node of the automatic differentiation.
     pub(super) fn backward(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
-    /// An operator with a number that its node of the automatic differentiation has too, and with results.
+    /// Adds an operator with results and the sequence number that its node of the automatic differentiation
+    /// also has.
     pub(super) fn op_numbered(
         &mut self,
         name: &str,
@@ -100,7 +101,7 @@ impl Program {
         self.record(&fields, args, outs, inner);
     }
 
-    /// A node of the automatic differentiation that belongs to the operator with this number.
+    /// Adds a node of the automatic differentiation that belongs to the operator with this number.
     pub(super) fn backward_of(
         &mut self,
         name: &str,
@@ -114,7 +115,7 @@ impl Program {
         self.record(&fields, args, &[], inner);
     }
 
-    /// An annotation that states the phase.
+    /// Adds an annotation that states the phase.
     pub(super) fn phase(&mut self, phase: &str, inner: impl FnOnce(&mut Self)) {
         let fields = format!(r#""name":"{phase}","kind":"user","schema":false,"phase":"{phase}""#);
         self.record(&fields, &[], &[], inner);
@@ -147,7 +148,7 @@ impl Program {
         self.line(&format!(r#"{{"ev":"end","id":{id},"ts":{time}{outs}}}"#));
     }
 
-    /// The call of a module with its parameters and buffers; there is one of each type.
+    /// Adds the call of a module with its parameters and buffers; there is one of each type.
     pub(super) fn module(
         &mut self,
         class: &str,
@@ -158,7 +159,7 @@ impl Program {
         self.module_at(class, class, "", (params, buffers), inner);
     }
 
-    /// The call of a module, which has an identity and a path.
+    /// Adds the call of a module with an identity and a path.
     pub(super) fn module_at(
         &mut self,
         identity: &str,
@@ -177,7 +178,7 @@ impl Program {
         self.inside(id, &[], inner);
     }
 
-    /// An optimizer with one parameter, its gradient and its state.
+    /// Adds an optimizer with one parameter, its gradient and its state.
     pub(super) fn optimizer(&mut self, param: u64, grad: u64, state: u64) {
         let (id, parent, time) = self.begin();
         self.line(&format!(
@@ -193,13 +194,13 @@ impl Program {
         ));
     }
 
-    /// The same program on another device.
+    /// Moves the program to another device.
     pub(super) fn on(mut self, device: &str) -> Self {
         self.lines = self.lines.replace("cuda:0", device);
         self
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub(super) fn file(&self) -> String {
         let header = r#"{"ev":"header","format":"memtrack-optrace","version":1,"time":"monotonic_ns","producer":{"name":"hand","version":"1"}}"#;
         format!("{header}\n{}{{\"ev\":\"footer\",\"records\":{}}}\n", self.lines, self.count)
@@ -209,7 +210,7 @@ impl Program {
         read(self.file().as_bytes(), mode, 1 << 30).unwrap()
     }
 
-    /// The category of a version of what first lay at an address.
+    /// Returns the category of a version of the first storage at an address.
     #[track_caller]
     pub(super) fn category(&self, mode: Mode, address: u64, version: u32) -> Option<Category> {
         let ReadTrace { trace, .. } = self.read(mode);
@@ -217,7 +218,7 @@ impl Program {
     }
 }
 
-/// The category of a version of what first lay at an address.
+/// Returns the category of a version of the first storage at an address.
 #[track_caller]
 pub(super) fn category_in(profile: &Profile<'_>, address: u64, version: u32) -> Option<Category> {
     let is_there = |storage: &Option<_>| {

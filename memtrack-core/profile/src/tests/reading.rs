@@ -1,4 +1,4 @@
-//! What is no trace, or contradicts itself, is refused with its line.
+//! Files that are not traces, or contradict themselves, are rejected with the line.
 
 use super::program::{Program, Reads};
 use crate::optrace::{Mode, TraceError, read};
@@ -12,7 +12,7 @@ fn file(lines: &[&str]) -> String {
 }
 
 #[track_caller]
-fn refused(content: &str, mode: Mode, with: &str) {
+fn rejected(content: &str, mode: Mode, with: &str) {
     let error = read(content.as_bytes(), mode, 1 << 30).unwrap_err().to_string();
     assert!(error.contains(with), "{error}");
 }
@@ -22,7 +22,7 @@ const OP: &str =
 const TENSOR: &str = r#"{"ev":"tensor","t":0,"impl":"a","storage":"0x10","dev":"cpu","dtype":"f32","sizes":[1],"strides":[1],"layout":"strided"}"#;
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn files_that_are_not_traces_are_rejected() {
     for (content, with) in [
         ("", "empty"),
         ("\n\n", "empty"),
@@ -36,7 +36,7 @@ fn what_is_no_trace_is_refused() {
         ("{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":\"one\"}\n", "version \"one\""),
     ] {
         for mode in [Mode::Compat, Mode::Tolerant] {
-            refused(content, mode, with);
+            rejected(content, mode, with);
         }
     }
 }
@@ -68,25 +68,25 @@ fn a_line_that_contradicts_the_format_is_named() {
         (vec![r#"{"ev":"alloc","ts":1.5,"thread":1,"dev":"cpu","ptr":"0x1","bytes":1}"#], "line 2: column"),
         (vec![OP, HEADER, "{\"ev\":\"header\"}"], "a second header"),
     ] {
-        refused(&file(&lines), Mode::Tolerant, with);
-        refused(&file(&lines), Mode::Compat, "line ");
+        rejected(&file(&lines), Mode::Tolerant, with);
+        rejected(&file(&lines), Mode::Compat, "line ");
     }
 }
 
 #[test]
-fn records_inside_of_each_other_are_refused() {
+fn records_inside_each_other_are_rejected() {
     let record = |id: u32, parent: u32| {
         format!(
             r#"{{"ev":"op","id":{id},"parent":{parent},"ts":1,"thread":1,"name":"f","kind":"op","schema":true,"args":[]}}"#
         )
     };
     let content = file(&[&record(0, 2), &record(1, 0), &record(2, 1)]);
-    refused(&content, Mode::Tolerant, "in a cycle");
-    refused(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
+    rejected(&content, Mode::Tolerant, "in a cycle");
+    rejected(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
 }
 
 #[test]
-fn what_may_be_put_right_is_refused_only_when_pytorch_is_imitated() {
+fn repairable_damage_is_rejected_only_in_compat_mode() {
     let late = OP.replace("\"id\":0", "\"id\":1").replace("\"ts\":1", "\"ts\":0");
     let undefined = OP.replace("\"args\":[]", "\"args\":[{\"t\":7,\"w\":false}]");
     for (lines, with) in [
@@ -95,17 +95,17 @@ fn what_may_be_put_right_is_refused_only_when_pytorch_is_imitated() {
         (vec![OP, OP], "line 3: id 0 is defined twice"),
         (vec![r#"{"ev":"end","id":4,"ts":1}"#], "line 2: the end of 4"),
     ] {
-        refused(&file(&lines), Mode::Compat, with);
+        rejected(&file(&lines), Mode::Compat, with);
         let repaired = read(file(&lines).as_bytes(), Mode::Tolerant, 1 << 30).unwrap();
         assert!(!repaired.repairs.is_empty());
     }
     let cut = format!("{HEADER}\n{OP}\n");
-    refused(&cut, Mode::Compat, "the trace is cut");
+    rejected(&cut, Mode::Compat, "the trace is cut");
     assert_eq!(read(cut.as_bytes(), Mode::Tolerant, 1 << 30).unwrap().trace.records.len(), 1);
 }
 
 #[test]
-fn unknown_records_and_fields_are_passed_over() {
+fn unknown_records_and_fields_are_skipped() {
     let strange = OP.replace("\"args\":[]", "\"args\":[],\"x_own\":{\"deep\":[1]}");
     let content = file(&[r#"{"ev":"weather","id":"cold","ts":[]}"#, &strange]);
     let read = read(content.as_bytes(), Mode::Compat, 1 << 30).unwrap();
@@ -113,7 +113,7 @@ fn unknown_records_and_fields_are_passed_over() {
 }
 
 #[test]
-fn a_compressed_trace_that_is_cut_is_read_up_to_there() {
+fn a_truncated_compressed_trace_is_read_up_to_its_end() {
     let mut program = Program::default();
     program.tensor(0, 0x100, 8);
     for _ in 0..2000 {
@@ -132,9 +132,9 @@ fn a_compressed_trace_that_is_cut_is_read_up_to_there() {
 }
 
 #[test]
-fn a_line_and_a_trace_have_a_largest_size() {
+fn the_sizes_of_a_line_and_of_a_trace_are_limited() {
     let content = format!("{HEADER}\n{{\"ev\":\"mark\",\"ts\":1,\"name\":\"{}\"}}\n", "x".repeat(17 << 20));
-    refused(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
+    rejected(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
     let short = file(&[OP, OP.replace("\"id\":0", "\"id\":1").as_str()]);
     let error = read(short.as_bytes(), Mode::Tolerant, 200).unwrap_err().to_string();
     assert!(error.contains("--max-input"), "{error}");
@@ -142,7 +142,7 @@ fn a_line_and_a_trace_have_a_largest_size() {
 }
 
 #[test]
-fn what_unpacks_or_takes_much_more_than_it_is_ends_soon() {
+fn reading_stops_if_a_file_unpacks_to_or_takes_far_more_than_its_size() {
     let packed = |content: &mut dyn Iterator<Item = Vec<u8>>| {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         gzip.write_all(format!("{HEADER}\n").as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Recordings with operators: what their traces look like, whatever the log says.
+//! The traces of recordings with operators, whatever the log contains.
 
 use crate::advice::Advice;
 use crate::analysis::analyse;
@@ -21,7 +21,7 @@ const ROOT: ScopeId = ScopeId(1);
 const OPERATOR: ScopeId = ScopeId(2);
 const BACKWARD: ScopeId = ScopeId(3);
 
-/// A recording whose log and events are given with their ticks and threads.
+/// Returns a recording whose log and events are given with their ticks and threads.
 fn recording(lines: &[(u64, u32, Line)], events: &[(u64, u32, Action, u64, ScopeId)]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let scope = |parent, kind, name: &str| Scope { parent, kind, name: name.into() };
@@ -62,7 +62,7 @@ fn with(mut line: Line, tensors: &[TensorInfo<'_>]) -> Line {
     line
 }
 
-/// A step on one thread, with a parameter, an operator and a gradient.
+/// Returns a step on one thread, with a parameter, an operator and a gradient.
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
@@ -99,7 +99,7 @@ fn each_event_has_the_category_of_its_memory() {
 }
 
 #[test]
-fn memory_whose_predecessor_was_never_seen_freed_keeps_its_own_category() {
+fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     let lines = [
         (10, 1, Line::enter(BACKWARD)),
         (30, 1, Line::leave(BACKWARD)),
@@ -116,7 +116,7 @@ fn memory_whose_predecessor_was_never_seen_freed_keeps_its_own_category() {
     assert_eq!(of_event, ["autograd_detail", "gradient", "gradient"].map(Some));
 }
 
-/// The report on a recording, and the advice, with its names.
+/// Returns the report on a recording, and the advice, with its names.
 fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
@@ -125,8 +125,8 @@ fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
     (CategoryReport::of(&profile, device, moments, repairs), Advice::of(&profile, device, repairs))
 }
 
-/// A step of which only samples were recorded: the block of the gradient and that of the optimizer's state were none, and the
-/// operator's stands for many.
+/// Returns a step of which only samples were recorded: the blocks of the gradient and of the optimizer's
+/// state were not sampled, and the operator's represents many.
 fn sampled_step() -> Snapshot {
     let whole = step();
     let mut snapshot = Snapshot {
@@ -148,7 +148,7 @@ fn sampled_step() -> Snapshot {
 }
 
 #[test]
-fn a_sample_counts_for_the_blocks_that_it_stands_for_and_has_an_error() {
+fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
     let snapshot = sampled_step();
     let (report, advice) = reports(&snapshot, &[At::Peak]);
     let weighed = snapshot.weighed_event(2);
@@ -171,7 +171,7 @@ fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
     let (report, _) = reports(&sampled_step(), &[At::End]);
     let names: Vec<&str> = report.held[0].categories.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["PARAMETER", "INPUT"], "{report}");
-    // Where every block is recorded, a tensor without an allocation is older than the recording.
+    // If every block is recorded, a tensor without an allocation is older than the recording.
     let mut exact = sampled_step();
     (exact.sampling, exact.meta.sample_threshold_bytes) = (None, 0);
     exact.events.flags.fill(EventFlags::default());
@@ -185,7 +185,7 @@ fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
 }
 
 #[test]
-fn a_recording_and_its_trace_call_operators_what_top_calls_them() {
+fn operators_of_a_recording_and_its_trace_are_named_as_by_top() {
     let snapshot = step();
     let (of_recording, _) = reports(&snapshot, &[At::Peak]);
     let trace = operator_trace(&snapshot).unwrap().trace;
@@ -193,17 +193,17 @@ fn a_recording_and_its_trace_call_operators_what_top_calls_them() {
     let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[At::Peak], Repairs::default());
     for report in [&of_recording, &of_trace] {
         let names: Vec<&str> = report.held[0].operators.iter().map(|row| row.name.as_str()).collect();
-        // The root has no name in them.
+        // The root's name is not contained in them.
         assert!(names.contains(&"forward.matmul") && names.contains(&"(unattributed)"), "{names:?}");
     }
 }
 
 #[test]
-fn a_future_that_waits_takes_nothing_of_what_its_thread_does_meanwhile() {
+fn a_waiting_future_gets_no_memory_that_its_thread_allocates_meanwhile() {
     let lines = [
         (10, 1, Line::enter(ROOT)),
         (11, 1, Line::enter(OPERATOR)),
-        // Thread 1 goes on with something else, and the operator ends on thread 2.
+        // Thread 1 continues with something else, and the operator ends on thread 2.
         (30, 2, Line::leave(OPERATOR)),
         (31, 2, Line::leave(ROOT)),
     ];
@@ -225,7 +225,7 @@ fn a_future_that_waits_takes_nothing_of_what_its_thread_does_meanwhile() {
 }
 
 #[test]
-fn a_log_with_any_byte_changed_makes_a_sound_trace() {
+fn a_log_with_any_byte_changed_gives_a_valid_trace() {
     let sound = step();
     for place in 0..sound.operators.pieces[0].lines.len() {
         for change in [1, 0x10, 0x7f, 0x80, 0xff] {

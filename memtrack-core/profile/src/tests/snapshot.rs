@@ -1,4 +1,4 @@
-//! The snapshot of a trace tells by category what the trace tells.
+//! The snapshot of a trace has the categories of the trace.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::analysis::analyse;
@@ -10,7 +10,7 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot};
 use memtrack_model::snapshot::{StringId, Value};
 
-/// After each time in µs, the bytes by category that the events of a snapshot's heap or device add up to.
+/// Returns after each time in µs the sums by category of the events of a snapshot's heap or device.
 fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
     let mut sums: Vec<(u64, Bytes)> = Vec::new();
     let mut now = Bytes::default();
@@ -33,14 +33,14 @@ fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
 }
 
 #[test]
-fn events_add_up_to_what_each_category_has() {
+fn events_add_up_to_the_bytes_of_each_category() {
     let read = read(&include_bytes!("vector.optrace.jsonl")[..], Mode::Tolerant, 1 << 20).unwrap();
     let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
     let device = profile.devices()[0];
     let replayed = replayed(&snapshot(&profile, &[device]), DeviceId(0));
     let mut wanted: Vec<(u64, Bytes)> = Vec::new();
     walk(&profile, device, |moment| {
-        // What preexists is there when the trace begins.
+        // Preexisting memory exists when the trace begins.
         let time_us = moment.time_ns.max(1000) as u64 / 1000;
         match wanted.last_mut().filter(|last| last.0 == time_us) {
             Some(last) => last.1 = moment.bytes,
@@ -64,7 +64,7 @@ fn a_change_of_category_is_a_free_and_an_allocation() {
         inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, 0x300, 48))
     });
     program.op("use", &[Reads(2)], |_| {});
-    // The backward pass writes into an activation, and so it is another thing from then on.
+    // The backward pass writes into an activation, which changes its category from then on.
     program.backward("MmBackward", &[Takes(2)], |inner| {
         inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.make(5, 0x600, 64));
         inner.op("mul_", &[Writes(2)], |_| {});

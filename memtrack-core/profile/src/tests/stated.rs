@@ -1,4 +1,5 @@
-//! One piece of memory for each rule about what a program states, in the trace of a program that memtrack's SDK recorded.
+//! One piece of memory for each rule about a program's statements, in the trace of a program that memtrack's
+//! SDK recorded.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::analysis::{Action, Rule, analyse};
@@ -22,7 +23,7 @@ const OUT: u64 = 0xc00;
 const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
-/// A training step as candle makes it: what operators keep is no tensor that anybody reports.
+/// Adds a training step as candle makes it: tensors that operators keep are not reported.
 fn step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {
@@ -43,10 +44,10 @@ fn step(program: &mut Program, number: u64) {
                 }
                 inner.make(handle + 2, base + OUT, 48);
             });
-            // No operator is told of what makes this; one reads it.
+            // The maker of this is not reported; one operator reads it.
             program.make(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
-            // Made by nobody, scaled in place by a weight, and used with an input: as a parameter is.
+            // Made by no operator, scaled in place by a weight, and used with an input, as a parameter is.
             program.make(handle + 5, base + SCALED, 88);
             program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
             program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
@@ -71,7 +72,7 @@ fn step(program: &mut Program, number: u64) {
     }
 }
 
-/// What memory at this address was for in its first life, and by which rule.
+/// Returns the purpose of the first memory at this address, and the rule that gave it.
 fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
     step(&mut program, 1);
@@ -93,36 +94,36 @@ fn recorded(address: u64) -> (Category, Option<Rule>) {
 }
 
 #[test]
-fn what_an_operator_keeps_for_the_backward_pass_is_an_activation() {
+fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
     assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
-    // Data flow knows of this one.
+    // This one is known to data flow.
     assert_eq!(recorded(OUT), (Category::Activation, None));
 }
 
 #[test]
-fn what_an_operator_gives_back_is_temporary() {
+fn memory_that_an_operator_frees_is_temporary() {
     assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardGivesBack)));
 }
 
 #[test]
-fn what_is_made_inside_of_a_module_is_no_input() {
+fn memory_made_inside_a_module_is_not_an_input() {
     assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NoInput)));
 }
 
 #[test]
-fn what_is_made_inside_of_a_module_and_was_not_registered_is_no_parameter() {
+fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
     assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NoParameter)));
     assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
-fn what_the_backward_pass_makes_is_a_detail_unless_it_is_a_gradient() {
+fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
     assert_eq!(recorded(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
     assert_eq!(recorded(G), (Category::Gradient, None));
 }
 
 #[test]
-fn what_the_optimizer_keeps_is_its_state_and_what_it_gives_back_is_not() {
+fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not() {
     assert_eq!(
         found(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
@@ -140,7 +141,7 @@ fn memory_made_outside_of_operators_and_modules_has_no_category() {
     assert_eq!(found(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
 }
 
-/// The categories and rules of what operators outside of modules allocate that report no tensors.
+/// Returns the categories and rules of memory allocated by operators outside modules that report no tensors.
 fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec<(Category, Option<Rule>)> {
     let mut program = Program::default();
     run(&mut program);
@@ -166,7 +167,7 @@ fn an_operator_needs_no_tensors_to_have_temporaries() {
         });
         program.free(KEPT, 10);
     });
-    // Outside of modules, what it returns may be anything.
+    // Outside modules, returned memory may be anything.
     let temporary = (Category::Temporary, Some(Rule::ForwardGivesBack));
     assert_eq!(found, [temporary, (Category::Unknown, None)]);
 }
@@ -206,7 +207,7 @@ fn an_operator_around_a_whole_step_makes_no_temporaries_of_its_activations() {
 }
 
 #[test]
-fn other_traces_and_the_compatible_mode_know_no_such_rules() {
+fn these_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
     for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
         for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
             let (category, rule) = found(producer, mode, (1 << 16) + address);

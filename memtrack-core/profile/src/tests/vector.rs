@@ -1,5 +1,5 @@
-//! The vector of the specification: a trace written by hand, with all categories, a thread that runs backward, an address
-//! that is used twice, and memory nobody knows.
+//! The example of the specification: a trace written by hand, with all categories, a thread that runs
+//! backward, an address that is used twice, and unknown memory.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;

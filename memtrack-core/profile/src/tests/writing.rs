@@ -1,9 +1,9 @@
-//! What is written is read again as what it was.
+//! Written traces are the same when they are read again.
 
 use super::program::{Program, Reads, Writes};
 use crate::optrace::{Mode, read, save, write};
 
-/// A program that uses every kind of record.
+/// Returns a program that uses every kind of record.
 fn program() -> Program {
     let mut program = Program::default();
     program.tensor(0, 0x100, 64);

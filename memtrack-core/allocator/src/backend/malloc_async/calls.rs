@@ -7,12 +7,12 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use memtrack_model::event::StreamId;
 
-/// The driver's handle of a stream.
+/// Returns the driver's handle of a stream.
 pub(super) fn handle(stream: StreamId) -> sys::CUstream {
     stream.0 as sys::CUstream
 }
 
-/// Orders what follows on `later` behind what is queued on `earlier`.
+/// Orders later work on `later` after the work queued on `earlier`.
 pub(super) fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceError> {
     let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
     let event = result::event::create(flags).map_err(|error| failed("cuEventCreate", error.0))?;
@@ -21,7 +21,8 @@ pub(super) fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceEr
     unsafe {
         let recorded = sys::cuEventRecord(event, handle(earlier));
         let recorded = if is_no_stream(recorded) {
-            // What was queued on a stream that was destroyed goes on: it is waited for, and the event is no use.
+            // Work queued on a stream that was destroyed continues: it is waited for, and the event is
+            // useless.
             check("cuCtxSynchronize", sys::cuCtxSynchronize())
         } else {
             check("cuEventRecord", recorded)

@@ -15,7 +15,7 @@ use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::ptr;
 
-/// What is called below, beyond what statistics need.
+/// The driver functions called below, in addition to those that statistics need.
 pub(super) const NEEDED: &[&str] = &[
     "cuCtxSynchronize",
     "cuDeviceGetDefaultMemPool",
@@ -37,10 +37,11 @@ pub(super) const UNKNOWN: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_i
 pub(super) struct Device {
     pub(super) id: DeviceId,
     context: Context,
-    /// The default pool, and the stream on which memory of several streams is freed; there from the first use on.
+    /// The default pool, and the stream on which memory of several streams is freed; present from the first
+    /// use on.
     started: Option<Started>,
     used: u64,
-    /// How much may be used; all ones: all there is.
+    /// The bytes that may be used; all bits set: no limit.
     limit: u64,
     live: HashMap<u64, Live, FixedState>,
 }
@@ -61,7 +62,7 @@ pub(super) struct Live {
 }
 
 impl Device {
-    /// The device with that number in this process.
+    /// Opens the device with that number in this process.
     pub(super) fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self {
             id: DeviceId(ordinal),
@@ -77,7 +78,7 @@ impl Device {
         within(self.context.handle, action)
     }
 
-    /// Makes the pool keep what it got, as PyTorch does at a device's first use.
+    /// Makes the pool keep freed memory, as PyTorch does at a device's first use.
     fn start(&mut self) -> Result<Started, DeviceError> {
         if let Some(started) = self.started {
             return Ok(started);
@@ -128,17 +129,17 @@ impl Device {
         }
     }
 
-    /// Whether it handed an address out.
+    /// Returns whether it allocated an address.
     pub(super) fn knows(&self, address: u64) -> bool {
         self.live.contains_key(&address)
     }
 
-    /// What is known of memory that was handed out.
+    /// Returns the record of allocated memory.
     pub(super) fn look(&self, address: u64) -> Option<&Live> {
         self.live.get(&address)
     }
 
-    /// Another stream uses memory too; that of its own is no other.
+    /// Records that another stream uses memory too; its own stream is ignored.
     pub(super) fn record_stream(&mut self, address: u64, stream: StreamId) {
         let live = self.live.get_mut(&address).filter(|live| live.stream != stream);
         if let Some(live) = live.filter(|live| !live.uses.contains(&stream)) {
@@ -153,7 +154,7 @@ impl Device {
         Ok(())
     }
 
-    /// The share that may be used.
+    /// Returns the share that may be used.
     pub(super) fn fraction(&self) -> Result<f64, DeviceError> {
         if self.limit == u64::MAX {
             return Ok(1.0);
@@ -161,7 +162,7 @@ impl Device {
         Ok(self.limit as f64 / self.memory_info()?.total_bytes as f64)
     }
 
-    /// Waits for all work and makes the pool give back its unused memory.
+    /// Waits for all work and makes the pool release its unused memory.
     pub(super) fn trim(&self) -> Result<(), DeviceError> {
         let Some(Started { pool, .. }) = self.started else { return Ok(()) };
         self.within(|| {
@@ -173,7 +174,7 @@ impl Device {
         })
     }
 
-    /// Makes the pool's peaks its current numbers: the driver's meaning of setting them to 0.
+    /// Resets the pool's peaks to its current numbers, which is how the driver defines setting them to 0.
     pub(super) fn reset_peaks(&mut self) -> Result<(), DeviceError> {
         let pool = self.start()?.pool as sys::CUmemoryPool;
         set(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
@@ -204,7 +205,7 @@ impl Device {
         }))
     }
 
-    /// Frees memory that was handed out: on its stream, or behind all streams that use it.
+    /// Frees allocated memory: on its stream, or behind all streams that use it.
     pub(super) fn free(&mut self, address: u64) -> Result<(), AllocatorError> {
         let unknown = AllocatorError::Unsupported(UNKNOWN.into());
         let live = self.live.remove(&address).ok_or(unknown)?;
@@ -218,12 +219,13 @@ impl Device {
                     users.copied().try_for_each(|stream| wait_on(unifying, stream))?;
                     unifying
                 };
-                // SAFETY: the driver handed the memory out and did not get it back; uses were named by the client.
+                // SAFETY: the driver allocated the memory and it was not freed yet; the client named all
+                // uses.
                 let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
                 if !is_no_stream(freed) {
                     return check("cuMemFreeAsync", freed);
                 }
-                // What was queued on a stream that was destroyed goes on: it is waited for.
+                // Work queued on a stream that was destroyed continues: it is waited for.
                 // SAFETY: the context is current, and nothing that is queued uses the memory any more.
                 unsafe {
                     check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
@@ -265,7 +267,7 @@ impl Device {
         .map(|attribute| get(pool as sys::CUmemoryPool, attribute));
         (stats.reserved_bytes.all.current, stats.reserved_bytes.all.peak) = (reserved?, reserved_high?);
         (stats.allocated_bytes.all.current, stats.allocated_bytes.all.peak) = (used?, used_high?);
-        // The driver does not tell what is handed out from what waits for a stream.
+        // The driver does not distinguish allocated memory from memory that waits for a stream.
         stats.active_bytes = stats.allocated_bytes;
         Ok(stats)
     }
@@ -274,16 +276,17 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let Some(Started { unifying, .. }) = self.started else { return };
-        // Nobody is there to be told of a failure, and at the end of the process the driver may be gone.
+        // A failure cannot be reported here, and at the end of the process the driver may be gone.
         let _ = self.within(|| {
             let unifying = unifying as sys::CUstream;
             if !self.live.is_empty() {
-                // Their streams may be gone by now, so they are freed behind everything.
+                // Their streams may be gone by now, so they are freed after all other work.
                 // SAFETY: the context is current.
                 let _ = unsafe { sys::cuCtxSynchronize() };
             }
             for &address in self.live.keys() {
-                // SAFETY: the driver handed it out and did not get it back; nobody can ask for it any more.
+                // SAFETY: the driver allocated it and it was not freed yet; no other code can refer to it any
+                // more.
                 let _ = unsafe { sys::cuMemFreeAsync(address, unifying) };
             }
             // SAFETY: made by `start`, and not used from here on.

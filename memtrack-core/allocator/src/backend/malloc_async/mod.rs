@@ -1,5 +1,5 @@
-//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches by itself. Reports are
-//! the driver's numbers for its default pool; nothing is known about blocks.
+//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which does its own caching.
+//! Reports contain the driver's numbers for its default pool; nothing is known about blocks.
 
 mod calls;
 mod device;
@@ -14,18 +14,19 @@ use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. When it is dropped, live memory is
-/// given back.
+/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. Live memory is freed when
+/// it is dropped.
 #[derive(Debug)]
 pub struct CudaMallocAsync {
     devices: Box<[Mutex<Device>]>,
 }
 
 impl CudaMallocAsync {
-    /// The pools of all devices that this process may use. The memory of a device is touched at its first allocation.
+    /// Opens the pools of all devices that this process may use. The memory of a device is touched at its
+    /// first allocation.
     ///
     /// # Errors
-    /// When there is no driver, or it has no stream-ordered allocation.
+    /// Fails when there is no driver, or it has no stream-ordered allocation.
     pub fn new() -> Result<Self, AllocatorError> {
         let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
         let devices: Result<_, AllocatorError> = (0..device_count(NEEDED)?).map(device).collect();
@@ -37,7 +38,7 @@ impl CudaMallocAsync {
         self.devices.get(usize::from(device.0)).map(lock).ok_or(wrong)
     }
 
-    /// The device that handed an address out.
+    /// Returns the device that allocated an address.
     fn owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
         let known = |device: &MutexGuard<'_, Device>| device.knows(address);
         let unknown = AllocatorError::Unsupported(UNKNOWN.into());
@@ -45,7 +46,8 @@ impl CudaMallocAsync {
     }
 }
 
-/// A panic elsewhere does not make the state inconsistent: nothing below panics in the middle of a change.
+/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
+/// the middle of a change.
 fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -87,7 +89,7 @@ impl Backend for CudaMallocAsync {
             return Ok(());
         }
         let mut device = self.owner(address)?;
-        // Said before the memory can be anybody else's.
+        // Reported before another thread can get the memory.
         let freed = device.look(address).map(|live| (live.stream, live.size));
         if let Some((stream, size)) = freed {
             report(Action::FreeRequested, device.id, stream, address, size);
@@ -152,7 +154,7 @@ impl Backend for CudaMallocAsync {
     }
 }
 
-/// Reports to memtrack's recorder, unless its hook in the driver does.
+/// Reports an event to memtrack's recorder, unless the recorder's hook in the driver does so.
 fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     #[cfg(feature = "cuda")]
     if memtrack_cuda::hook_is_in_place() {

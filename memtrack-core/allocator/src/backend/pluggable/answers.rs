@@ -1,4 +1,5 @@
-//! The functions of a loaded allocator: those that the library has are called; the rest is refused, as in PyTorch.
+//! The functions of a loaded allocator: calls that the library provides are forwarded; others are refused, as
+//! in PyTorch.
 #![allow(unsafe_code)]
 
 use super::super::{Backend, OomObserver, checked_fraction, not_yet};
@@ -48,7 +49,7 @@ impl Backend for Pluggable {
         let live = live.ok_or_else(unknown)?;
         all.remove(&address);
         drop(all);
-        self.give_back(address, live);
+        self.free_live(address, live);
         Ok(())
     }
 
@@ -119,12 +120,12 @@ impl PoolAllocator for Pluggable {
     fn release(&self, address: u64, _size: u64, _device: DeviceId, _stream: StreamId) {
         let live = self.live().remove(&address);
         if let Some(live) = live {
-            self.give_back(address, live);
+            self.free_live(address, live);
         }
     }
 }
 
-/// The library returned null. PyTorch would continue with it.
+/// Describes the failure when the library returned null. PyTorch would continue with the null pointer.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).unwrap_or_default();
     OutOfMemoryError {

@@ -1,5 +1,6 @@
-//! An allocator from a shared library with PyTorch's C interface, as `torch.cuda.memory.CUDAPluggableAllocator` loads
-//! it. The library needs the address, size, device and stream of memory it gets back, so these are kept here.
+//! An allocator from a shared library with PyTorch's C interface, as
+//! `torch.cuda.memory.CUDAPluggableAllocator` loads it. The library needs the address, size, device and
+//! stream of memory that is freed, so these are kept here.
 #![allow(unsafe_code)]
 
 mod answers;
@@ -25,8 +26,8 @@ type MemoryFraction = unsafe extern "C" fn(f64, c_int);
 type BaseAlloc = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
 type RecordStream = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
-/// A loaded allocator. When it is dropped, live memory is given back; the library stays open, because others may have
-/// memory from it.
+/// A loaded allocator. Live memory is freed when it is dropped; the library stays open, because other code
+/// may have memory from it.
 pub struct Pluggable {
     library: ManuallyDrop<Library>,
     alloc: Alloc,
@@ -43,11 +44,11 @@ struct Live {
     size: u64,
     device: DeviceId,
     stream: StreamId,
-    /// Or a segment, which the caching allocator reports.
+    /// Whether it is a block, and not a segment, which the caching allocator reports.
     is_block: bool,
 }
 
-/// Why a library could not be loaded.
+/// The reason why a library could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluggableError(String);
 
@@ -66,16 +67,15 @@ impl fmt::Debug for Pluggable {
 }
 
 impl Pluggable {
-    /// Loads a library and looks for its two functions:
-    /// `void* alloc(ssize_t size, int device, cudaStream_t stream)` and
-    /// `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
+    /// Loads a library and looks up its two functions: `void* alloc(ssize_t size, int device, cudaStream_t
+    /// stream)` and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
     ///
     /// # Safety
-    /// The library's start-up code runs. The functions must be of these types, may be called by any thread, and must
-    /// return memory that nobody else uses.
+    /// The library's start-up code runs. The functions must be of these types, may be called by any thread,
+    /// and must return memory that no other code uses.
     ///
     /// # Errors
-    /// When the library cannot be loaded or lacks a function.
+    /// Fails when the library cannot be loaded or lacks a function.
     pub unsafe fn load(
         path: impl AsRef<Path>,
         alloc_fn: &str,
@@ -109,65 +109,68 @@ impl Pluggable {
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it; so do the functions below.
+    /// Fails when the library lacks the function; so do the functions below.
     pub unsafe fn set_init_fn(&mut self, name: &str, devices: u16) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         unsafe { find::<Init>(&self.library, name).map(|init| init(devices.into())) }
     }
 
-    /// [`Backend::empty_cache`] calls the library's `void reset()`.
+    /// Makes [`Backend::empty_cache`] call the library's `void reset()`.
     ///
     /// # Safety
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it.
+    /// Fails when the library lacks it.
     pub unsafe fn set_reset_fn(&mut self, name: &str) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         self.reset = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
 
-    /// [`Backend::set_per_process_memory_fraction`] calls the library's `void fraction(double fraction, int device)`.
+    /// Makes [`Backend::set_per_process_memory_fraction`] call the library's `void fraction(double fraction,
+    /// int device)`.
     ///
     /// # Safety
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it.
+    /// Fails when the library lacks it.
     pub unsafe fn set_memory_fraction_fn(&mut self, name: &str) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         self.memory_fraction = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
 
-    /// [`Self::base_allocation`] calls the library's `void* base(void* ptr, size_t* size)`.
+    /// Makes [`Self::base_allocation`] call the library's `void* base(void* ptr, size_t* size)`.
     ///
     /// # Safety
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it.
+    /// Fails when the library lacks it.
     pub unsafe fn set_base_alloc_fn(&mut self, name: &str) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         self.base_alloc = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
 
-    /// [`Backend::record_stream`] calls the library's `void record_stream(void* ptr, cudaStream_t stream)`.
+    /// Makes [`Backend::record_stream`] call the library's `void record_stream(void* ptr, cudaStream_t
+    /// stream)`.
     ///
     /// # Safety
     /// The function must be of that type.
     ///
     /// # Errors
-    /// When the library lacks it.
+    /// Fails when the library lacks it.
     pub unsafe fn set_record_stream_fn(&mut self, name: &str) -> Result<(), PluggableError> {
         // SAFETY: as the caller promises.
         self.record_stream = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
 
-    /// The start and size in bytes of the memory that contains `address`, which only the library knows.
+    /// Returns the start and size in bytes of the memory that contains `address`, which only the library
+    /// knows.
     pub fn base_allocation(&self, address: u64) -> (u64, Option<u64>) {
         let Some(base_alloc) = self.base_alloc else { return (address, None) };
         let mut size = 0;
@@ -180,7 +183,7 @@ impl Pluggable {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests memory from the library; none if it returns null.
+    /// Requests memory from the library; `None` if it returns null.
     fn take(&self, size: u64, device: DeviceId, stream: StreamId, is_block: bool) -> Option<u64> {
         let bytes = isize::try_from(size).ok()?;
         // SAFETY: of that type, by the promise at `load`.
@@ -195,21 +198,21 @@ impl Pluggable {
         Some(address)
     }
 
-    /// Gives memory back that is live no more.
-    fn give_back(&self, address: u64, Live { size, device, stream, is_block }: Live) {
+    /// Frees memory that was removed from the live ones.
+    fn free_live(&self, address: u64, Live { size, device, stream, is_block }: Live) {
         if is_block {
-            // Said before the memory can be anybody else's.
+            // Reported before another thread can get the memory.
             caller::report(Action::FreeRequested, device, stream, address, size);
             caller::report(Action::FreeCompleted, device, stream, address, size);
         }
-        // SAFETY: of that type, by the promise at `load`, and it handed this memory out with these numbers.
+        // SAFETY: of that type, by the promise at `load`, and it allocated this memory with these numbers.
         unsafe {
             (self.free)(address as *mut c_void, size as isize, device.0.into(), stream.0 as *mut c_void)
         }
     }
 }
 
-/// A function of a library.
+/// Looks up a function of a library.
 ///
 /// # Safety
 /// It must be of type `F`, a function pointer.
@@ -222,6 +225,6 @@ unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, PluggableErr
 impl Drop for Pluggable {
     fn drop(&mut self) {
         let live = std::mem::take(&mut *self.live());
-        live.into_iter().for_each(|(address, live)| self.give_back(address, live));
+        live.into_iter().for_each(|(address, live)| self.free_live(address, live));
     }
 }

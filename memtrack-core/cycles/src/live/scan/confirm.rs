@@ -1,13 +1,14 @@
-//! Looks again at what seems to be held by nothing, and again: a thread that moves a pointer from one value to another while a scan
-//! looks at both makes it count that pointer twice.
+//! Visits again, several times, the values that seem to be held by nothing: a thread that moves a pointer
+//! from one value to another during a scan makes the scan count that pointer twice.
 //!
-//! What nobody can reach does not change: it has the same pointers and the same counts each time. A value that somebody can
-//! reach passes for one that nobody can only if each single look is deceived in the same way: each pointer, seen as often, in the
-//! same places, and each count, read before, while and after the values are looked at, and the one pointer by which whoever
-//! moves the others must hold on is never counted. The order is drawn anew each time, and it decides whether a pointer that
-//! moves between two values is seen in both or in neither, so that each look finds out with a chance of at least a half,
-//! whatever the threads do. There are at least [`FEWEST`] such looks where threads share the values, and up to [`MOST`].
-//! Values of one thread need only one: nobody moves anything meanwhile.
+//! Unreachable values do not change: they have the same pointers and the same counts each time. A reachable
+//! value is taken for an unreachable one only if every single visit is deceived in the same way: each pointer
+//! is seen equally often, in the same places, and each count, read before, during and after the visits, is
+//! the same, while the one pointer that the thread moving the others must hold is never counted. The order is
+//! drawn anew each time, and it decides whether a pointer that moves between two values is seen in both or in
+//! neither, so that each visit detects the change with a probability of at least a half, whatever the threads
+//! do. There are at least [`MIN_VISITS`] such visits if threads share the values, and up to [`MAX_VISITS`]. Values of a
+//! single thread need only one: nothing moves in the meantime.
 
 use super::garbage::{self, Twice};
 use super::table::{HELD, SHARED, Table};
@@ -18,36 +19,36 @@ use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// Looks at values that threads share, at least.
-const FEWEST: u32 = 8;
-/// And at most,
-const MOST: u32 = 32;
-/// as long as not more values and pointers than this are looked at in all.
-const MOST_ITEMS: usize = 8 << 20;
+/// The minimum number of visits to values that threads share.
+const MIN_VISITS: u32 = 8;
+/// The maximum number of visits.
+const MAX_VISITS: u32 = 32;
+/// The maximum number of values and pointers that all visits together may inspect.
+const MAX_ITEMS: usize = 8 << 20;
 
-/// What was found.
+/// The result of the visits.
 pub(super) struct Confirmed {
-    /// Looks at each value, the first one among them.
+    /// The number of visits to each value, including the first.
     pub(super) looks: u32,
-    /// Weak pointers in values that nobody can reach: whose, and to what.
+    /// Weak pointers in unreachable values: the values that contain them, and their targets.
     pub(super) weak: Vec<(u32, u32)>,
-    /// Of values that nobody can reach, and that weak pointers lead to.
+    /// The weak counts of unreachable values that weak pointers lead to.
     pub(super) weak_counts: HashMap<u32, usize>,
     pub(super) remarks: Vec<String>,
 }
 
-/// Marks what only seemed to be held by nothing.
+/// Marks values as held that only seemed to be held by nothing.
 pub(super) fn confirm(table: &mut Table) -> Confirmed {
     let mut unheld = garbage::unheld(table);
     let mut confirmed =
         Confirmed { looks: 1, weak: Vec::new(), weak_counts: HashMap::default(), remarks: Vec::new() };
-    let mut chance = Chance::new();
+    let mut chance = Random::new();
     let mut weak_counts: Vec<usize> = Vec::new();
     while !unheld.is_empty() {
         let items: usize = unheld.iter().map(|&place| 1 + table.targets_of(place).len()).sum();
         let shared = unheld.iter().any(|&place| table.has(place, SHARED));
         let wanted = match shared {
-            true => ((MOST_ITEMS / items) as u32).clamp(FEWEST, MOST),
+            true => ((MAX_ITEMS / items) as u32).clamp(MIN_VISITS, MAX_VISITS),
             false => 1,
         };
         if confirmed.looks > wanted {
@@ -55,14 +56,14 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
         }
         if shared {
             chance.shuffle(&mut unheld);
-            // Others move on, also where there is one processor.
+            // Lets other threads run, even on a single processor.
             match confirmed.looks % 4 {
                 0 => std::thread::sleep(Duration::from_micros(20 + chance.next() % 64)),
                 _ => std::thread::yield_now(),
             }
         }
         let is_last = confirmed.looks == wanted;
-        let mut changed = look(table, &unheld, is_last.then_some(&mut confirmed));
+        let mut changed = visit_all(table, &unheld, is_last.then_some(&mut confirmed));
         let now = unheld.iter().map(|&place| table.weak_now(place));
         if confirmed.looks == 1 {
             weak_counts.resize(table.len(), 0);
@@ -83,8 +84,8 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
     confirmed
 }
 
-/// Looks at values once. Returns those that are not as they were.
-fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
+/// Visits the values once. Returns those that have changed.
+fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
     fence(Ordering::SeqCst);
@@ -102,10 +103,10 @@ fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32>
         again.place = place;
         again.expected = table.targets_of(place).iter();
         again.same = true;
-        let looked = table.look_at(place, &mut again);
+        let visited = table.visit(place, &mut again);
         let same = again.same && again.expected.next().is_none();
-        // Who panics does so each time; what it had reported before is what counts.
-        if !same || (!looked && !table.has(place, super::table::INCOMPLETE)) {
+        // A value that panics does so each time; only the pointers that it reported before the panic count.
+        if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             again.changed.push(place);
         }
     }
@@ -122,14 +123,14 @@ fn look(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32>
     changed
 }
 
-/// Whether a value refers to what it did.
+/// A visitor that checks whether a value still refers to the same values.
 struct Again<'a> {
     table: &'a Table,
     place: u32,
     expected: std::slice::Iter<'a, u32>,
     same: bool,
     changed: Vec<u32>,
-    /// In the last look: what is reported twice, and where weak pointers lead.
+    /// During the last visit: pointers that are reported twice, and the targets of weak pointers.
     last: Option<(Twice, &'a mut Confirmed)>,
     twice_by: Vec<&'static str>,
 }
@@ -149,7 +150,7 @@ impl Sink for Again<'_> {
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1
         {
-            // Read while the pointer is in its place: whoever has put it there holds another one.
+            // Read while the pointer is in its place: the thread that put it there holds another one.
             self.changed.push(expected);
         }
         if let Some((twice, _)) = &mut self.last {
@@ -176,10 +177,10 @@ impl Sink for Again<'_> {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Numbers that no thread can adapt to.
-struct Chance(u64);
+/// Random numbers that threads cannot adapt to.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn new() -> Self {
         let here = 0_u8;
         Self(ticks() ^ (std::ptr::from_ref(&here).addr() as u64).rotate_left(32))

@@ -1,4 +1,4 @@
-//! The graph of the values that are reported, which are looked at once more: now with names.
+//! Makes the graph of the reported values, which are visited once more, now with names.
 
 use super::super::registry;
 use super::table::{HELD, Table};
@@ -9,11 +9,11 @@ use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Most characters of a field that is shown, and most fields.
-const MOST_SHOWN: usize = 40;
-const MOST_FIELDS: usize = 4;
+/// The maximum number of characters of a field that is shown, and of fields.
+const MAX_SHOWN: usize = 40;
+const MAX_FIELDS: usize = 4;
 
-/// Makes the graph; with it the place in the table of each of its values.
+/// Makes the graph, with the index in the table of each of its values.
 pub(super) fn describe(
     table: &Table,
     keep: &[bool],
@@ -38,9 +38,9 @@ pub(super) fn describe(
             fields: 0,
             why: None,
         };
-        let looked = table.look_at(place, &mut named);
+        let visited = table.visit(place, &mut named);
         let Named { shown, why, .. } = named;
-        let why = match (why, looked) {
+        let why = match (why, visited) {
             (Some(why), _) => Some(why),
             (None, false) => Some("its `References` panicked".to_owned()),
             (None, true) => None,
@@ -123,7 +123,7 @@ impl Sink for Named<'_> {
 
     fn show(&mut self, path: &Path, value: &dyn fmt::Debug) {
         self.fields += 1;
-        if self.fields > MOST_FIELDS {
+        if self.fields > MAX_FIELDS {
             return;
         }
         if self.fields > 1 {
@@ -132,8 +132,8 @@ impl Sink for Named<'_> {
         let path = path.to_string();
         let name = path.strip_prefix('.').unwrap_or(&path);
         let _ = write!(self.shown, "{name}: ");
-        let mut rest = Short { text: &mut self.shown, left: MOST_SHOWN + 1, passed_over: 0 };
-        // A panic ends what is shown of this field, and nothing else.
+        let mut rest = Short { text: &mut self.shown, left: MAX_SHOWN + 1, ignored: 0 };
+        // A panic ends only the output of this field.
         let shown = catch_unwind(AssertUnwindSafe(|| write!(rest, "{value:?}")));
         if shown.is_err() {
             self.shown.push('…');
@@ -141,15 +141,16 @@ impl Sink for Named<'_> {
     }
 }
 
-/// Bytes of a text that is cut already which are passed over, before writing fails.
-const MOST_PASSED_OVER: usize = 64 << 10;
+/// The maximum number of bytes of a truncated text that are ignored before writing fails.
+const MAX_IGNORED: usize = 64 << 10;
 
-/// Takes so many characters and passes over the rest; where that does not end it fails, which ends the writing.
+/// A writer that keeps a limited number of characters and ignores the rest; a text that does not end makes it
+/// fail, which ends the writing.
 struct Short<'a> {
     text: &'a mut String,
-    /// Characters and the mark of the end that there is room for.
+    /// The number of characters left, including the truncation mark.
     left: usize,
-    passed_over: usize,
+    ignored: usize,
 }
 
 impl Write for Short<'_> {
@@ -162,9 +163,9 @@ impl Write for Short<'_> {
             }
             self.left = self.left.saturating_sub(1);
         }
-        // Some fail where writing does. What does not end is ended.
-        self.passed_over += if self.left == 0 { text.len() } else { 0 };
-        if self.passed_over > MOST_PASSED_OVER { Err(fmt::Error) } else { Ok(()) }
+        // Some implementations panic when writing fails. Output without end must be stopped.
+        self.ignored += if self.left == 0 { text.len() } else { 0 };
+        if self.ignored > MAX_IGNORED { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -176,7 +177,7 @@ fn device(texts: &mut Texts, device: DeviceId) -> Text {
     }
 }
 
-/// Where a value was registered: the scope, if there was one, and the place.
+/// Formats where a value was registered: the scope, if there was one, and the place.
 fn created(origin: &registry::Origin) -> String {
     let scope = origin.scope.map(|node| {
         let place = node.place();
@@ -188,7 +189,7 @@ fn created(origin: &registry::Origin) -> String {
     }
 }
 
-/// A type without the paths in it: `Mutex<Layer<f32>>`.
+/// Removes the paths from a type: `Mutex<Layer<f32>>`.
 fn short_type(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut segment = 0;
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn a_long_field_is_cut_however_long_it_is() {
         let mut text = String::new();
-        let _ = write!(Short { text: &mut text, left: 6, passed_over: 0 }, "{:?}", vec![1; 1_000_000]);
+        let _ = write!(Short { text: &mut text, left: 6, ignored: 0 }, "{:?}", vec![1; 1_000_000]);
         assert_eq!(text, "[1, 1…");
     }
 }

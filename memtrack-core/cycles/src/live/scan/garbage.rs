@@ -1,30 +1,32 @@
-//! Which values nothing outside holds: of each value's strong pointers those in other values are subtracted; who has some
-//! left is held from outside, and so is all that it leads to. The rest is held by nothing but itself.
+//! Determines the values that nothing outside holds: the strong pointers found in other values are subtracted
+//! from each value's count. A value with a remainder is held from outside, and so is everything that it leads
+//! to. The others are held only by each other.
 
 use super::table::{HELD, INCOMPLETE, MEMORY, SHARED, Table};
 use foldhash::{HashMap, HashSet};
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt;
 
-/// Of so many values that report too much the types are told.
-const MOST_TOLD: usize = 1000;
+/// The maximum number of over-reported values whose types are named.
+const MAX_TYPES_NAMED: usize = 1000;
 
-/// How many strong pointers of each value are in no other value; negative where more were reported than there are.
+/// Returns the number of strong pointers to each value that are in no other value; negative if more were
+/// reported than exist.
 pub(super) fn outside(table: &Table) -> Vec<i64> {
     let mut outside: Vec<i64> = table.strong.iter().map(|&strong| strong as i64).collect();
     table.targets.iter().for_each(|&target| outside[target as usize] -= 1);
     outside
 }
 
-/// Marks what is held from outside. So is what only the scan holds, because the program has let go of it meanwhile: it ends with
-/// the scan.
+/// Marks the values that are held from outside. Values that only the scan still holds, because the program
+/// has dropped them in the meantime, are marked too: they end with the scan.
 pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
     let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
     let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
     mark(table, held);
 }
 
-/// Marks values, and all they lead to, as held.
+/// Marks values, and all values that they lead to, as held.
 pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
     let mut waiting: Vec<u32> = Vec::new();
     let hold = |table: &mut Table, waiting: &mut Vec<u32>, place: u32| {
@@ -46,15 +48,15 @@ pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// The values that nothing outside holds, in their order.
+/// Returns the values that nothing outside holds, in their order.
 pub(super) fn unheld(table: &Table) -> Vec<u32> {
     (0..table.len() as u32).filter(|&place| !table.has(place, HELD)).collect()
 }
 
-/// What to tell people of values of which more pointers were reported than there are. They count as held.
+/// Formats remarks on values to which more pointers were reported than exist. These count as held.
 pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     let over: HashSet<u32> =
-        (0..table.len() as u32).filter(|&place| outside[place as usize] < 0).take(MOST_TOLD).collect();
+        (0..table.len() as u32).filter(|&place| outside[place as usize] < 0).take(MAX_TYPES_NAMED).collect();
     if over.is_empty() {
         return Vec::new();
     }
@@ -65,7 +67,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
             continue;
         }
         let mut twice = Twice::new();
-        table.look_at(place, &mut twice);
+        table.visit(place, &mut twice);
         if !twice.targets.is_empty() {
             names.push(table.name(place));
             for target in twice.targets {
@@ -88,15 +90,15 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     remarks
 }
 
-/// What to tell people of a type that reports a pointer twice.
+/// Formats a remark on a type that reports a pointer twice.
 pub(super) fn reports_twice(name: &str) -> String {
     format!("`{name}` reports a strong pointer more than once: see its implementation of `References`.")
 }
 
-/// Whether a pointer is reported twice, by where it lies: no two pointers lie in one place. Copies on the stack, which are dropped
-/// after they were reported, do.
+/// Detects pointers that are reported twice by their location: no two pointers lie in one place, except for
+/// copies on the stack that are dropped after they were reported.
 pub(super) struct Twice {
-    /// A place on the stack above all that is called.
+    /// An address on the stack above the frames of all callees.
     top: usize,
     seen: HashMap<usize, usize>,
     /// The targets of pointers that were reported again, once for each time, by their addresses.
@@ -104,13 +106,13 @@ pub(super) struct Twice {
 }
 
 impl Twice {
-    /// Looks at what is reported from the function that called this, and what it calls.
+    /// Begins to inspect pointers reported by the calling function and its callees.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Self::with_room_for(0)
     }
 
-    /// The same, for so many pointers.
+    /// Does the same, with room for this many pointers.
     #[inline(always)]
     pub(super) fn with_room_for(pointers: usize) -> Self {
         let here = 0_u8;
@@ -122,7 +124,7 @@ impl Twice {
         }
     }
 
-    /// A pointer is reported.
+    /// Records a reported pointer.
     pub(super) fn strong(&mut self, target: &dyn Counted) {
         let lies_at = std::ptr::from_ref(target).cast::<()>().addr();
         let here = 0_u8;
@@ -153,7 +155,7 @@ impl Sink for Twice {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Values with device memory, or with something in them that was not looked at.
+/// Counts values with a flag, such as those with device memory, or with parts that were not visited.
 pub(super) fn count(table: &Table, flag: u8) -> u64 {
     debug_assert!(flag == MEMORY || flag == INCOMPLETE);
     table.flags.iter().filter(|&&flags| flags & flag != 0).count() as u64

@@ -1,9 +1,10 @@
-//! A scan of the running program: what is registered, and all that can be reached from there, is held by a pointer of the scan's
-//! own and looked at ([`table`]); pointers are counted ([`garbage`]), what seems to be held by nothing is looked at again
-//! ([`confirm`]), and what matters of it is described ([`select`], [`describe`]).
+//! A scan of the running program: the registered values, and all values that can be reached from them, are
+//! held by a pointer of the scan and visited ([`table`]); pointers are counted ([`garbage`]), values that
+//! seem to be held by nothing are visited again ([`confirm`]), and the relevant ones are described
+//! ([`select`], [`describe`]).
 //!
-//! The program's code (its `References`, `Debug` and destructors) runs under no lock. It is called inside memtrack's own work, but
-//! for destructors: what those free is the program's.
+//! The program's code (its `References`, `Debug` and destructors) runs under no lock. It is called inside
+//! memtrack's own work, except for destructors: the memory that they free is the program's.
 
 mod confirm;
 mod describe;
@@ -27,10 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use table::{HELD, INCOMPLETE, MEMORY, Table};
 
-/// Most values that are looked at, if nothing else is said. Each takes about 100 bytes while the scan runs, and each pointer 4.
-const MOST_VALUES: usize = 10_000_000;
+/// The default maximum number of visited values. Each takes about 100 bytes while the scan runs, and each
+/// pointer 4.
+const DEFAULT_MAX_VALUES: usize = 10_000_000;
 
-/// What a scan looks for; [`find`] is one without any options.
+/// The options of a scan; [`find`] is a scan with the defaults.
 #[derive(Clone, Debug)]
 pub struct Scan {
     live_cycles: bool,
@@ -45,7 +47,7 @@ impl Default for Scan {
     }
 }
 
-/// Looks for device memory that is kept by values that nobody can reach: [`Scan::find`] without options.
+/// Finds device memory that is kept by unreachable values: [`Scan::find`] with default options.
 ///
 /// # Errors
 ///
@@ -55,45 +57,49 @@ pub fn find() -> Result<Report, NotScanned> {
 }
 
 impl Scan {
-    /// Looks for what nobody can reach, and for tracked handles that nobody accounts for.
+    /// Creates a scan for unreachable values, and for tracked handles that are unaccounted for.
     pub const fn new() -> Self {
-        Self { live_cycles: false, everything: false, all_handles: false, most_values: MOST_VALUES }
+        Self { live_cycles: false, everything: false, all_handles: false, most_values: DEFAULT_MAX_VALUES }
     }
 
-    /// Whether the graph also has cycles that are held from outside, with the device memory they lead to. They are no leak
-    /// yet: they will be when the outside lets go.
+    /// Sets whether the graph also has cycles that are held from outside, with the device memory they lead
+    /// to. They are not leaks yet: they become leaks when the outside references are dropped.
     #[must_use]
     pub const fn live_cycles(self, live_cycles: bool) -> Self {
         Self { live_cycles, ..self }
     }
 
-    /// Whether the graph has every value that was looked at.
+    /// Sets whether the graph has every visited value.
     #[must_use]
     pub const fn everything(self, everything: bool) -> Self {
         Self { everything, ..self }
     }
 
-    /// Whether tracked handles count as unaccounted for also while the root scope that they were made in has not ended, or if there
-    /// was none. Handles in local variables are then among them.
+    /// Sets whether tracked handles also count as unaccounted for while the root scope that they were made in
+    /// has not ended, or if there was none. Handles in local variables are then among them.
     #[must_use]
     pub const fn all_handles(self, all_handles: bool) -> Self {
         Self { all_handles, ..self }
     }
 
-    /// Most values that are looked at: 10 million by default. Pointers to values beyond that are counted.
+    /// Sets the maximum number of visited values: 10 million by default. Pointers to values beyond that are
+    /// counted.
     #[must_use]
     pub const fn most_values(self, most_values: usize) -> Self {
         Self { most_values, ..self }
     }
 
-    /// Scans the values that this thread has registered, those that threads share, and all that can be reached from them.
+    /// Scans the values that this thread has registered, those that threads share, and all values that can be
+    /// reached from them.
     ///
-    /// While it runs, it has a strong and, between scans, the registry a weak pointer to each value: `Rc::get_mut` and
-    /// `Arc::try_unwrap` fail meanwhile. If the program lets go of its last pointer meanwhile, the value is dropped here, on this thread.
-    /// A scan never waits: it skips what is locked or borrowed for writing.
+    /// While it runs, it has a strong pointer to each value, and between scans the registry has a weak one:
+    /// `Rc::get_mut` and `Arc::try_unwrap` fail during that time. If the program drops its last pointer
+    /// during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
+    /// are locked or borrowed for writing.
     ///
-    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns where there are more than the
-    /// processor's caches hold. Where threads share values that seem unreachable, those are looked at 8 to 32 times.
+    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns for more
+    /// than the processor's caches hold. Values shared between threads that seem unreachable are visited 8 to
+    /// 32 times.
     ///
     /// # Errors
     ///
@@ -102,7 +108,7 @@ impl Scan {
         if !switch::is_on_here() {
             return Err(NotScanned::Off);
         }
-        // The report is the caller's, who may be a part of memtrack.
+        // The report belongs to the caller, which may be a part of memtrack.
         if reentry::is_inside() {
             self.find_inside()
         } else {
@@ -171,35 +177,39 @@ impl Scan {
     }
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The values that matter: unreachable ones from which device memory can be reached, what others hold of that, what
-    /// tracked handles hold that nobody accounts for, and what was asked for.
+    /// The relevant values: unreachable ones from which device memory can be reached, others that also hold
+    /// that memory, values kept by tracked handles that are unaccounted for, and values that the options
+    /// request.
     pub graph: Graph,
-    /// Values that were looked at.
+    /// The number of visited values.
     pub values: u64,
-    /// Strong pointers in them.
+    /// The number of strong pointers in them.
     pub pointers: u64,
-    /// Values with device memory of their own.
+    /// The number of values that hold device memory themselves.
     pub with_memory: u64,
-    /// Values in which something was not looked at, because it was locked or is opaque. What that refers to counts as held.
+    /// The number of values with a part that was not visited, because it was locked or is opaque. Values that
+    /// this part refers to count as held.
     pub incomplete: u64,
-    /// Values that nothing outside holds, whether they lead to device memory or not.
+    /// The number of values that nothing outside holds, whether they lead to device memory or not.
     pub unreachable: u64,
-    /// Values that nothing outside seemed to hold at first, until they were looked at again: threads were changing them.
+    /// The number of values that seemed to be held by nothing outside until they were visited again: threads
+    /// were changing them.
     pub doubted: u64,
-    /// How often what nothing holds was looked at, with the same result.
+    /// How often the unheld values were visited, with the same result.
     pub looks: u32,
     /// The time it took.
     pub took: Duration,
-    /// With which stacks values were registered, by their nodes.
+    /// The stacks of registrations, by node.
     stacks: Vec<(u32, StackId)>,
 }
 
 impl Report {
-    /// Adds to each value the stack with which it was registered, where [stacks are kept](super::RegisterOptions::stacks): a frame to a
-    /// line, below the place. Reads debug information, which takes tenths of a second the first time.
+    /// Adds to each value the stack of its registration, if [stacks are
+    /// kept](super::RegisterOptions::stacks): one frame per line, below the place. Reads debug information,
+    /// which takes tenths of a second the first time.
     pub fn name_stacks(&mut self) {
         let _inside = reentry::enter();
         if self.stacks.is_empty() {
@@ -217,13 +227,13 @@ impl Report {
     }
 }
 
-/// Why there was no scan.
+/// The reason why there was no scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
-    /// Nothing is registered, because [`enable`](crate::enable) was not called, or not in this child of a fork.
+    /// Registration is off: [`enable`](crate::enable) was not called, or not in this child of a fork.
     Off,
-    /// Another scan runs, on another thread or around this call.
+    /// Another scan is running, on another thread or around this call.
     Busy,
 }
 
@@ -238,7 +248,8 @@ impl fmt::Display for NotScanned {
 
 impl std::error::Error for NotScanned {}
 
-/// The only scan of the process: another one's pointers would pass for the program's.
+/// A guard that makes this the only scan of the process: another scan's pointers would be taken for the
+/// program's.
 struct Alone(&'static AtomicBool);
 
 static SCANNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));

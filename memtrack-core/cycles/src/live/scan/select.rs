@@ -1,12 +1,12 @@
-//! Which values are reported: of what nobody can reach that from which device memory can be reached, with what it holds of
-//! what others hold, too; and what was asked for beyond that.
+//! Selects the reported values: unreachable values from which device memory can be reached, others that also
+//! hold that memory, and the values that the options request.
 
 use super::super::handles::Forgotten;
 use super::table::{HELD, MEMORY, Table};
 use crate::findings::components::Components;
 use std::collections::VecDeque;
 
-/// Whether each value is reported.
+/// Returns for each value whether it is reported.
 pub(super) fn select(
     table: &Table,
     unheld: &[u32],
@@ -51,7 +51,7 @@ pub(super) fn select(
 
 /// Keeps those of the wanted values from which device memory can be reached along wanted ones.
 fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
-    // Who refers to each, as one list in the order of those that are referred to.
+    // The referrers of each value, as one list ordered by the values that they refer to.
     let mut starts = vec![0_u32; table.len() + 1];
     let pointers = || {
         let from = (0..table.len() as u32).filter(|&place| wanted[place as usize]);
@@ -81,7 +81,7 @@ fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
     }
 }
 
-/// A value and a shortest way from it to device memory, if there is one.
+/// Returns a value and a shortest path from it to device memory, if there is one.
 pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
     let mut come_from = foldhash::HashMap::default();
     come_from.insert(place, place);
@@ -106,7 +106,7 @@ pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
     vec![place]
 }
 
-/// Which values lead to themselves.
+/// Returns for each value whether it leads back to itself.
 fn on_cycles(table: &Table) -> Vec<bool> {
     let pointers =
         |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;

@@ -1,5 +1,6 @@
-//! What a scan has seen: each value once, whoever refers to it, with a strong pointer of the scan's own, so that no value ends and no
-//! address is used again while the scan runs. Values that wait to be looked at are in the same list, so that nothing recurses.
+//! The visited values: each once, whatever refers to it, with a strong pointer of the scan, so that no value
+//! ends and no address is reused while the scan runs. Values waiting to be visited are in the same list, so
+//! that nothing recurses.
 
 use super::super::registry::{self, Origin};
 use super::super::roots::{self, Root};
@@ -11,25 +12,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The value has device memory.
 pub(super) const MEMORY: u8 = 1;
-/// Something in it was not looked at.
+/// A part of it was not visited.
 pub(super) const INCOMPLETE: u8 = 2;
 /// Threads share it.
 pub(super) const SHARED: u8 = 4;
 /// It can be reached from outside.
 pub(super) const HELD: u8 = 8;
 
-/// How to look at a value.
+/// The means of visiting a value.
 enum Holder {
-    /// By a pointer of the scan's own.
+    /// A pointer of the scan.
     Value(Box<dyn Counted>),
     /// A declared root, which is never dropped.
     Root(Root),
 }
 
-/// What is known of the values that are registered.
+/// Information on a registered value.
 pub(super) struct Registered {
     pub(super) origin: Origin,
-    /// Weak pointers of the registry's own.
+    /// The number of the registry's weak pointers to it.
     pub(super) weak: usize,
 }
 
@@ -40,21 +41,22 @@ pub(super) struct Table {
     addresses: Vec<usize>,
     pub(super) flags: Vec<u8>,
     pub(super) registered: HashMap<u32, Registered>,
-    /// Where the strong pointers lead, those of a value side by side.
+    /// The targets of the strong pointers, grouped by the value that contains them.
     pub(super) targets: Vec<u32>,
-    /// Where each value's begin, and one more for their end.
+    /// The index at which each value's targets begin, followed by the end of the last.
     pub(super) starts: Vec<u32>,
-    /// Strong pointers that are not the scan's own.
+    /// The number of strong pointers other than the scan's.
     pub(super) strong: Vec<usize>,
-    /// Tracked handles that were seen.
+    /// The tracked handles that were seen.
     pub(super) handles: Vec<u64>,
     most: usize,
-    /// Pointers to values beyond the most that are looked at.
+    /// The number of pointers to values beyond the maximum.
     pub(super) left_out: u64,
 }
 
 impl Table {
-    /// Looks at what is registered and declared, and all that can be reached from there, up to `most` values.
+    /// Visits the registered values and declared roots, and all values that can be reached from them, up to
+    /// `most` values.
     pub(super) fn discover(most: usize) -> Self {
         let mut table = Self {
             places: HashMap::default(),
@@ -77,7 +79,7 @@ impl Table {
         table.add_registered();
         let mut next = 0;
         while next < table.holders.len() {
-            table.look_at_first(next);
+            table.visit_first(next);
             next += 1;
         }
         let strong = table.holders.iter().map(|holder| match holder {
@@ -113,7 +115,7 @@ impl Table {
         let_go(twice);
     }
 
-    /// Adds a value that is not there yet.
+    /// Adds a value that is not in the table yet.
     fn add(&mut self, value: Box<dyn Counted>) -> u32 {
         let place = self.holders.len() as u32;
         self.places.insert(value.address(), place);
@@ -123,12 +125,12 @@ impl Table {
         place
     }
 
-    fn look_at_first(&mut self, place: usize) {
-        // A look adds to the table; what it looks at is put aside meanwhile, behind the others.
+    fn visit_first(&mut self, place: usize) {
+        // A visit adds to the table; meanwhile the visited value is moved out of it.
         let nothing = Holder::Root(Root::nothing());
         let holder = std::mem::replace(&mut self.holders[place], nothing);
         let mut found = First { table: self, flags: 0 };
-        if !look(&holder, &mut found) {
+        if !visit_holder(&holder, &mut found) {
             found.flags |= INCOMPLETE;
         }
         let flags = found.flags;
@@ -141,7 +143,7 @@ impl Table {
         self.holders.len()
     }
 
-    /// Values, without declared roots.
+    /// Returns the number of values, without declared roots.
     pub(super) fn values(&self) -> u64 {
         self.holders.iter().filter(|holder| matches!(holder, Holder::Value(_))).count() as u64
     }
@@ -150,22 +152,22 @@ impl Table {
         self.flags[place as usize] & flag != 0
     }
 
-    /// Where the strong pointers of a value lead.
+    /// Returns the targets of a value's strong pointers.
     pub(super) fn targets_of(&self, place: u32) -> &[u32] {
         &self.targets[self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize]
     }
 
-    /// The place of a value.
+    /// Returns the index of a value.
     pub(super) fn place_of(&self, address: usize) -> Option<u32> {
         self.places.get(&address).copied()
     }
 
-    /// Where a value lies; 0 for a root.
+    /// Returns the address of a value; 0 for a root.
     pub(super) fn address(&self, place: u32) -> usize {
         self.addresses[place as usize]
     }
 
-    /// Strong pointers to a value now that are not the scan's.
+    /// Returns the current number of strong pointers to a value other than the scan's.
     pub(super) fn strong_now(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => value.strong_count().saturating_sub(1),
@@ -173,18 +175,18 @@ impl Table {
         }
     }
 
-    /// Weak pointers to a value now that are not the registry's.
+    /// Returns the current number of weak pointers to a value other than the registry's.
     pub(super) fn weak_now(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => {
-                let ours = self.registered.get(&place).map_or(0, |registered| registered.weak);
-                value.weak_count().saturating_sub(ours)
+                let registry_weak = self.registered.get(&place).map_or(0, |registered| registered.weak);
+                value.weak_count().saturating_sub(registry_weak)
             }
             Holder::Root(_) => 0,
         }
     }
 
-    /// The value's type, or the root's name.
+    /// Returns the value's type, or the root's name.
     pub(super) fn name(&self, place: u32) -> &'static str {
         match &self.holders[place as usize] {
             Holder::Value(value) => value.type_name(),
@@ -196,13 +198,14 @@ impl Table {
         matches!(self.holders[place as usize], Holder::Root(_))
     }
 
-    /// Looks at a value again; false if that panicked.
-    pub(super) fn look_at(&self, place: u32, sink: &mut dyn Sink) -> bool {
-        look(&self.holders[place as usize], sink)
+    /// Visits a value again; returns false if that panicked.
+    pub(super) fn visit(&self, place: u32, sink: &mut dyn Sink) -> bool {
+        visit_holder(&self.holders[place as usize], sink)
     }
 
-    /// Drops the scan's pointers, in the order in which the values were found: of a chain that the program has let go
-    /// meanwhile, each value's destructor finds the next one still held. Destructors are the program's code.
+    /// Drops the scan's pointers, in the order in which the values were found: in a chain that the program
+    /// has dropped in the meantime, each value's destructor finds the next one still held. Destructors are
+    /// the program's code.
     pub(super) fn let_go(self) {
         let Self { holders, .. } = self;
         let_go(holders.into_iter().filter_map(|holder| match holder {
@@ -212,24 +215,24 @@ impl Table {
     }
 }
 
-/// Drops pointers; if one is the last to its value, the value is dropped outside of memtrack's own work.
+/// Drops pointers; if one is the last to its value, the value is dropped outside memtrack's own work.
 fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     for pointer in pointers {
-        // What a destructor panics with is its own affair: nobody here can use the value.
+        // A panicking destructor does not matter here: the value can no longer be used.
         let _ = catch_unwind(AssertUnwindSafe(|| pointer.let_go(|let_go| reentry::outside(let_go))));
     }
 }
 
-fn look(holder: &Holder, sink: &mut dyn Sink) -> bool {
+fn visit_holder(holder: &Holder, sink: &mut dyn Sink) -> bool {
     let mut visitor = Visitor::new(sink);
-    let look = AssertUnwindSafe(|| match holder {
+    let visit = AssertUnwindSafe(|| match holder {
         Holder::Value(value) => value.visit(&mut visitor),
         Holder::Root(root) => root.visit(&mut visitor),
     });
-    catch_unwind(look).is_ok()
+    catch_unwind(visit).is_ok()
 }
 
-/// What the first look at a value finds.
+/// The visitor of the first visit to a value.
 struct First<'a> {
     table: &'a mut Table,
     flags: u8,

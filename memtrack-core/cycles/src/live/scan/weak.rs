@@ -1,12 +1,13 @@
-//! Weak pointers to what nothing holds: with one of them the program may still reach it.
+//! Weak pointers to values that nothing holds: the program may still reach them through one.
 
 use super::confirm::Confirmed;
 use super::table::Table;
 use foldhash::{HashMap, HashSet};
 
-/// Of each value that nothing holds how many weak pointers to it are outside of all that nobody can reach, if there are any.
+/// Returns for each value that nothing holds the number of weak pointers to it from outside all unreachable
+/// values, if there are any.
 ///
-/// A weak pointer inside a value that can be reached by a weak pointer is outside in turn.
+/// A weak pointer inside a value that can be reached through a weak pointer counts as outside as well.
 pub(super) fn outside(table: &Table, confirmed: &Confirmed) -> HashMap<u32, u64> {
     let mut outside: HashMap<u32, u64> =
         confirmed.weak_counts.iter().map(|(&place, &count)| (place, count as u64)).collect();

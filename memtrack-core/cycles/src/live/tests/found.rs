@@ -1,4 +1,4 @@
-//! What is found, and what is not.
+//! Tests of what a scan finds and what it does not.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
 }
 
 #[test]
-fn two_values_that_refer_to_each_other_are_found_when_nobody_else_does() {
+fn two_values_that_refer_only_to_each_other_are_found() {
     let _alone = alone();
     let (a, b) = (Layer::new("a", None), Layer::new("b", Some(1)));
     a.refer(&b);
@@ -54,7 +54,7 @@ fn a_cycle_without_device_memory_is_counted_and_not_reported() {
 }
 
 #[test]
-fn only_what_leads_to_device_memory_is_reported() {
+fn only_values_that_lead_to_device_memory_are_reported() {
     let _alone = alone();
     {
         let a = Layer::new("a", None);
@@ -165,7 +165,7 @@ fn a_forgotten_pointer_is_no_cycle() {
 }
 
 #[test]
-fn cycles_that_are_held_from_outside_are_there_if_they_are_wanted() {
+fn cycles_held_from_outside_are_included_on_request() {
     let _alone = alone();
     let outside = Layer::new("outside", None);
     let beside = Layer::new("beside", Some(7));
@@ -184,7 +184,7 @@ fn cycles_that_are_held_from_outside_are_there_if_they_are_wanted() {
 }
 
 #[test]
-fn a_long_chain_that_hangs_from_a_cycle_is_found() {
+fn a_long_chain_behind_a_cycle_is_found() {
     const LONG: usize = 100_000;
     let _alone = alone();
     {
@@ -205,7 +205,7 @@ fn a_long_chain_that_hangs_from_a_cycle_is_found() {
 }
 
 #[test]
-fn a_million_values_are_looked_at_once_each() {
+fn each_of_a_million_values_is_visited_once() {
     const MANY: u64 = 1_000_000;
     let _alone = alone();
     let mut kept = Vec::new();
@@ -225,7 +225,7 @@ fn a_million_values_are_looked_at_once_each() {
 }
 
 #[test]
-fn of_too_many_values_it_is_said_that_some_were_passed_over() {
+fn values_beyond_the_maximum_are_reported_as_left_out() {
     let _alone = alone();
     {
         let a = Layer::new("a", Some(1));

@@ -1,4 +1,4 @@
-//! Handles that nobody accounts for.
+//! Tests of handles that are unaccounted for.
 
 use super::super::{Tracked, declare_root, root_ended};
 use super::*;
@@ -6,7 +6,7 @@ use crate::graph::Unexplained;
 use memtrack_recorder::{scope, switch};
 use std::sync::Arc;
 
-/// A root scope, with what the recorder's observer would tell.
+/// Runs `act` in a root scope, with the notification that the recorder's observer would send.
 fn in_root<R>(name: &str, act: impl FnOnce() -> R) -> R {
     struct Off;
     impl Drop for Off {
@@ -42,7 +42,7 @@ impl References for Part {
 }
 
 #[test]
-fn a_forgotten_handle_is_told_with_its_place_once_its_scope_has_ended() {
+fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
     let _alone = alone();
     let line = in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
@@ -88,7 +88,7 @@ fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
 }
 
 #[test]
-fn a_static_that_grows_is_told_with_its_growth_unless_it_was_declared() {
+fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
     static CACHE: Mutex<Vec<Tracked<Arc<Part>>>> = Mutex::new(Vec::new());
     let _alone = alone();
     let part = Arc::new(Part::default());
@@ -97,8 +97,8 @@ fn a_static_that_grows_is_told_with_its_growth_unless_it_was_declared() {
         in_root("step", || CACHE.lock().expect("nobody panics").push(first.clone()));
     }
     let report = scan();
-    let told = unexplained(&report);
-    assert_eq!(told, [("Part".to_owned(), 10, 10)], "one in each step");
+    let reported = unexplained(&report);
+    assert_eq!(reported, [("Part".to_owned(), 10, 10)], "one in each step");
     declare_root("a cache of a test", &CACHE);
     let report = Scan::new().everything(true).find().expect("nobody else scans");
     assert_eq!(unexplained(&report), []);
@@ -111,7 +111,7 @@ fn a_static_that_grows_is_told_with_its_growth_unless_it_was_declared() {
 }
 
 #[test]
-fn handles_without_a_scope_are_told_only_on_request_or_when_their_thread_has_ended() {
+fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has_ended() {
     let _alone = alone();
     let part = Tracked::new(Arc::new(Part::default()));
     Box::leak(Box::new(part.clone()));
@@ -124,7 +124,7 @@ fn handles_without_a_scope_are_told_only_on_request_or_when_their_thread_has_end
 }
 
 #[test]
-fn while_it_is_off_a_handle_is_the_pointer_alone() {
+fn a_handle_is_the_pointer_alone_while_registration_is_off() {
     let _alone = alone();
     disable();
     let part = Tracked::new(Arc::new(Part::default()));
@@ -136,7 +136,7 @@ fn while_it_is_off_a_handle_is_the_pointer_alone() {
 }
 
 #[test]
-fn what_a_forgotten_handle_leads_to_is_in_the_graph() {
+fn values_that_a_forgotten_handle_leads_to_are_in_the_graph() {
     let _alone = alone();
     in_root("step", || {
         let outer: Rc<RefCell<Vec<Rc<Layer>>>> = Rc::default();

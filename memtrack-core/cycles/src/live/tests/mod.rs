@@ -1,5 +1,5 @@
-//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; what threads share is seen by all scans, so
-//! that each test runs [`alone`].
+//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; shared values are
+//! seen by all scans, so each test runs [`alone`].
 
 mod found;
 mod handles;
@@ -34,12 +34,12 @@ fn everything() -> Report {
     Scan::new().everything(true).find().expect("nobody else scans")
 }
 
-/// Device memory of 1 KiB.
+/// Returns 1 KiB of device memory.
 fn buffer(address: u64) -> DeviceMemory {
     DeviceMemory { device: DeviceId(0), address, size_bytes: 1024 }
 }
 
-/// A value of one thread, with a name, references that can be changed, and perhaps device memory.
+/// A value of one thread, with a name, references that can be changed, and optionally device memory.
 struct Layer {
     name: &'static str,
     next: RefCell<Vec<Rc<Layer>>>,
@@ -69,7 +69,7 @@ impl References for Layer {
     }
 }
 
-/// Of each node the name that it shows and what keeps it alive, in the order of the names.
+/// Returns for each node the name that it shows and what keeps it alive, in the order of the names.
 fn names(graph: &Graph) -> Vec<(String, Held)> {
     let name = |node: &Node| {
         let label = graph.text(node.label);
@@ -80,12 +80,12 @@ fn names(graph: &Graph) -> Vec<(String, Held)> {
     names
 }
 
-/// The names of what nobody can reach.
+/// Returns the names of unreachable values.
 fn unreachable(graph: &Graph) -> Vec<String> {
     names(graph).into_iter().filter(|(_, held)| *held == Held::Unreachable).map(|(name, _)| name).collect()
 }
 
-/// Each edge as `from.path -> to`, by names.
+/// Returns each edge as `from.path -> to`, by names.
 fn edges(graph: &Graph) -> Vec<String> {
     let name = |node: u32| graph.label(node).split('"').nth(1).unwrap_or("?").to_owned();
     let mut edges: Vec<String> = graph

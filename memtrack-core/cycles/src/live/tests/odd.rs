@@ -1,4 +1,4 @@
-//! Values that are not as one expects: over-reporting, opaque, panicking, without size, with destructors that do things.
+//! Unusual values: over-reporting, opaque, panicking, without size, with destructors that do things.
 
 use super::super::{NotScanned, find, register_dyn};
 use super::*;
@@ -6,7 +6,7 @@ use memtrack_model::references::{Counted, Path, Sink};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A value that reports by a function.
+/// A value that reports its references by calling a function.
 struct Custom {
     next: RefCell<Vec<Rc<Custom>>>,
     report: fn(&Custom, &mut Visitor<'_>),
@@ -34,7 +34,7 @@ fn reports_twice(custom: &Custom, to: &mut Visitor<'_>) {
 }
 
 #[test]
-fn a_pointer_that_is_reported_twice_is_no_finding_while_somebody_holds_the_value() {
+fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
     let _alone = alone();
     let custom = Custom::new(reports_twice);
     let itself = Rc::clone(&custom);
@@ -50,9 +50,9 @@ fn a_pointer_that_is_reported_twice_is_no_finding_while_somebody_holds_the_value
 }
 
 #[test]
-fn a_pointer_of_another_value_that_is_reported_is_told() {
+fn a_reported_pointer_of_another_value_is_remarked_on() {
     let _alone = alone();
-    // Looks behind a counted pointer, which is not its own.
+    // Reports the pointers behind a counted pointer, which are not its own.
     let looks_behind: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
         to.field("next", &custom.next);
         custom.next.borrow().iter().for_each(|next| to.field("behind", &next.next));
@@ -88,7 +88,7 @@ fn copies_that_are_reported_from_the_stack_are_different_pointers() {
 }
 
 #[test]
-fn what_is_opaque_or_panics_hides_what_it_holds() {
+fn opaque_and_panicking_values_hide_the_values_they_hold() {
     let _alone = alone();
     for (report, why) in [
         ((|_, to| to.opaque("a closure")) as fn(&Custom, &mut Visitor<'_>), "a closure"),
@@ -108,7 +108,7 @@ fn what_is_opaque_or_panics_hides_what_it_holds() {
 }
 
 #[test]
-fn a_value_that_is_borrowed_for_writing_is_passed_over() {
+fn a_value_that_is_borrowed_for_writing_is_skipped() {
     let _alone = alone();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
@@ -155,7 +155,7 @@ fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
         |report: &Report| -> Vec<u64> { report.graph.nodes.iter().map(|node| node.weak_outside).collect() };
     let report = scan();
     assert_eq!(report.unreachable, 2);
-    // By the pointer from outside `b` can be reached, and with it `b`'s weak pointer to `a`.
+    // `b` can be reached through the pointer from outside, and with it `b`'s weak pointer to `a`.
     assert_eq!(weak(&report), [1, 1]);
     drop(outside);
     assert_eq!(weak(&scan()), [0, 0]);
@@ -188,7 +188,7 @@ fn one_value_behind_pointers_of_several_types_is_one_node() {
 }
 
 #[test]
-fn a_value_of_which_only_a_trait_object_is_registered_is_found() {
+fn a_value_registered_only_as_a_trait_object_is_found() {
     let _alone = alone();
     trait Shape: References {}
     struct Square(RefCell<Option<Rc<dyn Shape>>>);
@@ -208,7 +208,7 @@ fn a_value_of_which_only_a_trait_object_is_registered_is_found() {
 }
 
 #[test]
-fn values_without_size_are_told_apart() {
+fn values_without_size_are_distinguished() {
     let _alone = alone();
     struct Nothing;
     impl References for Nothing {
@@ -242,7 +242,7 @@ fn a_destructor_that_a_scan_runs_may_register_and_scan() {
     thread_local! {
         static DROPPED: Cell<Option<Result<u64, NotScanned>>> = const { Cell::new(None) };
     }
-    /// Lets go of itself while it is looked at, so that the scan has the last pointer.
+    /// A value that drops its reference to itself while it is visited, so that the scan has the last pointer.
     struct Fleeting(RefCell<Option<Rc<Fleeting>>>);
     impl References for Fleeting {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -269,7 +269,7 @@ fn a_destructor_that_a_scan_runs_may_register_and_scan() {
 }
 
 #[test]
-fn a_value_that_scans_while_it_is_looked_at_is_told_that_a_scan_runs() {
+fn a_scan_during_a_visit_reports_that_another_is_running() {
     let _alone = alone();
     let custom = Custom::new(|_, to| {
         assert_eq!(find().err(), Some(NotScanned::Busy));
@@ -291,7 +291,7 @@ fn a_scan_leaves_counts_and_memory_as_they_were() {
     assert!(!memtrack_recorder::reentry::is_inside());
 }
 
-/// Who implements `Sink` may panic, and the visitor's counts are its own.
+/// An implementation of `Sink` may panic; the visitor's counts must survive that.
 #[test]
 fn a_visit_that_panics_does_not_stop_the_next() {
     struct Panics;
@@ -316,7 +316,7 @@ fn a_visit_that_panics_does_not_stop_the_next() {
     assert_eq!(scan().unreachable, 1);
 }
 
-/// Panics when it is shown, or where writing fails.
+/// Panics when it is shown, or when writing fails.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Unshowable(u64);
 
@@ -333,7 +333,7 @@ impl std::fmt::Debug for Unshowable {
 }
 
 #[test]
-fn what_cannot_be_shown_hides_no_finding() {
+fn values_that_cannot_be_shown_hide_no_finding() {
     let _alone = alone();
     for number in [0, 1] {
         let shows: fn(&Custom, &mut Visitor<'_>) = match number {
@@ -359,12 +359,12 @@ fn what_cannot_be_shown_hides_no_finding() {
 }
 
 #[test]
-fn a_report_says_that_something_could_not_be_looked_into() {
+fn a_report_states_that_values_could_not_be_fully_visited() {
     let _alone = alone();
     let custom = Custom::new(|_, to| to.opaque("a closure"));
     let itself = Rc::clone(&custom);
     custom.next.borrow_mut().push(itself);
     drop(custom);
-    let said = scan().to_string();
-    assert!(said.starts_with("No cycle.\n1 value could not be inspected"), "{said}");
+    let text = scan().to_string();
+    assert!(text.starts_with("No cycle.\n1 value could not be inspected"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What is registered, and for how long.
+//! Tests of registration: which values are registered, and for how long.
 
 use super::super::{NotScanned, RegisterOptions, enable_with, find, registry};
 use super::*;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 #[test]
-fn nothing_is_registered_and_nothing_scanned_while_it_is_off() {
+fn nothing_is_registered_or_scanned_while_it_is_off() {
     let _alone = alone();
     disable();
     let layer = Layer::new("a", Some(1));
@@ -38,26 +38,26 @@ fn dead_values_are_forgotten_as_others_are_registered() {
 }
 
 #[test]
-fn a_value_ends_when_the_program_lets_go_of_it() {
+fn a_value_ends_when_the_program_drops_it() {
     let _alone = alone();
-    struct Tells<'a>(&'a Cell<bool>);
-    impl Drop for Tells<'_> {
+    struct SetsOnDrop<'a>(&'a Cell<bool>);
+    impl Drop for SetsOnDrop<'_> {
         fn drop(&mut self) {
             self.0.set(true);
         }
     }
-    impl References for Tells<'static> {
+    impl References for SetsOnDrop<'static> {
         fn references(&self, _: &mut Visitor<'_>) {}
     }
     let ended: &'static Cell<bool> = Box::leak(Box::default());
-    let tells = Rc::new(Tells(ended));
-    register(&tells);
-    drop(tells);
+    let value = Rc::new(SetsOnDrop(ended));
+    register(&value);
+    drop(value);
     assert!(ended.get());
 }
 
 #[test]
-fn values_of_threads_that_have_ended_are_still_looked_at_if_threads_share_them() {
+fn shared_values_of_threads_that_have_ended_are_still_visited() {
     let _alone = alone();
     let shared = thread::spawn(|| {
         let shared = Arc::new(5_u32);
@@ -71,7 +71,7 @@ fn values_of_threads_that_have_ended_are_still_looked_at_if_threads_share_them()
 }
 
 #[test]
-fn what_is_registered_while_a_thread_ends_is_no_trouble() {
+fn registration_while_a_thread_ends_does_no_harm() {
     let _alone = alone();
     struct Late(Option<Rc<Layer>>);
     impl Drop for Late {
@@ -96,7 +96,7 @@ fn what_is_registered_while_a_thread_ends_is_no_trouble() {
 }
 
 #[test]
-fn of_two_scans_one_finds_the_other_one_running_and_leaves_it_alone() {
+fn a_second_scan_leaves_a_running_one_alone() {
     let _alone = alone();
     struct Slow(std::sync::Barrier);
     impl References for Slow {
@@ -128,7 +128,7 @@ fn makes_a_leaking_layer() {
 }
 
 #[test]
-fn a_value_tells_its_scope_and_its_place_and_if_wanted_its_stack() {
+fn a_value_shows_its_scope_and_place_and_on_request_its_stack() {
     let _alone = alone();
     enable_with(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);

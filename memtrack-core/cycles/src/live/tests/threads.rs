@@ -1,4 +1,4 @@
-//! Values that threads share, and threads that change them while they are looked at.
+//! Values that threads share, and threads that change them while they are visited.
 
 use super::*;
 use std::sync::Arc;
@@ -37,15 +37,15 @@ impl References for Part {
     }
 }
 
-/// Scans while threads run `work` in a loop, each with its number, and another one leaks cycles; all that is found must be
-/// those, and each of them must be found in the end.
+/// Scans while threads run `work` in a loop, each with its number, and another thread leaks cycles; every
+/// finding must be one of those, and each of them must be found in the end.
 fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) {
     let seconds = std::env::var("MEMTRACK_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let for_so_long = seconds.map_or(Duration::from_millis(1500), Duration::from_secs);
     let leak_every = for_so_long / 50;
     let done = AtomicBool::new(false);
     let (mut scans, mut deceived) = (0_u32, 0_u32);
-    /// Also when the test fails.
+    /// Sets the flag also when the test fails.
     struct Done<'a>(&'a AtomicBool);
     impl Drop for Done<'_> {
         fn drop(&mut self) {
@@ -64,7 +64,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
         }
         let leaking = scope.spawn(|| {
             let mut leaked = 0_u64;
-            // Once in any case, however late the thread comes to run.
+            // Runs at least once, however late the thread is scheduled.
             loop {
                 let (a, b) = (Part::new("leaked"), Part::new("leaked"));
                 a.push(Arc::clone(&b));
@@ -115,7 +115,7 @@ fn a_cycle_behind_a_mutex_is_found_on_any_thread() {
 }
 
 #[test]
-fn what_is_locked_is_passed_over_and_held() {
+fn locked_values_are_skipped_and_held() {
     let _alone = alone();
     let a = Part::new("a");
     a.push(Arc::clone(&a));
@@ -126,7 +126,7 @@ fn what_is_locked_is_passed_over_and_held() {
     assert_eq!(report.graph.text(why), ".slots: locked");
     assert_eq!(report.graph.nodes[0].held, Held::Outside(2));
     drop(locked);
-    // One that is locked for ever, and that nobody else can reach, hides what it holds.
+    // A value that is locked for ever and otherwise unreachable hides the values that it holds.
     let part = Arc::clone(&a);
     std::mem::forget(part.slots.lock().expect("nobody panics"));
     drop(a);
@@ -153,7 +153,8 @@ fn pointers_that_are_copied_and_dropped_meanwhile_are_no_cycles() {
 fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
     let _alone = alone();
     let a = Part::new("held");
-    // The test holds `a` alone; what moves between the two is the other pointer to it, which who sees it in both counts twice.
+    // The test holds `a` alone; the pointer that moves between the two is the other pointer to it, which a
+    // scan that sees it in both counts twice.
     a.push(Part::new("held"));
     a.push(Arc::clone(&a));
     only_what_leaked_is_found_while(1, |_| {
@@ -170,7 +171,7 @@ fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
 }
 
 #[test]
-fn who_walks_around_a_ring_hand_over_hand_holds_it() {
+fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
     let _alone = alone();
     let first = Part::new("held");
     let mut last = Arc::clone(&first);

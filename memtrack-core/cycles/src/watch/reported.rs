@@ -1,0 +1,91 @@
+//! The cycles that a watcher was already notified of: each kind once, and again when there are ten times as
+//! many.
+
+use crate::findings::{Findings, Proof};
+use crate::graph::Graph;
+use foldhash::HashMap;
+
+/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who did not fix a
+/// thousand will not fix one more.
+const MAX_KINDS: usize = 1000;
+
+/// The number of cycles of each kind when it was last reported.
+#[derive(Debug, Default)]
+pub(super) struct Reported(HashMap<u64, u64>);
+
+impl Reported {
+    /// Returns the indices of the cycles to report now, and remembers them.
+    pub(super) fn new_among(&mut self, graph: &Graph, findings: &Findings) -> Vec<usize> {
+        let mut new = Vec::new();
+        for (place, cycle) in findings.cycles.iter().enumerate() {
+            if cycle.proof == Proof::HeldOutside {
+                continue;
+            }
+            let kind = findings.kind_of(graph, cycle);
+            let has_room = self.0.len() < MAX_KINDS;
+            match self.0.get_mut(&kind) {
+                Some(last) if cycle.instances < last.saturating_mul(10) => {}
+                Some(last) => {
+                    *last = cycle.instances;
+                    new.push(place);
+                }
+                None if has_room => {
+                    self.0.insert(kind, cycle.instances);
+                    new.push(place);
+                }
+                None => {}
+            }
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Origin;
+    use crate::testing::graph;
+
+    /// Returns the notation of this many cycles of one value each, with this name.
+    fn cycles(name: &str, count: usize) -> String {
+        (0..count).map(|at| format!("{name}#{at} .own {name}#{at}\n{name}#{at} = 10\n")).collect()
+    }
+
+    fn report(reported: &mut Reported, lines: &str) -> usize {
+        let graph = graph(Origin::Rust, lines);
+        reported.new_among(&graph, &Findings::of(&graph)).len()
+    }
+
+    #[test]
+    fn a_kind_is_reported_once_and_again_when_there_are_ten_times_as_many() {
+        let mut before = Reported::default();
+        let mut counts = [1, 1, 2, 9, 10, 10, 99, 100].into_iter();
+        let counted: Vec<usize> =
+            counts.by_ref().map(|count| report(&mut before, &cycles("A", count))).collect();
+        assert_eq!(counted, [1, 0, 0, 0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_new_kind_is_reported_whatever_was_reported_before() {
+        let mut before = Reported::default();
+        assert_eq!(report(&mut before, &cycles("A", 3)), 1);
+        assert_eq!(report(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
+        // The same type, by another field.
+        assert_eq!(report(&mut before, "A .other A\nA = 10"), 1);
+    }
+
+    #[test]
+    fn cycles_that_the_program_still_holds_are_not_reported() {
+        let mut before = Reported::default();
+        assert_eq!(report(&mut before, &(cycles("A", 1) + "A#0 held 1")), 0);
+        assert_eq!(report(&mut before, &cycles("A", 1)), 1, "it leaks now");
+    }
+
+    #[test]
+    fn the_number_of_remembered_kinds_is_limited() {
+        let mut before = Reported::default();
+        let kinds: String = (0..MAX_KINDS + 5).map(|at| cycles(&format!("A{at}"), 1)).collect();
+        assert_eq!(report(&mut before, &kinds), MAX_KINDS);
+        assert_eq!(report(&mut before, &kinds), 0);
+    }
+}

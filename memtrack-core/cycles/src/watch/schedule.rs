@@ -1,0 +1,68 @@
+//! The schedule of scans on a thread: at the end of its root scopes, but never for more than a fiftieth of
+//! its time.
+
+use super::{WATCHED, notify};
+use crate::live::{Report, find, root_ended as handles_end};
+use memtrack_recorder::reentry;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The pause after a scan, as a multiple of the time that the scan took.
+const PAUSE_FACTOR: u32 = 50;
+
+thread_local! {
+    /// The time before which the thread does not scan again. It has no destructor, so it is readable while
+    /// the thread ends.
+    static NOT_BEFORE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Handles the end of a root scope of this thread.
+pub(super) fn root_ended() {
+    // This distinguishes handles from those of a scope that has not ended, also in a program that scans by
+    // itself.
+    handles_end();
+    if !WATCHED.load(Ordering::Relaxed) || super::watchers().all.is_empty() {
+        return;
+    }
+    let begin = Instant::now();
+    if NOT_BEFORE.get().is_some_and(|not_before| begin < not_before) {
+        return;
+    }
+    now();
+    NOT_BEFORE
+        .set(begin.elapsed().checked_mul(PAUSE_FACTOR).and_then(|pause| Instant::now().checked_add(pause)));
+}
+
+/// Scans now. Returns the number of kinds of cycles that were new to a watcher.
+pub(super) fn now() -> usize {
+    // The report is memtrack's own memory, from here to the callbacks.
+    let _inside = reentry::enter();
+    match find() {
+        Ok(mut report) => notify_if_any(&mut report),
+        // Registration is off in the child of a fork, or another thread is scanning.
+        Err(_) => 0,
+    }
+}
+
+fn notify_if_any(report: &mut Report) -> usize {
+    if report.graph.nodes.is_empty() { 0 } else { notify(report) }
+}
+
+/// Returns the pause of a thread that scans at intervals, after a scan that took this long.
+pub(super) fn pause_after(took: Duration, every: Duration) -> Duration {
+    every.max(took.saturating_mul(PAUSE_FACTOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_take_at_most_a_fiftieth_of_the_time() {
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
+        assert_eq!(pause_after(short, long), long);
+        assert_eq!(pause_after(long, short), 50 * long);
+        assert_eq!(pause_after(Duration::MAX, short), Duration::MAX);
+    }
+}
