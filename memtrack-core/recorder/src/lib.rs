@@ -6,12 +6,13 @@
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
 //! - `host`: the global allocator, budget and sampler; `scope`: what is running; `stack`: capture, interning and loaded
 //!   binaries.
-//! - `recorder`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
+//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
 //!   and their ends; snapshots (`collect`, `merge`); streams; forks; segments and what the driver reported.
 //! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
-//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros; `own`: how much memory
-//!   memtrack has.
-//! - `own_file`, `message`, `signals`, `environment`, `terminal`: what a guest in another program needs of the system.
+//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros; `internal_bytes`:
+//!   how much memory memtrack has.
+//! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
+//!   not know about memtrack.
 //!
 //! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
 

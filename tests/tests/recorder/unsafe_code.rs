@@ -14,7 +14,11 @@ const FILES: [(&str, &str, &str); 24] = [
         "inherited library wait",
         "what is read before `main`; a query to the loader; signals",
     ),
-    ("memtrack-cli/preload/src", "ends heap lib own_memory tls", "the loader's list of functions, C's heap"),
+    (
+        "memtrack-cli/preload/src",
+        "ends heap lib private_heap tls",
+        "the loader's list of functions, C's heap",
+    ),
     ("memtrack-cli/preload-heap/src", "lib", "naked jumps"),
     ("memtrack-core/src/off", "allocator", "`GlobalAlloc`"),
     ("memtrack-core/allocator/src/backend/malloc_async", "calls device", "calls to the driver"),
@@ -38,23 +42,23 @@ const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
     ("memtrack-core/pluggable/src", "lib report", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
-    ("memtrack-core/recorder/src", "message own_file signals terminal", "system calls"),
+    ("memtrack-core/recorder/src", "guarded_file message signals terminal", "system calls"),
     ("memtrack-core/recorder/src", "shared_map", "the pairs of a locked shard"),
     ("memtrack-core/recorder/src", "zeroed", "tables that begin as zeros"),
     (
         "memtrack-core/recorder/src/host",
-        "counting cpu_time followed handed_out mod reserve resident",
+        "counting cpu_time live_filter mod reserve resident transferred",
         "`GlobalAlloc`, and tables that are read without a lock",
     ),
     (
-        "memtrack-core/recorder/src/recorder",
-        "barrier binaries chunk clock collect ending fork hooks inherit keeper living mine ring same_memory scope_sums \
-         stream_file streaming thread_names threads unload",
+        "memtrack-core/recorder/src/events",
+        "barrier binaries chunk clock collect current_thread exit fork hooks inherit ring same_memory scope_sums \
+         stream_file stream_thread streaming thread_names thread_sums threads unload",
         "chunks, states that are never freed, a few system calls",
     ),
     ("memtrack-core/recorder/src/scope", "link", "pointers to nodes and names that are never freed"),
     ("memtrack-core/recorder/src/stack", "modules", "the loader's list"),
-    ("memtrack-core/recorder/src/stack", "own_stack", "a naked switch of stacks"),
+    ("memtrack-core/recorder/src/stack", "separate_stack", "a naked switch of stacks"),
     (
         "memtrack-core/recorder/src/stack/capture",
         "bounds foreign frame_pointers registers slow",

@@ -3,7 +3,6 @@
 //! stack pointer and frame pointer are equal and every word that a walk from there would read, return addresses and
 //! saved frame pointers, is unchanged. (Return addresses alone are not enough: where functions align their stack
 //! pointer, those of an older stack may survive in the gaps.)
-#![allow(unsafe_code)]
 //!
 //! **Why sixteen caches?** A cache keeps one rule per slot: two call sites that alternate in one slot cost half a
 //! microsecond an event.
