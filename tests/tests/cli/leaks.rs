@@ -656,7 +656,7 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     for (files, said) in [
         (vec![all[0], all[1]], "2 snapshots are too few"),
         (vec![all[0], all[2], all[1]], "was taken before"),
-        (vec![all[0], all[1], &other[2]], "not of one process"),
+        (vec![all[0], all[1], &other[2]], "not from one process"),
         (vec![all[0], all[1], twice.to_str().unwrap()], "the same snapshot twice"),
         (vec![all[0], all[1], all[1], all[2]], "the same snapshot twice"),
         (vec![all[0], all[1], &fixture("snapshots/samples/basic-1.pickle")], "a series must be of one kind"),

@@ -59,7 +59,7 @@ fn a_summary_says_what_is_cached_and_what_is_not_ours() {
         let text = summary(&[file]);
         for words in [
             "1.13 GiB of 16.00 GiB in use on the device",
-            "7.0 MiB recorded here, 28.0 MiB cached by the driver's pools, 1.10 GiB not ours",
+            "7.0 MiB recorded here, 28.0 MiB cached by the driver's pools, 1.10 GiB not recorded",
             "32.0 MiB reserved, 4.0 MiB of them in use; at most 32.0 MiB and 24.0 MiB",
             "28.0 MiB of it are cache, not a leak",
         ] {

@@ -66,7 +66,7 @@ fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at
     let name = &bench.files()[1];
     let (child, report) = load(&bench.path(name));
     assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
-    assert!(said(&output).contains(&format!("{name} was not ended")), "{}", said(&output));
+    assert!(said(&output).contains(&format!("{name} is incomplete")), "{}", said(&output));
     // What a part of it held is no answer to what it held.
     let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
     let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();

@@ -242,7 +242,7 @@ fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
         assert_eq!(output.status.code(), Some(2), "{nonsense:?}");
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains(&format!("invalid value '{}' for '{}", nonsense[1], nonsense[0])), "{text}");
-        assert!(text.contains(": write "), "{text}");
+        assert!(text.contains(": expected "), "{text}");
     }
     assert_eq!(code(&[]), Some(2), "a check of nothing");
 }
