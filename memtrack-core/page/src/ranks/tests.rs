@@ -215,7 +215,7 @@ fn one_or_two_ranks_have_no_median() {
         let parsed = parsed(&page);
         assert_eq!(parsed.elements["img"], 1);
         assert!(!parsed.elements.contains_key("input"));
-        assert!(parsed.text.contains("Cannot tell who is the odd one"), "{}", parsed.text);
+        assert!(parsed.text.contains("Cannot determine the odd rank"), "{}", parsed.text);
     }
     let none = Ranks::of(vec![digest("rank0.pickle", &[])], By::Line, Vec::new()).unwrap();
     assert!(parsed(&page(&none)).text.contains("None of them holds any memory."));

@@ -109,6 +109,11 @@ impl Stream {
         })
     }
 
+    /// Returns the generation of the list of binaries that the file begins with, or that was written last in a forked child.
+    pub(super) fn binaries_seen(&self) -> u32 {
+        self.binaries_seen
+    }
+
     /// Returns the most bytes that it may take in all.
     pub(super) fn max_bytes(&self) -> Option<u64> {
         self.options.max_bytes

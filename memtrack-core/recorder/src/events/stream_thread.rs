@@ -83,7 +83,9 @@ impl Recorder {
 fn run_loop(number: u32) {
     let recorder = RECORDER.get();
     let stream_thread = &recorder.stream_thread;
-    let mut binaries_seen = binaries_generation();
+    // Of the list with which the file begins: before this thread runs, the program may have loaded more.
+    let mut binaries_seen = 0;
+    recorder.with_stream(|stream| binaries_seen = stream.binaries_seen());
     let mut readings_seen = 0;
     let mut sums_due = scope_sums::Due::default();
     let mut last_update = Instant::now();
