@@ -336,7 +336,7 @@ fn forgotten_handles_are_told_from_cycles_also_where_nobody_watches() {
     assert_eq!(report.findings().leaks(), 0);
     assert_eq!(report.graph.unexplained.len(), 1, "{report}");
     assert!(report.graph.unexplained[0].site.contains("watches.rs:"), "{report}");
-    assert!(report.to_string().contains("These are no cycles."), "{report}");
+    assert!(report.to_string().contains("These are not cycles."), "{report}");
     // Within its scope a handle may well be in a variable.
     step(|| {
         let _used = Tracked::new(layer());

@@ -175,7 +175,7 @@ fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
 
 fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
     out.push_str(
-        "<h2>Handles that nobody accounts for</h2>\n<p>Forgotten, or where memtrack cannot see them. These are no cycles.</p>\n\
+        "<h2>Handles that are unaccounted for</h2>\n<p>Forgotten, or where memtrack cannot see them. These are not cycles.</p>\n\
          <table class=\"handles\"><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Handles</th><th scope=\"col\">Made at</th>\
          <th scope=\"col\">Leads to</th></tr></thead><tbody>\n",
     );

@@ -21,7 +21,7 @@ use crate::series::{Bytes, Moment, peak, span_ns, walk};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_model::units::human_count;
-use memtrack_report::analysis::estimate::{Estimate, Sum};
+use memtrack_report::analysis::estimate::{Estimate, Sum, Whole};
 use owners::Owners;
 use std::collections::HashMap;
 
@@ -232,7 +232,18 @@ fn held(
         let operator = names.operator(piece.obtained);
         add(by_operator.of(operator.clone(), || operator));
     }
-    let finish = |tally: Tally| tally.finish(attribution, device);
+    // As in the reports on allocations: the parts come to no more than the whole, where that is known better.
+    let whole = match (at, attribution) {
+        (At::Peak, Some(attribution)) => {
+            attribution.peak_error(device).map(|peak| Whole::of(peak.high, &all.bytes))
+        }
+        (At::End, Some(attribution)) => {
+            attribution.at_end(device).map(|counted| Whole::of(counted.bytes as f64, &all.bytes))
+        }
+        _ => None,
+    };
+    let whole = whole.unwrap_or(Whole::UNKNOWN);
+    let finish = |tally: Tally| tally.finish(attribution, device, &whole);
     by_category.retain(|tally| tally.row.pieces > 0);
     let last = span_ns(profile, device).map_or(begin, |(_, last)| last);
     let all = finish(all);
@@ -310,9 +321,10 @@ impl Tally {
         self.row.pieces = self.blocks.value().round() as u64;
     }
 
-    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex) -> Row {
+    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex, whole: &Whole) -> Row {
         let Self { mut row, bytes, blocks } = self;
-        row.error = error(row.bytes, attribution.map(|of| of.bytes(device, &bytes)));
+        row.bytes = whole.rounded(&bytes, row.bytes);
+        row.error = error(row.bytes, attribution.map(|of| whole.part(of.bytes(device, &bytes), &bytes)));
         row.count_error = error(row.pieces, attribution.map(|of| of.blocks(device, &blocks)));
         row
     }

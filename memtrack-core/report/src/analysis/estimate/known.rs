@@ -5,7 +5,7 @@ use super::{Estimate, Sum};
 
 /// The sum of all parts of a ranking, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analysis) struct Whole {
+pub struct Whole {
     /// The most that it can be; infinite where that is unknown.
     most: f64,
     /// Recorded bytes of all parts, each block counted once.
@@ -16,10 +16,10 @@ pub(in crate::analysis) struct Whole {
 
 impl Whole {
     /// A whole of unknown size.
-    pub(in crate::analysis) const UNKNOWN: Self = Self { most: f64::INFINITY, recorded: 0.0, scale: 1.0 };
+    pub const UNKNOWN: Self = Self { most: f64::INFINITY, recorded: 0.0, scale: 1.0 };
 
     /// Creates the whole of the parts that add up to `all`, known not to exceed `most`.
-    pub(in crate::analysis) fn of(most: f64, all: &Sum) -> Self {
+    pub fn of(most: f64, all: &Sum) -> Self {
         if most.is_infinite() {
             return Self::UNKNOWN;
         }
@@ -31,7 +31,7 @@ impl Whole {
     }
 
     /// Returns a part's bytes or blocks, of which `rounded` is the sum: the parts come to no more than the whole.
-    pub(in crate::analysis) fn rounded(&self, part: &Sum, rounded: u64) -> u64 {
+    pub fn rounded(&self, part: &Sum, rounded: u64) -> u64 {
         match self.scale < 1.0 {
             true => self.value(part).floor() as u64,
             false => rounded,
@@ -43,7 +43,7 @@ impl Whole {
     }
 
     /// Narrows the estimate of a part, whose samples by themselves give `estimate`.
-    pub(in crate::analysis) fn part(&self, estimate: Estimate, part: &Sum) -> Estimate {
+    pub fn part(&self, estimate: Estimate, part: &Sum) -> Estimate {
         if estimate.is_exact() || self.most.is_infinite() {
             return estimate;
         }

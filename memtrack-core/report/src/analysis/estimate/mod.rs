@@ -16,7 +16,7 @@ mod known;
 mod shown;
 mod sums;
 
-pub(in crate::analysis) use known::Whole;
+pub use known::Whole;
 pub use sums::{Precision, Sum, Sums};
 
 use memtrack_model::answer::ErrorAnswer;
