@@ -4,6 +4,7 @@
 //! **Why are categories not stored?** They are derived when they are requested (once per snapshot), so that a better rule
 //! helps old recordings too. The recorder, snapshots and the file pass the log of operators on unchanged.
 
+#[cfg_attr(not(feature = "all"), allow(dead_code, reason = "only the reports of `all` need the errors"))]
 mod attribution;
 mod builder;
 
