@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// The rules file that is read without being named.
 const FILE: &str = "memtrack.toml";
 
-/// A rules file is read only up to this many bytes; nobody writes a longer one by hand.
+/// A rules file is read only up to this many bytes: such files are short.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// How many rows are explained.

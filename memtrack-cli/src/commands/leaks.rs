@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A pattern file is read only up to this many bytes; nobody writes a longer one by hand.
+/// A pattern file is read only up to this many bytes: such files are short.
 const LONGEST_PATTERNS: u64 = 1 << 20;
 
 /// Reads the files, looks for leaks, and ends with 1 where there are any.

@@ -23,6 +23,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
         ("chunks being filled", hooks::MAX_BEING_FILLED as usize * event_bytes),
         ("live blocks", live::max_bytes(options.most_live_blocks(), 0)),
         ("live filter", host::LIVE_FILTER_BYTES),
+        ("transferred blocks", host::TRANSFERRED_BYTES),
         ("stacks", intern::MAX_BYTES),
         ("scopes", scope::MAX_BYTES + scope_sums::TABLE_BYTES),
         ("tracker", options.tracker_entries as usize * OPERATOR_BYTES + MIB),

@@ -20,6 +20,9 @@ mod transferred;
 /// Bytes of the filter that marks which small blocks are in the live table.
 #[cfg(test)]
 pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
+/// Bytes of the table of blocks that the program was given.
+#[cfg(test)]
+pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
 pub use counting::Counting;

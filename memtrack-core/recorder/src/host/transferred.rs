@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// A snapshot has a few hundred blocks, and more if scopes and modules have many names. Blocks beyond the bound are
 /// freed like blocks that existed before the session.
 const SLOTS: usize = 1 << 17;
-const BYTES: usize = SLOTS * size_of::<AtomicU64>();
+pub(super) const BYTES: usize = SLOTS * size_of::<AtomicU64>();
 /// How far from its first slot an address may be.
 const MAX_STEPS: usize = 64;
 
