@@ -406,7 +406,7 @@ fn attributes_say_how_a_field_is_looked_at() {
         place: Place,
     };
     let expected = [
-        ".backward ? not looked into",
+        ".backward ? not inspected",
         ".foreign.inner -> Leaf",
         ".grad_fn -> Leaf",
         ".id = 7",
@@ -432,7 +432,7 @@ fn attributes_work_on_fields_of_variants() {
         },
     }
     let one = Node::One { id: 1, call: || {}, foreign: Foreign(leaf()) };
-    let expected = ["::One.id = 1", "::One.call ? not looked into", "::One.kept.inner -> Leaf"];
+    let expected = ["::One.id = 1", "::One.call ? not inspected", "::One.kept.inner -> Leaf"];
     assert_eq!(told(&one), expected);
     let Node::One { call, .. } = one;
     call();
@@ -468,12 +468,12 @@ fn attributes_leave_out_variants_and_types() {
     assert_eq!(told(&idle), [""; 0]);
     assert!(matches!(idle, State::Idle(foreign) if Rc::strong_count(&foreign.0) == 1));
     let running = State::Running { future: Foreign(leaf()) };
-    assert_eq!(told(&running), [" ? not looked into: the variant Running"]);
+    assert_eq!(told(&running), [" ? not inspected: the variant Running"]);
     assert!(matches!(running, State::Running { future } if Rc::strong_count(&future.0) == 1));
     let engine = Engine { state: Foreign(leaf()) };
-    assert_eq!(told(&engine), [" ? not looked into"]);
-    assert_eq!(told(&Bits { int: 0 }), [" ? not looked into"]);
-    assert_eq!(told(&Packed(0, 0)), [" ? not looked into"]);
+    assert_eq!(told(&engine), [" ? not inspected"]);
+    assert_eq!(told(&Bits { int: 0 }), [" ? not inspected"]);
+    assert_eq!(told(&Packed(0, 0)), [" ? not inspected"]);
     assert_eq!(Rc::strong_count(&engine.state.0), 1);
 }
 
@@ -549,7 +549,7 @@ fn memtrack_may_be_found_elsewhere() {
     #[references(crate = crate::framework::memory)]
     struct Node(Rc<Leaf>, #[references(opaque)] fn());
     let node = Node(leaf(), || {});
-    assert_eq!(told(&node), [".0 -> Leaf", ".1 ? not looked into"]);
+    assert_eq!(told(&node), [".0 -> Leaf", ".1 ? not inspected"]);
     (node.1)();
 }
 

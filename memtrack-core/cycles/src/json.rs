@@ -78,7 +78,7 @@ pub struct CountsAnswer {
     pub nodes: usize,
     /// References.
     pub edges: usize,
-    /// Values that could not be looked into whole.
+    /// Values that could not be inspected whole.
     pub incomplete: usize,
     /// Values that hold device memory themselves.
     pub device_buffers: usize,
@@ -86,7 +86,7 @@ pub struct CountsAnswer {
     pub cycles: u64,
     /// Cycles that lead to no device memory, which are not listed.
     pub cycles_without_device_memory: u64,
-    /// Cycles that were not looked into because there are too many.
+    /// Cycles that were not inspected because there are too many.
     pub cycles_not_measured: u64,
     /// All device memory that is unreachable.
     pub leaked: MemoryAnswer,

@@ -12,7 +12,7 @@
 //!
 //! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
-//! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off; `report`: what was
+//! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off; `read_report`: what was
 //!   read.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside others.
@@ -25,11 +25,11 @@ mod compression;
 pub mod operators;
 pub mod part;
 mod payload;
+mod read_report;
 mod reader;
 mod repair;
 mod replacing_file;
 pub mod replay;
-mod report;
 mod tagged;
 mod varint;
 mod whole;
@@ -37,9 +37,9 @@ mod writer;
 
 pub use compression::Compression;
 pub use part::older_parts;
+pub use read_report::{ReadReport, RecordingError};
 pub use reader::{Content, read, read_packed, recorded_by};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file};
-pub use report::{ReadReport, RecordingError};
 pub use tagged::tagged;
 pub use whole::write;
 pub use writer::RecordingWriter;

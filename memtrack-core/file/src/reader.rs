@@ -300,7 +300,7 @@ impl State {
         snapshot.events.sort_by_ticks();
         snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
         repair::mend_references(&mut snapshot, &mut report.unknown_ids);
-        snapshot.leave_out_taken_back();
+        snapshot.remove_superseded();
         if !self.live_whole {
             (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
             report.replayed = true;

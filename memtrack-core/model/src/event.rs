@@ -176,7 +176,7 @@ impl EventFlags {
     pub const WHOLE_SEGMENT: Self = Self(4);
     /// Not a free: a pool began to report blocks inside the segment, so the segment is no longer counted as a block.
     /// Readers omit the event and the allocation that it refers to.
-    pub const TAKEN_BACK: Self = Self(8);
+    pub const SUPERSEDED: Self = Self(8);
 
     /// The position of the upper four bits, which hold the class of the sampling interval.
     const CLASS_SHIFT: u32 = 4;

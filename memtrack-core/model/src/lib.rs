@@ -41,5 +41,5 @@ pub mod units;
 pub use devices::{DeviceProcess, MemoryInfo};
 pub use frame::{Binary, BinaryPart, Frame, NameFrames};
 pub use out_of_memory::OutOfMemory;
-pub use scope_path::{Phase, Place, ScopeStep};
+pub use scope_path::{Phase, ScopePosition, ScopeStep};
 pub use snapshot::Snapshot;

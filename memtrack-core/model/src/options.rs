@@ -130,10 +130,10 @@ pub struct Options {
     #[doc(hidden)]
     pub dump_on_oom: Option<PathBuf>,
     #[doc(hidden)]
-    pub tell_who_holds: bool,
+    pub report_on_oom: bool,
     #[doc(hidden)]
     pub operators: bool,
-    /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
+    /// Set by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
     pub is_of_run: bool,
 }
@@ -155,7 +155,7 @@ impl Default for Options {
             stream: false,
             max_bytes: None,
             dump_on_oom: None,
-            tell_who_holds: false,
+            report_on_oom: false,
             operators: false,
             is_of_run: false,
         }
@@ -344,28 +344,36 @@ impl Options {
         self
     }
 
-    /// Says on stderr who holds the memory when it runs out, on a device or in the host's heap, and when a snapshot is
-    /// dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`] includes it.
+    /// Reports on stderr which code holds the memory when it runs out, on a device or in the host's heap, and when a
+    /// snapshot is dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`]
+    /// includes it.
     ///
-    /// The first three times that memory runs out are told, and later ones as long as that takes less than a fiftieth of
-    /// the time. Functions are named for half a second at most.
+    /// The first three times that memory runs out are reported, and later ones as long as that takes less than a
+    /// fiftieth of the time. Functions are named for half a second at most.
     #[must_use]
-    pub fn tell_who_holds(mut self) -> Self {
-        self.tell_who_holds = true;
+    pub fn report_on_oom(mut self) -> Self {
+        self.report_on_oom = true;
         self
     }
 
-    /// Whether it is said who holds the memory when it runs out.
-    #[doc(hidden)]
-    pub fn tells_who_holds(&self) -> bool {
-        self.tell_who_holds || self.dump_on_oom.is_some()
+    /// [`Self::report_on_oom`].
+    #[deprecated(note = "renamed to `report_on_oom`")]
+    #[must_use]
+    pub fn tell_who_holds(self) -> Self {
+        self.report_on_oom()
     }
 
-    /// What these options ask for and do not get because a session with other options is already running, as a line for
-    /// the user; none where nothing that matters is lost. `heap_is_seen`: the program has the allocator that reports
-    /// its heap.
+    /// Returns whether the holders of the memory are reported when it runs out.
     #[doc(hidden)]
-    pub fn lost_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
+    pub fn reports_on_oom(&self) -> bool {
+        self.report_on_oom || self.dump_on_oom.is_some()
+    }
+
+    /// Returns what these options request and do not get because a session with other options is already running, as a
+    /// line for the user; none if nothing that matters is missing. `heap_is_seen`: the program has the allocator that
+    /// reports its heap.
+    #[doc(hidden)]
+    pub fn ignored_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
         if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }

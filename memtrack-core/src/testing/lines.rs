@@ -13,7 +13,7 @@ pub(super) use unnamed::Names;
 const MAX_FRAMES: usize = 6;
 
 /// A line of code, and its allocations.
-pub(super) struct Line {
+pub(super) struct AllocatingLine {
     pub(super) name: String,
     pub(super) amount: Amount,
     /// The stack of its largest allocations, innermost first.
@@ -21,17 +21,17 @@ pub(super) struct Line {
 }
 
 /// Groups the allocations of stacks by line: the most bytes first, or the most blocks.
-pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<Line> {
+pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<AllocatingLine> {
     let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
     let mut amounts = amounts.to_vec();
     // If several are equal, the stack that occurred first.
     amounts.sort_by_key(|&(stack, amount)| (std::cmp::Reverse(rank(amount)), stack.0));
-    let mut lines: Vec<(Line, StackId)> = Vec::new();
+    let mut lines: Vec<(AllocatingLine, StackId)> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for (stack, amount) in amounts {
         let (line, name) = names.line(stack);
         let place = *places.entry(line).or_insert_with(|| {
-            lines.push((Line { name, amount: Amount::default(), stack: Vec::new() }, stack));
+            lines.push((AllocatingLine { name, amount: Amount::default(), stack: Vec::new() }, stack));
             lines.len() - 1
         });
         let line = &mut lines[place].0;
@@ -40,7 +40,8 @@ pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Name
     }
     // Sorted again after summing up; the sort is stable.
     lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
-    let with_stack = |(line, stack): (Line, StackId)| Line { stack: names.stack(stack), ..line };
+    let with_stack =
+        |(line, stack): (AllocatingLine, StackId)| AllocatingLine { stack: names.stack(stack), ..line };
     lines.into_iter().map(with_stack).collect()
 }
 

@@ -13,7 +13,7 @@ use memtrack_core::allocator::{
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
 use memtrack_tests::mock_cuda;
-use memtrack_tests::watched::{Place, Places, Watched};
+use memtrack_tests::watched::{Offset, Places, Watched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,15 +76,15 @@ fn step(random: &mut u64) -> Step {
     }
 }
 
-type Event = (Action, Place, u64, StreamId, MempoolId);
+type Event = (Action, Offset, u64, StreamId, MempoolId);
 /// A segment without addresses: its place and those of its blocks.
-type Segment = (DeviceId, Place, SegmentInfo, Vec<Place>);
+type Segment = (DeviceId, Offset, SegmentInfo, Vec<Offset>);
 
 /// What a step came to, without addresses.
 #[derive(Debug, PartialEq)]
 struct Came {
-    /// Place and size of the block, or the error.
-    answer: Result<(Place, u64), String>,
+    /// Offset and size of the block, or the error.
+    answer: Result<(Offset, u64), String>,
     events: Vec<Vec<Event>>,
     statistics: Vec<DeviceStats>,
     memory: Vec<MemoryInfo>,

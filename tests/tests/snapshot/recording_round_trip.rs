@@ -124,7 +124,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             device: rest.0,
             action: Action::from_number(rest.1).unwrap(),
             // No snapshot holds an event that was taken back: readers leave those out.
-            flags: EventFlags(rest.2 & !EventFlags::TAKEN_BACK.0),
+            flags: EventFlags(rest.2 & !EventFlags::SUPERSEDED.0),
         });
     vec(one, 0..50)
 }

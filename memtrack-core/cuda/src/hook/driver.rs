@@ -46,12 +46,12 @@ pub(super) struct Driver {
 
 /// The context and the device of a call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct CallContext {
     pub(super) context: u64,
     pub(super) device: u16,
 }
 
-impl Place {
+impl CallContext {
     pub(super) fn device_id(self) -> DeviceId {
         DeviceId(self.device)
     }
@@ -115,7 +115,7 @@ impl Driver {
     }
 
     /// Returns the current context and its device; device 0 if there is none.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> CallContext {
         let (mut context, mut device) = (0, 0);
         // SAFETY: the out-parameters are local variables; the driver allows these calls at any time.
         unsafe {
@@ -128,7 +128,7 @@ impl Driver {
                 device = 0;
             }
         }
-        Place { context, device: u16::try_from(device).unwrap_or(0) }
+        CallContext { context, device: u16::try_from(device).unwrap_or(0) }
     }
 
     /// Returns the device of a device address; `None` if the driver does not report it.

@@ -135,7 +135,7 @@ fn begin() {
     if ends_with_library() {
         hide_internal_frames();
     }
-    options.tell_who_holds = true;
+    options.report_on_oom = true;
     report_hook::set_formatter(|snapshot, context| {
         for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
     });

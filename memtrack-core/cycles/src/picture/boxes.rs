@@ -82,7 +82,7 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
 /// Returns the names of a line's references, one per line, followed by the number of further ones.
 pub(super) fn names(
     graph: &Graph,
-    line: &super::Line,
+    line: &super::DrawnEdge,
     suggested: impl Fn(u32) -> bool,
 ) -> Vec<(String, bool)> {
     let mut edges = line.edges.clone();

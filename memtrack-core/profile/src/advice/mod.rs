@@ -29,7 +29,7 @@ pub use json::{
     AdviceAnswer, AfterAnswer, FindingAnswer, OtherFindingsAnswer, PeakPartAnswer, TogetherAnswer,
     UsedAfterAnswer, UsedBeforeAnswer,
 };
-pub use lines::Line;
+pub use lines::CodeLine;
 
 /// The advice for a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +95,7 @@ pub struct Finding {
     /// The operator that allocated it, if all of it was allocated by calls of one.
     pub operator: Option<String>,
     /// The line that requested it.
-    pub line: Option<Line>,
+    pub line: Option<CodeLine>,
     /// The number of pieces of memory at the peak that it is about.
     pub pieces: u64,
     /// Their bytes.

@@ -1,6 +1,6 @@
 //! The inferred categories as text.
 
-use super::report::{CategoryReading, MomentReading, RuleRow, UntoldRow};
+use super::totals::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{capitalised, human_share, printable};
 use std::collections::BTreeSet;

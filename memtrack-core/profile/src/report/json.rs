@@ -1,6 +1,6 @@
 //! The report as JSON.
 
-use super::{CategoryReport, Held, PhaseRow, Row};
+use super::{CategoryReport, Held, PhaseRow, PieceGroup};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
@@ -165,7 +165,7 @@ impl CategoryReport {
 }
 
 fn moment(held: &Held, rows: usize) -> MomentAnswer {
-    let category = |row: &Row| CategoryAnswer {
+    let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
         requested_bytes_error: row.error.answer(),
@@ -183,9 +183,9 @@ fn moment(held: &Held, rows: usize) -> MomentAnswer {
     }
 }
 
-fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
+fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
-    let group = |row: &Row| GroupAnswer {
+    let group = |row: &PieceGroup| GroupAnswer {
         name: NameAnswer::shown(&row.name),
         requested_bytes: row.bytes,
         requested_bytes_error: row.error.answer(),
@@ -193,7 +193,7 @@ fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
         count_error: row.count_error.answer(),
         category_bytes: by_category(&row.by_category),
     };
-    let others = Row::together(rest);
+    let others = PieceGroup::together(rest);
     GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {

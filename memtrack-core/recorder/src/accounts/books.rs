@@ -28,7 +28,7 @@ impl Amount {
 
 /// The allocations of one stack.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct StackRow {
     allocated: Amount,
     live: Amount,
     /// The part of it that was freed while other streams may still use it.
@@ -62,14 +62,16 @@ pub struct DeviceBooks {
     peak: Amount,
     /// How often the peak rose.
     peaks: u64,
-    rows: HashMap<StackId, Row, FixedState>,
+    rows: HashMap<StackId, StackRow, FixedState>,
 }
 
 impl DeviceBooks {
     /// Counts an allocation. `is_excluded` is called once for each stack. Returns whether it counts.
     fn alloc(&mut self, stack: StackId, bytes: u64, is_excluded: impl FnOnce() -> bool) -> bool {
-        let row =
-            self.rows.entry(stack).or_insert_with(|| Row { is_excluded: is_excluded(), ..Row::default() });
+        let row = self
+            .rows
+            .entry(stack)
+            .or_insert_with(|| StackRow { is_excluded: is_excluded(), ..StackRow::default() });
         if row.is_excluded {
             return false;
         }
@@ -130,7 +132,7 @@ impl DeviceBooks {
     }
 }
 
-impl Row {
+impl StackRow {
     /// Saves the row's amount at the newest peak before its first change since.
     fn save_at_peak(&mut self, peaks: u64) {
         if self.peak_number != peaks {

@@ -140,7 +140,7 @@ impl Recorder {
             marks,
             ..Snapshot::default()
         };
-        snapshot.leave_out_taken_back();
+        snapshot.remove_superseded();
         snapshot
     }
 

@@ -122,7 +122,7 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
 /// Whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
 fn claim(patience: Duration) -> Option<u64> {
     let mut session = lock_session_within(patience)?;
-    let running = session.as_mut().filter(|running| running.options.tells_who_holds())?;
+    let running = session.as_mut().filter(|running| running.options.reports_on_oom())?;
     let reports = &mut running.reports;
     if reports.times >= UNTHROTTLED && !reports.pace.is_due() {
         reports.skipped += 1;
@@ -146,7 +146,7 @@ pub fn at_dump(snapshot: &Snapshot) {
     let _inside = reentry::enter();
     let since = {
         let Some(mut session) = lock_session_within(PATIENCE) else { return };
-        let Some(running) = session.as_mut().filter(|running| running.options.tells_who_holds()) else {
+        let Some(running) = session.as_mut().filter(|running| running.options.reports_on_oom()) else {
             return;
         };
         let now = clock::ticks();

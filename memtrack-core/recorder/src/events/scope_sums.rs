@@ -26,21 +26,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes and blocks.
 #[derive(Default)]
-struct Row([AtomicU64; 2]);
+struct ScopeCounters([AtomicU64; 2]);
 
 /// The rows of a device, by [`row_of`]. 1 MiB of addresses; the system provides the pages that are used.
-struct Table(Zeroed<Row>);
+struct Table(Zeroed<ScopeCounters>);
 
 /// The memory of a device's table.
 #[cfg(test)]
-pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<Row>();
+pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<ScopeCounters>();
 
 /// Abandoned in the child of a fork, whose scopes start at zero.
 static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
 
 impl Table {
     fn new() -> Self {
-        internal_bytes::add(SCOPE_IDS * size_of::<Row>());
+        internal_bytes::add(SCOPE_IDS * size_of::<ScopeCounters>());
         // SAFETY: rows are numbers, and all zeros is one.
         Self(unsafe { Zeroed::new(SCOPE_IDS) })
     }
@@ -57,7 +57,7 @@ fn row_of(scope: ScopeId) -> usize {
 /// Adds to the sums of a scope; modulo 2^64, so that retracted amounts can be added too.
 #[inline]
 pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
-    let Row([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
+    let ScopeCounters([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
     bytes_sum.fetch_add(bytes, Relaxed);
     blocks_sum.fetch_add(blocks, Relaxed);
 }

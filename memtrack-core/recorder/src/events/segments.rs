@@ -207,7 +207,7 @@ impl Inside {
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);
         totals.report_growth(less);
         scope_sums::add(slot, block.scope, less[0], less[1]);
-        let flags = block.flags.with(EventFlags::TAKEN_BACK);
+        let flags = block.flags.with(EventFlags::SUPERSEDED);
         self.event(
             slot,
             Event {

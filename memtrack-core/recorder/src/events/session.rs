@@ -71,7 +71,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        let lost = options.lost_beside(&running.options, crate::host::is_installed());
+        let lost = options.ignored_beside(&running.options, crate::host::is_installed());
         drop(session);
         if let Some(lost) = lost {
             static SAID: Once = Once::new();

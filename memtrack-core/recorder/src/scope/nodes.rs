@@ -14,7 +14,7 @@ use crate::reentry;
 use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable};
-use memtrack_model::{Place, ScopeStep};
+use memtrack_model::{ScopePosition, ScopeStep};
 use std::hash::{BuildHasher, Hasher};
 use std::iter;
 use std::ptr;
@@ -128,8 +128,8 @@ impl ScopeNode {
     }
 
     /// Returns the place of this scope: modules, phase and operator.
-    pub fn place(&'static self) -> Place<'static> {
-        Place::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
+    pub fn place(&'static self) -> ScopePosition<'static> {
+        ScopePosition::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
     }
 
     /// Returns its row in a table.

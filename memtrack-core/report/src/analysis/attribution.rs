@@ -6,7 +6,7 @@ use super::torch_stacks::TorchStack;
 use memtrack_model::event::{Action, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::shorten_middle;
-use memtrack_model::{Phase, Place};
+use memtrack_model::{Phase, ScopePosition};
 use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -139,7 +139,7 @@ pub const OLDER: &str = super::top::rows::BEFORE;
 
 /// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are
 /// the operator and the phase that the stack shows.
-pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
+pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (row_name(&name), Source::Annotated);
     }
@@ -156,7 +156,7 @@ pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>))
 
 /// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside modules
 /// and phases.
-pub fn module_at(place: &Place<'_>) -> Option<String> {
+pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
         return Some(row_name(&place.module_path()));
     }

@@ -13,7 +13,7 @@ mod public;
 mod pytorch;
 
 use crate::analysis::patterns::matches;
-use memtrack_file::operators::{Entry, Line, LoggedTensor, append, lines};
+use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, lines};
 use memtrack_model::event::StackId;
 use memtrack_model::optrace::OperatorTrace;
 use memtrack_model::snapshot::{
@@ -219,29 +219,32 @@ impl Scrub {
         OperatorLog { pieces, left_out: log.left_out }
     }
 
-    fn operator_line(&mut self, entry: &Entry<'_>) -> Line {
+    fn operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
         let mut named = |owned: &memtrack_file::operators::Owned<'_>| {
             (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
         };
-        let (mut line, tensors): (Line, Vec<&LoggedTensor>) = match entry {
-            Entry::Enter(scope) => (Line::enter(*scope), Vec::new()),
-            Entry::Leave(scope) => (Line::leave(*scope), Vec::new()),
-            Entry::Inputs(tensors) => (Line::inputs(), tensors.iter().collect()),
-            Entry::Outputs(tensors) => (Line::outputs(), tensors.iter().collect()),
+        let (mut line, tensors): (OperatorLine, Vec<&LoggedTensor>) = match entry {
+            Entry::Enter(scope) => (OperatorLine::enter(*scope), Vec::new()),
+            Entry::Leave(scope) => (OperatorLine::leave(*scope), Vec::new()),
+            Entry::Inputs(tensors) => (OperatorLine::inputs(), tensors.iter().collect()),
+            Entry::Outputs(tensors) => (OperatorLine::outputs(), tensors.iter().collect()),
             Entry::Parameter(owned, tensor, gradient) => {
                 let (owner, class, name) = named(owned);
-                (Line::parameter(owner, &class, &name), [tensor].into_iter().chain(gradient).collect())
+                (
+                    OperatorLine::parameter(owner, &class, &name),
+                    [tensor].into_iter().chain(gradient).collect(),
+                )
             }
             Entry::Buffer(owned, tensor) => {
                 let (owner, class, name) = named(owned);
-                (Line::buffer(owner, &class, &name), vec![tensor])
+                (OperatorLine::buffer(owner, &class, &name), vec![tensor])
             }
             Entry::State(owned, parameter, state) => {
                 let (owner, class, name) = named(owned);
-                (Line::state(owner, &class, &name), vec![parameter, state])
+                (OperatorLine::state(owner, &class, &name), vec![parameter, state])
             }
             Entry::Gradient(parameter, gradient) => {
-                (Line::gradient(), parameter.iter().chain([gradient]).collect())
+                (OperatorLine::gradient(), parameter.iter().chain([gradient]).collect())
             }
         };
         for tensor in tensors {
@@ -287,11 +290,11 @@ mod tests {
     fn the_log_of_operators_keeps_its_tensors_and_loses_its_names() {
         let tensor = TensorInfo::new(7, DeviceId::HOST, Dtype::Bf16, &[2, 3][..]).storage(0x7f00, 4096);
         let mut written = [
-            Line::parameter(9, "SecretLayer", "blocks.3.secret"),
-            Line::buffer(9, "Linear", "secret_mean"),
-            Line::state(4, "SecretAdam", "exp_avg"),
-            Line::inputs(),
-            Line::enter(ScopeId(5)),
+            OperatorLine::parameter(9, "SecretLayer", "blocks.3.secret"),
+            OperatorLine::buffer(9, "Linear", "secret_mean"),
+            OperatorLine::state(4, "SecretAdam", "exp_avg"),
+            OperatorLine::inputs(),
+            OperatorLine::enter(ScopeId(5)),
         ];
         for (line, tensors) in written.iter_mut().zip([2, 1, 2, 3, 0]) {
             (0..tensors).for_each(|number| assert!(line.with(&tensor, number == 0)));

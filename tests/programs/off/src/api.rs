@@ -5,7 +5,9 @@
 use memtrack_core::event::{DeviceId, ScopeId, StreamId};
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
 use memtrack_core::recorder::{self, Context, Enabled, Options, UnknownOption, parse_actions};
-use memtrack_core::scope::{self, Guard, Phase, Place, ScopeHandle, ScopeKind, ScopeStep, ScopedFuture};
+use memtrack_core::scope::{
+    self, Guard, Phase, ScopeHandle, ScopeKind, ScopePosition, ScopeStep, ScopedFuture,
+};
 use memtrack_core::{
     OutOfMemory, OutOfMemoryObserver, Recording, References, TrackingAllocator, cycles, host, references,
     snapshot::Snapshot,
@@ -66,7 +68,7 @@ pub fn scopes() -> ScopedFuture<ScopedFuture<Ready<()>>> {
         scope::optimizer_named("sgd"),
     ];
     let here: ScopeHandle = scope::current();
-    let _: (ScopeId, Place<'static>, Guard) = (here.id(), here.place(), here.enter());
+    let _: (ScopeId, ScopePosition<'static>, Guard) = (here.id(), here.place(), here.enter());
     let _ = (None::<Phase>, None::<ScopeStep>);
     scope::future(ScopeKind::Operator, "read", here.future(ready(())))
 }

@@ -319,7 +319,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
 
 /// Removes the flag of a sampled block: its size is already the bytes that it represents.
 fn without_sampling(flags: EventFlags) -> EventFlags {
-    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
+    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));
     kept.fold(EventFlags::default(), EventFlags::with)
 }

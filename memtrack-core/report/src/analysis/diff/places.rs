@@ -24,7 +24,7 @@ pub(super) struct Places {
 /// The common representation of a function in both files, and its line in the later one; the line is 0 where there is
 /// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct FunctionLine {
     function: u32,
     line: u32,
 }
@@ -65,7 +65,7 @@ fn line(frame: &Frame) -> Option<u32> {
 }
 
 /// Returns the common representation of each function of the earlier and of the later file.
-pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
+pub(super) fn matched(before: &Places, after: &Places) -> [Vec<FunctionLine>; 2] {
     let moved = moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
     let nothing = BTreeSet::new();
@@ -75,7 +75,7 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
         drifts.insert((function, file), drift(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
-    let mut places = |of: &Places, side: usize| -> Vec<Place> {
+    let mut places = |of: &Places, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
             let function = of_function(&frame.function);
             let file = file(frame).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
             });
             let next = numbers.len() as u32;
             let function = *numbers.entry((function, file.to_owned())).or_insert(next);
-            Place { function, line }
+            FunctionLine { function, line }
         };
         of.frames.iter().map(place).collect()
     };

@@ -4,7 +4,7 @@
 use crate::analysis::attribution::Attributor;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::patterns::Patterns;
-use crate::analysis::torch_stacks::Line;
+use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -154,7 +154,7 @@ impl<'a> PhaseCache<'a> {
                 // A module's method that is called directly, or whose callers a writer left out.
                 let frames = symbols.stack(&self.snapshot.frame_keys(stack));
                 let is_forward = frames.iter().any(|frame| {
-                    let line = Line::of(frame);
+                    let line = ParsedFrame::of(frame);
                     line.is_python && line.method() == "forward"
                 });
                 is_forward.then_some(Phase::Forward)

@@ -20,7 +20,7 @@ mod table;
 mod tests;
 
 use super::patterns::matches;
-use super::torch_stacks::{Line, PROFILED_MODULE};
+use super::torch_stacks::{PROFILED_MODULE, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::InBinary;
 pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
@@ -145,7 +145,7 @@ impl Rules {
 
     /// Returns the owner of a frame, and the rule that decided.
     pub fn judge(&self, frame: &Frame) -> Verdict {
-        let line = Line::of(frame);
+        let line = ParsedFrame::of(frame);
         let binary = InBinary::of(frame, &line);
         let (file, path) = (source(&line, binary.as_ref()), path_of(&line));
         if let Some(own) = self.own_rule(&file, &path) {
@@ -166,7 +166,7 @@ impl Rules {
 
     /// Returns whether one of the user's globs matches the frame, even if another one overrules it.
     pub fn mentions(&self, frame: &Frame) -> bool {
-        let line = Line::of(frame);
+        let line = ParsedFrame::of(frame);
         let binary = InBinary::of(frame, &line);
         let file = source(&line, binary.as_ref());
         self.own_rule(&file, &path_of(&line)).is_some()
@@ -219,7 +219,7 @@ impl Judged {
             has_own_source: verdict.owner == Owner::Mine && !verdict.guessed && has_file,
             verdict,
             is_entry: is_allocator_entry(function),
-            is_interpreted: Line::of(frame).is_python
+            is_interpreted: ParsedFrame::of(frame).is_python
                 || ["_PyEval_", "PyObject_", "_PyObject_", "Py_RunMain"]
                     .iter()
                     .any(|beginning| function.starts_with(beginning)),
@@ -228,17 +228,17 @@ impl Judged {
 }
 
 /// Returns the source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
-fn source<'a>(line: &Line<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
+fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
     if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
 }
 
 /// Returns the function's path as rules compare it.
-fn path_of(line: &Line<'_>) -> String {
+fn path_of(line: &ParsedFrame<'_>) -> String {
     if line.is_python { line.function.to_owned() } else { plain(line.function) }
 }
 
-fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
+fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
         if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
             return Verdict::known(Owner::Noise, row.what);

@@ -162,7 +162,7 @@ fn origin(row: &TopRow) -> String {
 }
 
 /// Writes a line with its title.
-type Line<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
+type WriteLine<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
 
 impl fmt::Display for DeviceSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +172,7 @@ impl fmt::Display for DeviceSummary {
 }
 
 impl DeviceSummary {
-    fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn write_lines(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         if !self.has_held_bytes {
             let text = "unknown, as are reserved bytes and fragmentation: the file has no segments";
             line("Allocated", text.to_owned())?;
@@ -264,7 +264,7 @@ impl DeviceSummary {
     }
 
     /// Writes what a heap holds: blocks in no segments, whose rounding is not visible.
-    fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
             Some(AtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
@@ -311,7 +311,7 @@ impl DeviceSummary {
     }
 
     /// Writes the recorded blocks that are live.
-    fn held(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn held(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
         let blocks = blocks.as_counted(held.blocks, "block");
@@ -319,7 +319,7 @@ impl DeviceSummary {
     }
 
     /// Writes the private pools.
-    fn private_pools(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn private_pools(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let pools = &self.private_pools;
         let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
             human_bytes(of.iter().fold(0, |sum, (_, held)| sum.saturating_add(bytes(held))))
@@ -349,7 +349,7 @@ impl DeviceSummary {
         }
     }
 
-    fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
         // Without a trace, only the end is known.
@@ -370,7 +370,7 @@ impl DeviceSummary {
     }
 
     /// Writes what the segments of a device hold.
-    fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");

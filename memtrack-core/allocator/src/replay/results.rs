@@ -10,7 +10,7 @@ use std::fmt;
 /// A setting with its result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct ReplayRow {
     /// The result.
     pub outcome: Outcome,
     /// Whether the snapshot was taken under these settings.
@@ -41,7 +41,7 @@ pub struct ReplayReport {
     /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
     /// The settings, best first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReplayRow>,
 }
 
 /// The settings that were tried on the requests of one device, the best first.
@@ -93,7 +93,7 @@ const HEAD: [&str; 7] =
 impl ReplayReport {
     /// Returns the report as `memtrack replay --json` prints it.
     pub fn answer(&self) -> ReplayAnswer {
-        let row = |row: &Row| SettingsAnswer {
+        let row = |row: &ReplayRow| SettingsAnswer {
             outcome: row.outcome.clone(),
             recorded: row.recorded,
             fails_at_request: self.fails_at(&row.outcome),
@@ -125,7 +125,7 @@ impl ReplayReport {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }
 
-    fn cells(&self, row: &Row) -> [String; 7] {
+    fn cells(&self, row: &ReplayRow) -> [String; 7] {
         let Outcome { settings, .. } = &row.outcome;
         let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
         let outcome = &row.outcome;
