@@ -69,14 +69,15 @@ fn of_the_snapshots_that_a_signal_asks_for_the_first_stays_and_the_newest_seven_
     let waiting =
         Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
     let path = |number: u32| bench.path(&format!("asked.{number}.pickle"));
-    for number in 1..=3 {
+    // One more than is changed below: its file comes after the one before was registered, which takes the file's identity.
+    for number in 1..=4 {
         waiting.ask_for(&path(number));
     }
     fs::write(path(2), "somebody else's").unwrap();
     // Archived.
     fs::rename(path(3), bench.path("kept.pickle")).unwrap();
     // One more than is looked at: its file comes after all that is reported of the one before.
-    for number in 4..=12 {
+    for number in 5..=12 {
         waiting.ask_for(&path(number));
     }
     // It goes after the newest is there.
