@@ -244,7 +244,8 @@ fn layers_of_one_kind_are_one_group() {
     );
 }
 
-/// Returns a recording of blocks of 1 KiB in the first scope, each a sample for 64 KiB, and of large blocks that are all recorded.
+/// Returns a recording of blocks of 1 KiB in the first scope, each a sample for 64 KiB, and of large blocks that are all
+/// recorded.
 fn sampled(samples: u64, large: u64) -> Snapshot {
     let mut snapshot = model(1, MIB);
     snapshot.meta.sample_threshold_bytes = 4096;

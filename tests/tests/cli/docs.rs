@@ -1,5 +1,5 @@
 //! Every code block of README.md and docs/: Rust is compiled as in a user's program, commands are parsed by the command, and
-//! manifests, Python, JavaScript and JSON by their parsers. `tests/docs/around/` has the code that Rust blocks use and do not show.
+//! manifests, Python, JavaScript and JSON by their parsers. `tests/docs/around/` has the code that Rust blocks use and omit.
 
 use memtrack_tests::{nested, workspace};
 use serde_json::Value;

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 /// The part of PyTorch that the script uses.
 const TORCH: &str = include_str!("export_cycles_torch.py");
-/// Checks in Python of the graphs that the script makes from garbage. Each prints a line that ends with `passed`.
+/// Python checks of the graphs that the script makes from garbage. Each prints a line that ends with `passed`.
 const CHECKS: &str = include_str!("export_cycles_checks.py");
 
 /// A program that leaks cycles, two of them of the same shape.

@@ -1,4 +1,4 @@
-//! Files without times or stacks: reports omit unknown values, and print what to call to record them.
+//! Files without times or stacks: reports omit unknown values and name the call that records them.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};

@@ -14,7 +14,8 @@ fn frame(name: &str, file: &str, line: usize) -> Value {
     json!({"name": name, "filename": file, "line": line})
 }
 
-/// Returns a snapshot of blocks of these sizes and stacks, the innermost frame first, all live at the peak and freed afterwards by `main`.
+/// Returns a snapshot of blocks of these sizes and stacks, the innermost frame first. All are live at the peak and
+/// freed afterwards by `main`.
 fn snapshot(stacks: &[(u64, Vec<Value>)]) -> Value {
     let event = |action: &str, number: usize, time: usize| {
         let (size, frames) = &stacks[number];

@@ -54,7 +54,7 @@ const VERBS: [(&str, &[&str], &[&str]); 10] = [
 const SPECIFIC_ERRORS: [(&str, &str); 3] =
     [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
 
-/// A fixture, or a file of the reference data.
+/// Returns the path of a fixture, or of a file of the reference data.
 fn file(name: &str) -> PathBuf {
     Some(fixture(name)).filter(|path| path.exists()).unwrap_or_else(|| oracle(name))
 }

@@ -1,5 +1,5 @@
-//! `memtrack run` on programs that do not link memtrack, with the mock driver: their recordings, and
-//! programs without CUDA, which behave as without memtrack.
+//! `memtrack run` on programs that do not link memtrack, with the mock driver: their recordings, and unchanged behaviour of
+//! programs without CUDA.
 
 use memtrack_tests::run::{Bench, Waiting, assert_work, lines_said, said};
 use memtrack_tests::{memtrack, mock_cuda};
@@ -99,7 +99,7 @@ fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
 fn a_program_that_handles_the_signal_keeps_its_handler() {
     for when in ["before", "after"] {
         let bench = Bench::new();
-        let arguments = ["-o", "own", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
+        let arguments = ["-o", "handler", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
         let mut waiting = Waiting::new(&bench, &arguments);
         waiting.send("USR2");
         assert_eq!(waiting.line(), "handled", "{when}");
@@ -108,8 +108,8 @@ fn a_program_that_handles_the_signal_keeps_its_handler() {
         let is_reported =
             said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
         assert_eq!(is_reported, when == "before", "{}", said(&output));
-        assert_eq!(bench.files(), ["own"], "{when}");
-        assert_work(&bench.path("own"), true);
+        assert_eq!(bench.files(), ["handler"], "{when}");
+        assert_work(&bench.path("handler"), true);
     }
 }
 

@@ -177,7 +177,7 @@ fn programs_that_are_started_without_the_library_are_counted() {
         let text = run("with");
         assert!(!text.contains("that is not recorded"), "{way}: {text}");
     }
-    // Without --host the warning needs a run without a recording: the child program may have used a device.
+    // Without --host the warning is printed when nothing was recorded: the child program may have used a device.
     let output = bench.run(&["--", "./starts", "execve", "without"]);
     assert!(said(&output).contains(NO_LIBRARY), "{}", said(&output));
     // Started by `env -i`.
@@ -256,7 +256,7 @@ fn programs_with_musl_run_as_without_memtrack() {
         .current_dir(bench.folder.path())
         .status();
     assert!(built.unwrap().success());
-    let output = bench.run(&["--host", "-o", "own", "--", "./small"]);
+    let output = bench.run(&["--host", "-o", "musl", "--", "./small"]);
     assert_eq!(output.status.code(), Some(126));
     assert!(
         said(&output).contains("uses the C library musl; memtrack's hook needs glibc"),

@@ -5,7 +5,7 @@ use memtrack_tests::run::{Bench, said};
 use std::fs;
 use std::process::{Command, Output};
 
-/// Prints on standard error what it was started with, and whether it survives a write to a pipe without a reader.
+/// A program that prints on standard error what it inherited, and whether it survives a write to a pipe without a reader.
 const SOURCE: &str = r#"
 #include <fcntl.h>
 #include <signal.h>

@@ -158,7 +158,7 @@ const OTHER_VERBS: [&str; 16] = [
     "help",
 ];
 
-/// Loads snapshots in CPython, and checks that they contain the program's live memory.
+/// A Python script that loads snapshots, and checks that they contain the program's live memory.
 const CHECK: &str = "import pickle,sys
 for name in sys.argv[1:]:
     s = pickle.load(open(name, 'rb'))
@@ -168,7 +168,7 @@ for name in sys.argv[1:]:
     assert len(s['device_traces'][0]) >= 12 and len(s['host_traces']) == 2, name
 print(len(sys.argv) - 1, 'fine')";
 
-/// Prints sizes and counts of a snapshot.
+/// A Python script that prints sizes and counts of a snapshot.
 const SIZES: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
     print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
     len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
