@@ -75,7 +75,10 @@ fn the_lines_of_a_model_whose_graphs_stay_are_named_with_their_bytes_and_nothing
         let leak = leaks.iter().find(of_line).unwrap_or_else(|| panic!("line {line}: {leaking}"));
         let steps = STEPS as u64;
         let bytes = leak.row.allocated_bytes;
-        assert!(bytes >= steps * MATRIX && bytes <= steps * (MATRIX + TENSOR) + threads * BUFFER, "{bytes}: {leaking}");
+        assert!(
+            bytes >= steps * MATRIX && bytes <= steps * (MATRIX + TENSOR) + threads * BUFFER,
+            "{bytes}: {leaking}"
+        );
         assert!(leak.grew >= 8, "{leaking}");
     }
     // All of it is made in the loop of this file.
