@@ -184,7 +184,7 @@ fn a_check_ignores_values_of_other_threads() {
 fn a_callback_can_use_the_whole_api() {
     alone!();
     let watch = Arc::new(Mutex::new(None::<Watch>));
-    let stopped = Arc::clone(&watch);
+    let to_stop = Arc::clone(&watch);
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);
     *watch.lock().unwrap() = Some(cycles::observe_cycles(move |observed| {
@@ -193,7 +193,7 @@ fn a_callback_can_use_the_whole_api() {
         // It has been reported already.
         assert_eq!(cycles::check(), 0);
         step(|| ());
-        if let Some(watch) = stopped.lock().unwrap().take() {
+        if let Some(watch) = to_stop.lock().unwrap().take() {
             watch.stop();
         }
     }));
