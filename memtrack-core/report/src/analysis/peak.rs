@@ -13,18 +13,18 @@ use serde::Serialize;
 
 /// The highest sum of live bytes of a device, and when it was first reached.
 ///
-/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the one with the
-/// largest error. So the moment is the one at which the recorder's count was highest, the number is that count, and the
-/// peak is not below it. In files without that count, the moment is the one at which most was live for certain, and the
-/// interval allows for the number of moments compared.
+/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the
+/// one with the largest error. So the moment is the one at which the recorder's count was highest, the number
+/// is that count, and the peak is not below it. In files without that count, the moment is the one with the
+/// highest certain lower limit, and the interval allows for the number of moments compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
     /// Live bytes at the peak; for a sampled heap, a lower limit.
     pub bytes: u64,
-    /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
+    /// The row of the event that reached the peak; none when nothing later exceeded the level before the first event.
     pub row: Option<usize>,
-    /// When it was, in ticks of the recorder's clock; none when [`Self::row`] is.
+    /// The time of the peak, in ticks of the recorder's clock; none when [`Self::row`] is.
     pub ticks: Option<u64>,
     /// The number of that event in the device's trace; none when [`Self::row`] is.
     pub event: Option<usize>,
@@ -37,11 +37,12 @@ pub struct Peak {
     /// The error of the number: how high the peak may have been, at any moment. Has no upper limit if the recording is
     /// incomplete.
     pub error: Estimate,
-    /// The same for the recorded blocks alone: no more was live at any moment of the recording than its upper limit.
+    /// The same for the recorded blocks alone: the live bytes never exceeded its upper limit at any moment of
+    /// the recording.
     pub(in crate::analysis) recorded: Estimate,
 }
 
-/// A level that was reached, and the row after which it was.
+/// A level that was reached, and the row after which it was reached.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     bytes: f64,
@@ -81,7 +82,8 @@ impl Peak {
         self.error.counted
     }
 
-    /// Formats when it was, as the end of a sentence: by time, or by event if the file does not contain the time.
+    /// Formats the time of the peak, as the end of a sentence: by time, or by event if the file does not
+    /// contain the time.
     pub(super) fn when(&self) -> String {
         let counted = if self.is_counted() { "counted " } else { "" };
         match (self.seconds, self.event) {
@@ -120,22 +122,22 @@ impl Peak {
     }
 }
 
-/// When the most bytes of a device were live.
+/// The moment when the most bytes of a device were live.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakAnswer {
-    /// Live bytes then. If small blocks were sampled, the recorder's count: the peak is not lower.
+    /// Live bytes at the peak. If small blocks were sampled, the recorder's count: the peak is not lower.
     pub live_bytes: u64,
     /// The error of the live bytes: the highest level at any moment lies within its ends.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// When it was; null: before the first event, or the file does not contain the time.
+    /// The time of the peak; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// The phase of the event that reached it.
+    /// The phase of the event that reached the peak.
     pub phase: Option<String>,
-    /// Its operator.
+    /// The operator of that event.
     pub operator: Option<String>,
     /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
@@ -188,7 +190,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     });
     let mut reached: Vec<Reached> = Vec::new();
     let mut high = 0.0_f64;
-    // After this row nothing was counted, or nothing is known.
+    // After this row nothing was counted, or the counts are unknown.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Up to the first reading, every block was recorded.

@@ -1,15 +1,16 @@
-//! Who holds the memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It names the
-//! three own lines that hold the most with the module and the phase of each, the cache, the memory that memtrack does not
-//! see, the growth, and what to do first. Unknown numbers are left out.
+//! The holders of memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It
+//! names the three own lines that hold the most with the module and the phase of each, the cache, the memory
+//! that memtrack does not see, the growth, and the first thing to do. Unknown numbers are left out.
 //!
 //! The paragraph is made while a program is out of memory, so it has bounds: [`HoldsQuery::within`] limits the time for
 //! symbolizing functions, the largest holders' first; after the first eight, the rest goes by its operator's name.
 //! `groups` adds up and symbolizes, `beside` covers memory outside blocks, `advice` decides what to do first, and `text`
 //! formats the paragraph.
 //!
-//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from what a killed program
-//! left, which has the event, the blocks and the driver's reading. So the format needs no text, and there is no second
-//! file. It needs what is held and no events: growth follows from when a block that is held was allocated.
+//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from the files of
+//! a killed program, which contain the event, the blocks and the driver's reading. So the format needs no text,
+//! and there is no second file. The paragraph needs the held blocks and no events: growth follows from the
+//! times at which held blocks were allocated.
 
 mod advice;
 mod beside;
@@ -47,16 +48,16 @@ const HOLDERS: usize = 3;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum HeldAt {
-    /// Now, or when the snapshot was taken.
+    /// The current moment, or the moment of the snapshot.
     #[default]
     Now,
-    /// When a device last ran out of memory; where it never did, the end.
+    /// The moment when a device last ran out of memory; where it never did, the end.
     OutOfMemory,
-    /// The highest point.
+    /// The peak.
     Peak,
-    /// When something ended the program.
+    /// The moment when the program was killed.
     Killed,
-    /// At the end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
+    /// The end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
     Cut,
 }
 

@@ -1,9 +1,9 @@
 //! The age and the growth of the memory that is live at a moment: they distinguish a leak from memory that is meant to
 //! stay and from temporary memory. Ages and growth are exact, or bounds, or missing.
 //!
-//! **Why compare with half-way, and not count what was allocated since?** What comes and goes in every step would be most
-//! of that. Where the oldest parts of a recording are gone, growth is not reported, because half-way may lie in them;
-//! ages are known even then.
+//! **Why compare with half-way, instead of counting the memory allocated since?** Most of that would be memory
+//! that is allocated and freed in every step. Where the oldest parts of a recording are gone, growth is not
+//! reported, because half-way may lie in them; ages are known even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};
@@ -63,7 +63,7 @@ pub struct RowGrowth {
 }
 
 impl RowGrowth {
-    /// Returns its bytes at the moment less those halfway; negative if it shrank.
+    /// Returns the row's bytes at the moment minus those halfway; negative if it shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -156,7 +156,7 @@ impl<'a> Span<'a> {
 /// Ages and growth of one row while they are collected.
 #[derive(Default)]
 pub(super) struct Trend {
-    /// When its blocks were allocated, in ticks, with their bytes; none: before the trace.
+    /// The times of the blocks' allocations, in ticks, with their bytes; none: before the trace.
     born: Vec<(Option<u64>, u64)>,
     added: (u64, Sum),
     freed: (u64, Sum),
@@ -176,7 +176,7 @@ impl Trend {
         add(&mut self.freed, lifetime);
     }
 
-    /// Returns the growth; none where it is unknown what was live halfway.
+    /// Returns the growth; none where the memory that was live halfway is unknown.
     pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
         let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
         let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
@@ -214,22 +214,22 @@ fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
-    /// The age of its oldest block at the moment, where it is known.
+    /// The age of the row's oldest block at the moment, where it is known.
     pub oldest_age_ns: Option<u64>,
     /// A lower limit of that age.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// Half of its bytes are at least this old, where that is known.
+    /// An age that half of the row's bytes have at least, where it is known.
     pub median_age_ns: Option<u64>,
-    /// The same, or less where only a bound is known.
+    /// A lower limit of that age.
     pub median_age_at_least_ns: Option<u64>,
-    /// Its bytes at the moment less those halfway from the device's first event to it.
+    /// The row's bytes at the moment minus those halfway from the device's first event to it.
     pub growth_bytes: Option<i64>,
     /// The error of the growth; null where it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,
 }
 
 impl TrendAnswer {
-    /// Returns those of a row.
+    /// Returns the ages and the growth of a row.
     pub fn of(row: &TopRow) -> Self {
         let exact = |age: Option<Age>| match age {
             Some(Age::Exact(ns)) => Some(ns),
