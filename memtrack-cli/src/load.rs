@@ -25,7 +25,7 @@ const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 /// Reads the snapshot at `path`, or for `-` from standard input.
 ///
 /// # Errors
-/// When it cannot be read, is larger than `--max-input`, or is no snapshot.
+/// Fails when it cannot be read, is larger than `--max-input`, or is no snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
     if let Some(why) = recording_was_off(&loaded.snapshot) {

@@ -183,7 +183,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
 /// Returns the first bytes of standard input, and all of it.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
     let read = stdin.take(HEAD as u64).read_to_end(&mut head);

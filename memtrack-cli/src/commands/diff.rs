@@ -115,7 +115,7 @@ impl Reading<'_> {
     /// Reads a file, with `hiding`'s pseudonyms if there are any; when this returns, only its groups are in memory.
     ///
     /// # Errors
-    /// When it cannot be read, holds nothing, or does not have the device.
+    /// Fails when it cannot be read, holds nothing, or does not have the device.
     fn read(
         &self,
         path: &Path,
@@ -140,7 +140,7 @@ impl Reading<'_> {
     /// Reduces a file that was read, and is in order of time.
     ///
     /// # Errors
-    /// When it holds nothing, or does not have the device.
+    /// Fails when it holds nothing, or does not have the device.
     pub(super) fn reduce(
         &self,
         path: &Path,

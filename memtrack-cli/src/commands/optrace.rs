@@ -23,7 +23,7 @@ use std::path::Path;
 /// Reads the first bytes of the file, which distinguish an operator trace from other files.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
@@ -52,7 +52,7 @@ pub(super) struct Source {
 /// Reads the trace, or that of a recording.
 ///
 /// # Errors
-/// When it cannot be read, or is a recording without operators.
+/// Fails when it cannot be read, or is a recording without operators.
 pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source, CliError> {
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
@@ -130,7 +130,7 @@ pub(super) fn mode(args: &TraceArgs) -> Mode {
 /// Analyses the trace, and reports the repairs.
 ///
 /// # Errors
-/// When the trace has no allocations, or PyTorch would refuse it and is to be imitated.
+/// Fails when the trace has no allocations, or PyTorch would refuse it and is to be imitated.
 pub(super) fn analysed<'a>(
     args: &TraceArgs,
     source: &'a Source,

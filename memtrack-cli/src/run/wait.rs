@@ -30,7 +30,7 @@ pub(crate) struct Ended {
 /// Runs the program to its end.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Fails when it cannot be started.
 pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
     EARLY.store(0, Ordering::SeqCst);
     let before = PASSED_ON.map(pass_on);

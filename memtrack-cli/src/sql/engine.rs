@@ -91,7 +91,7 @@ impl Drop for Batches {
 /// Runs a query. Returns with the first rows, so that earlier errors are known before anything is written.
 ///
 /// # Errors
-/// When the data set cannot be read, or the query cannot be result.
+/// Fails when the data set cannot be read, or the query cannot be result.
 pub(crate) fn ask(query: Query) -> Result<QueryResult, CliError> {
     let (sender, receiver) = sync_channel(WAITING);
     let thread = Builder::new()

@@ -86,7 +86,7 @@ impl WriteOptions {
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// When the present contents [must not be replaced](Present::refusal), even if another writer put them there
+/// Fails when the present contents [must not be replaced](Present::refusal), even if another writer put them there
 /// meanwhile; when a file cannot be written or the folder cannot be moved to its place. The earlier contents then
 /// remain unchanged.
 pub fn write_rank(
@@ -129,7 +129,7 @@ pub fn write_rank(
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///
 /// # Errors
-/// When the output cannot be written.
+/// Fails when the output cannot be written.
 pub fn write_events(
     snapshot: &Snapshot,
     devices: &[DeviceId],

@@ -78,7 +78,7 @@ impl Export {
     /// What is compressed already is not compressed again.
     ///
     /// # Errors
-    /// When `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
+    /// Fails when `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
     pub fn write(
         &self,
         snapshot: &Snapshot,

@@ -41,7 +41,7 @@ pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
 /// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
 /// damaged after its header is not an error: the report says what is missing.
 pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     read_packed(input, || u64::MAX)

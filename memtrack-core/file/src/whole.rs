@@ -12,7 +12,7 @@ const EVENTS_AT_ONCE: usize = 64 << 10;
 /// readers will report that the recording was not ended. What only PyTorch's files contain is not written.
 ///
 /// # Errors
-/// When `output` cannot be written.
+/// Fails when `output` cannot be written.
 ///
 /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
 pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {

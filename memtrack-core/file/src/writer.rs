@@ -46,7 +46,7 @@ impl<W: Write> RecordingWriter<W> {
     /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
     ///
     /// # Errors
-    /// When `output` cannot be written.
+    /// Fails when `output` cannot be written.
     pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
         let mut writer = Self {
             output,
@@ -69,7 +69,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes stacks (return addresses, innermost first) whose ids count up from `first`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn stacks<I>(&mut self, first: StackId, stacks: I) -> io::Result<()>
     where
         I: IntoIterator,
@@ -102,7 +102,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn scopes(&mut self, scopes: &[(ScopeId, Scope)]) -> io::Result<()> {
         self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
     }
@@ -110,7 +110,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn threads(&mut self, threads: &[(ThreadId, Thread)]) -> io::Result<()> {
         self.named_rows(chunk::THREADS, threads, |out, (id, thread)| payload::put_thread(out, *id, thread))
     }
@@ -141,7 +141,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn events(&mut self, events: &[Event]) -> io::Result<()> {
         for events in events.chunks(EVENTS_PER_CHUNK) {
             self.raw.clear();
@@ -154,7 +154,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes the loaded binaries. Modules of several calls add up.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn modules(&mut self, modules: &[Module]) -> io::Result<()> {
         for modules in modules.chunks(1024) {
             self.json(chunk::MODULES, modules)?;
@@ -166,7 +166,7 @@ impl<W: Write> RecordingWriter<W> {
     /// the last, so one with each hand-over keeps the times of a killed program right.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn clock(&mut self, clock: (u64, u64)) -> io::Result<()> {
         self.push_clock(clock);
         self.write_chunks()
@@ -176,7 +176,7 @@ impl<W: Write> RecordingWriter<W> {
     /// nothing.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
         if !readings.is_empty() {
             self.json(chunk::DRIVER, readings)?;
@@ -187,7 +187,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
         if let Some(sampling) = sampling {
             self.json(chunk::SAMPLING, sampling)?;
@@ -198,7 +198,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes the counted peak of the host heap. Of several calls the last counts; nothing is written for `None`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn counted_peak(&mut self, peak: Option<&CountedPeak>) -> io::Result<()> {
         if let Some(peak) = peak {
             self.json(chunk::COUNTED_PEAK, peak)?;
@@ -210,7 +210,7 @@ impl<W: Write> RecordingWriter<W> {
     /// calls the last counts.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
         if *folded != Folded::default() {
             self.json(chunk::FOLDED, folded)?;
@@ -222,7 +222,7 @@ impl<W: Write> RecordingWriter<W> {
     /// before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
         let mut rest = &sums.rows[..];
         loop {
@@ -241,7 +241,7 @@ impl<W: Write> RecordingWriter<W> {
     /// calls add up; the last count of omitted lines counts. The scopes and threads must be written before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn operators(&mut self, log: &OperatorLog) -> io::Result<()> {
         if log.is_empty() {
             return self.write_chunks();
@@ -262,7 +262,7 @@ impl<W: Write> RecordingWriter<W> {
     /// so does what was left out. The threads must be written before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn marks(&mut self, marks: &Marks) -> io::Result<()> {
         if marks.is_empty() {
             return self.write_chunks();
@@ -283,7 +283,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes what return addresses are called; writes nothing if there are no names. Those of several calls add up.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn names(&mut self, names: &KnownNames) -> io::Result<()> {
         for piece in names.pieces(ADDRESSES_PER_CHUNK) {
             self.json(chunk::NAMES, &piece)?;
@@ -294,7 +294,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Ends the recording with what is live, the segments held and the counts per device; returns the output.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn finish(
         self,
         live: &[LiveBlock],
@@ -307,7 +307,7 @@ impl<W: Write> RecordingWriter<W> {
     /// [`Self::finish`], with the end mark only where `complete`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn close(
         mut self,
         live: &[LiveBlock],
@@ -387,7 +387,7 @@ impl<W: Write> RecordingWriter<W> {
     /// follows knows what is missing.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn pytorch(&mut self, piece: &[u8]) -> io::Result<()> {
         self.raw_chunk(chunk::PYTORCH, piece)
     }

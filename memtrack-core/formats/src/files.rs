@@ -75,34 +75,34 @@ pub trait SnapshotFiles: Sized {
     /// Reads the file at `path`, whichever format it has, and the other parts of a recording next to it.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
+    /// Fails when it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
     /// then something went wrong earlier.
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads a snapshot of any kind from a stream, such as standard input.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is not a snapshot.
+    /// Fails when it cannot be read, is too large, or is not a snapshot.
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). The other
     /// parts of a recording that are next to it are read with it.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not a recording that this version knows.
+    /// Fails when the file cannot be read, or is not a recording that this version knows.
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
 
     /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears complete or not at all.
     ///
     /// # Errors
-    /// When the folder or the file cannot be written; what was there before is then unchanged.
+    /// Fails when the folder or the file cannot be written; what was there before is then unchanged.
     fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
 
     /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
     /// mark is left out and readers will report that the recording was not ended.
     ///
     /// # Errors
-    /// When `output` cannot be written.
+    /// Fails when `output` cannot be written.
     ///
     /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
@@ -112,13 +112,13 @@ pub trait SnapshotFiles: Sized {
     /// recording's stacks if the format has names.
     ///
     /// # Errors
-    /// When the suffix is none of these, the file cannot be written, or the format cannot represent a value.
+    /// Fails when the suffix is none of these, the file cannot be written, or the format cannot represent a value.
     fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
 
     /// Like [`Self::save_as`], but writes to any output, without a name from which the format would follow.
     ///
     /// # Errors
-    /// When the output cannot be written, or the format cannot represent a value.
+    /// Fails when the output cannot be written, or the format cannot represent a value.
     fn write_as(
         &self,
         output: impl Write,

@@ -40,7 +40,7 @@ impl GuardedFile {
     /// Wraps a file that was just opened.
     ///
     /// # Errors
-    /// When the system does not identify it.
+    /// Fails when the system does not identify it.
     pub(crate) fn new(file: File) -> io::Result<Self> {
         let data = file.metadata()?;
         let is_regular = data.is_file() && identity(&data).0 != 0;

@@ -26,7 +26,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
     /// Makes an empty map.
     ///
     /// # Panics
-    /// When the number of shards is not a power of two above one.
+    /// Panics when the number of shards is not a power of two above one.
     pub(crate) fn new(hasher: S, shards: usize) -> Self {
         Self { map: DashMap::with_hasher_and_shard_amount(hasher, shards) }
     }

@@ -36,7 +36,7 @@ impl PoolStatistics {
 /// The current pool of a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// When there is no driver, it fails, there is no such device, or the device has no pools.
+/// Fails when there is no driver, it fails, there is no such device, or the device has no pools.
 pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     let bytes = Device::new(device)?.pool_bytes()?;
     Ok(PoolStatistics {

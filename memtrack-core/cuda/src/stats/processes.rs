@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// The processes that compute on a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// When NVML is missing or fails, or there is no such device.
+/// Fails when NVML is missing or fails, or there is no such device.
 pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
     of(&in_nvml(device)?)
 }
@@ -18,7 +18,7 @@ pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
 /// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
 ///
 /// # Errors
-/// When NVML fails, or there is no such device. If NVML or its driver is missing, the text says so, as PyTorch's does.
+/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text says so, as PyTorch's does.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match in_nvml(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),

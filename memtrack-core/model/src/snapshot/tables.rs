@@ -220,7 +220,7 @@ impl StackTable {
     /// Appends a stack; its id is its row.
     ///
     /// # Panics
-    /// When the table would hold more than `u32::MAX` addresses.
+    /// Panics when the table would hold more than `u32::MAX` addresses.
     pub fn push(&mut self, addresses: &[u64]) -> StackId {
         self.addresses.extend_from_slice(addresses);
         let end = u32::try_from(self.addresses.len()).expect("more than 4 G stack frames");

@@ -125,7 +125,7 @@ impl Account {
     /// there too.
     ///
     /// # Errors
-    /// When there are too many, or in a forked process.
+    /// Fails when there are too many, or in a forked process.
     pub fn open() -> Result<Self, NoAccount> {
         static READY: std::sync::Once = std::sync::Once::new();
         READY.call_once(|| {

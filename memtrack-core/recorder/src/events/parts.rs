@@ -164,7 +164,7 @@ impl Destination {
     /// file stays, and the stream goes beside it.
     ///
     /// # Errors
-    /// When no file can be created.
+    /// Fails when no file can be created.
     pub(super) fn choose(path: &Path) -> io::Result<Self> {
         let why = match claim(path)? {
             Ok(file) => return Ok(Self { file, path: path.to_owned(), note: None }),

@@ -62,7 +62,7 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// [`stop`]; it is not if it requested nothing and no session runs.
 ///
 /// # Errors
-/// When the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
+/// Fails when the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
 pub fn start(options: &Options) -> io::Result<bool> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let _inside = reentry::enter();
@@ -279,7 +279,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
 /// Writes a snapshot of the recorder as a `.memtrack` file, whole or not at all.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub fn save(snapshot: &Snapshot, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
     memtrack_file::write(snapshot, &mut file)?;

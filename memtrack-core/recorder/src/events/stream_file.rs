@@ -77,7 +77,7 @@ impl Stream {
     /// Creates the file, or replaces it, and writes the head.
     ///
     /// # Errors
-    /// When the file cannot be created or written.
+    /// Fails when the file cannot be created or written.
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let Destination { file, path, note } = Destination::choose(path)?;

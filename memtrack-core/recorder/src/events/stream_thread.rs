@@ -64,7 +64,7 @@ impl Recorder {
     /// threads that record, because the dynamic linker's lock must not be waited for inside a hook.
     ///
     /// # Errors
-    /// When the system allows no more threads.
+    /// Fails when the system allows no more threads.
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);

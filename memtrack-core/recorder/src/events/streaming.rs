@@ -156,7 +156,7 @@ impl Recorder {
     /// Streams to `stream` from now on.
     ///
     /// # Errors
-    /// When the disk of an earlier stream is still stuck.
+    /// Fails when the disk of an earlier stream is still stuck.
     pub(super) fn open_stream(&self, stream: Stream) -> io::Result<()> {
         let Some(mut target) = self.target_within(self.patience()) else {
             return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
@@ -172,7 +172,7 @@ impl Recorder {
     /// Takes the stream out after the waiting chunks are written to it; `None` if there is none.
     ///
     /// # Errors
-    /// When the child of a fork could create no stream, or the stream was given up, and that was not reported yet.
+    /// Fails when the child of a fork could create no stream, or the stream was given up, and that was not reported yet.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
         let Some(mut target) = self.target_within(self.patience()) else {
             self.give_up_the_disk();

@@ -87,7 +87,7 @@ impl Verdict {
     }
 }
 
-/// Bytes of one device.
+/// The requested bytes of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measured {
@@ -128,7 +128,7 @@ impl Measured {
     }
 }
 
-/// The numbers of each device.
+/// The measured numbers of each device.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Found {
@@ -239,8 +239,7 @@ impl Found {
     }
 
     /// Returns the reason why one of the limits cannot be checked at all: nothing in the file could exceed it.
-    /// A gate must not pass
-    /// then.
+    /// A gate must not pass then.
     pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.held) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
@@ -339,7 +338,7 @@ impl Found {
         lines
     }
 
-    /// Returns lines for the byte limits that compare with the worst device that way.
+    /// Returns lines for the byte limits for which the worst device has this verdict.
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measured, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
@@ -417,7 +416,7 @@ impl Found {
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that is within the error of an estimate, or that an incomplete recording stays below.
+    /// A line for each limit that is within the error of an estimate, or that an incomplete recording does not reach.
     pub cannot_tell: Vec<String>,
     /// The highest requested bytes, for the worst device.
     pub peak: MeasuredAnswer,

@@ -1,5 +1,5 @@
-//! How high a device's live bytes rose, and when. Every report takes the peak from [`Peak::of`], and then the lifetimes
-//! that were live at that moment.
+//! The height of a device's peak of live bytes, and its time. Every report takes the peak from [`Peak::of`],
+//! and then the lifetimes that were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
@@ -11,7 +11,7 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde::Serialize;
 
-/// The highest sum of live bytes of a device, and when it was first reached.
+/// The highest sum of live bytes of a device, and the time when it was first reached.
 ///
 /// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the
 /// one with the largest error. So the moment is the one at which the recorder's count was highest, the number
@@ -34,8 +34,8 @@ pub struct Peak {
     pub since: Since,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// The error of the number: how high the peak may have been, at any moment. Has no upper limit if the recording is
-    /// incomplete.
+    /// The error of the number: the possible height of the peak, at any moment. Has no upper limit if the
+    /// recording is incomplete.
     pub error: Estimate,
     /// The same for the recorded blocks alone: the live bytes never exceeded its upper limit at any moment of
     /// the recording.
@@ -170,7 +170,7 @@ fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached 
     Reached { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
 }
 
-/// Returns the peak of a heap whose small blocks were sampled, and how high it may have been.
+/// Returns the peak of a heap whose small blocks were sampled, with its possible height.
 fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Reached, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
@@ -196,7 +196,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
         // Up to the first reading, every block was recorded.
         reached.extend(since.map(|since| highest(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
-        // A moment whose events are gone only shows how much was live.
+        // A moment whose events are missing only shows the number of live bytes.
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Reached { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
@@ -229,7 +229,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
                 Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
             (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
-        // The count is above everything that samples would allow: so they give no upper limit for the peak.
+        // The count is above everything that samples would allow: they give no upper limit for the peak.
         Some((_, error)) if error.high < certain && mark.is_none() => {
             (Reached { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
         }
@@ -253,8 +253,9 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
     }
 }
 
-/// Returns the moment from the event of row `from` on at which most was live for certain, as far as samples show, and the
-/// highest level of all: its interval holds the truth with 95 % confidence although the moments are many.
+/// Returns the moment from the event of row `from` on with the highest certain lower limit, as far as samples
+/// show, and the highest level of all: its interval contains the true value with 95 % confidence although the
+/// moments are many.
 fn most_certain(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -320,9 +321,9 @@ mod tests {
 
     struct Program {
         snapshot: Snapshot,
-        /// The most that was live.
+        /// The highest number of live bytes.
         peak: u64,
-        /// What each row had live at each event of the trace, before it.
+        /// The live bytes of each row before each event of the trace.
         live: Vec<[u64; ROWS]>,
     }
 

@@ -116,7 +116,7 @@ impl Stats {
     /// Writes PyTorch's text.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails when `out` cannot be written.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let mut sink = Sink::new(out);
         sink.str("Summary of segments >= ");

@@ -64,7 +64,7 @@ pub struct EntryAnswer {
 /// Writes the events of all devices as one JSON object, a [`TraceAnswer`] that names `schema`, an event a line.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write) -> io::Result<Oddities> {
     let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();

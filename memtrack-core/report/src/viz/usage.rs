@@ -1,5 +1,5 @@
-//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free. Pictures and
-//! `--json` show this; the folded lines repeat what PyTorch computes from stale sizes.
+//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free.
+//! Pictures and `--json` show this; the folded lines repeat the numbers that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;

@@ -158,7 +158,7 @@ impl Snapshot {
     /// not contain it, and for a heap, whose free memory is unknown.
     ///
     /// # Panics
-    /// When there is no such event.
+    /// Panics when there is no such event.
     pub fn oom_free_bytes(&self, row: usize) -> Option<u64> {
         if self.is_heap(self.events.device[row]) {
             return None;

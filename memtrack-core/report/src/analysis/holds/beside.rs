@@ -105,9 +105,8 @@ impl Cached {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unseen {
-    /// Bytes: on a device, those in use by the driver's report that are neither recorded nor cached. For a
-    /// heap, the resident
-    /// memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
+    /// Bytes: on a device, those in use by the driver's report that are neither recorded nor cached. For a heap, the
+    /// resident memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
     pub bytes: u64,
     /// All bytes in use: on the device, or resident.
     pub used_bytes: u64,

@@ -1,4 +1,5 @@
-//! The line of a stack that a person would point at: the innermost frame that is the user's, and what it called.
+//! The line of a stack that a person would name: the innermost frame in the user's code, and the function that
+//! it called.
 
 use super::names::{self, foreign_prefix, is_unnamed, short};
 use super::{Judged, Owner};
@@ -12,9 +13,9 @@ use std::fmt;
 pub struct Owned {
     /// The innermost frame that is the user's own; none where there is none in the stack.
     pub mine: Option<Frame>,
-    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the outermost
-    /// function of a framework, or else the innermost informative one: an interpreter's, for what it allocates for a
-    /// script that is not in the stack.
+    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the
+    /// outermost function of a framework, or else the innermost informative one: an interpreter's, for memory
+    /// that it allocates for a script that is not in the stack.
     pub called: Option<Frame>,
 }
 

@@ -72,8 +72,8 @@ fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Opti
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
-/// Returns the intervals between moments that the program marked, by name. A mark is where a step ends; the time after
-/// the last mark is none.
+/// Returns the intervals between moments that the program marked, by name. A mark ends a step; the time after
+/// the last mark is no step.
 fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -85,7 +85,7 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
+/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the end of the trace.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     // Ranges have no place among events without times.

@@ -48,8 +48,8 @@ impl Age {
 pub struct RowAge {
     /// The oldest of them.
     pub oldest: Age,
-    /// Half of the bytes are at least this old; none where blocks were sampled, or it is unknown when some were
-    /// allocated.
+    /// An age that half of the bytes have at least; none where blocks were sampled, or where the times of some
+    /// allocations are unknown.
     pub median: Option<Age>,
 }
 
@@ -79,9 +79,9 @@ impl RowGrowth {
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next part
-    /// began is among the events with the time of its allocation, so that a block without one need not be older than
-    /// those.
+    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next
+    /// part began is among the events with the time of its allocation, so that a block without one need not be
+    /// older than those.
     begin: Option<u64>,
     /// The halfway point, and the last row until then; none where parts are gone, because the halfway point may lie in
     /// them.
@@ -103,7 +103,7 @@ impl<'a> Span<'a> {
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {
-            // Also for a device on which nothing happened for a long time.
+            // This also applies to a device without events for a long time.
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
@@ -140,7 +140,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns when a block was allocated; none for one that is older than the trace, unless the recorder remembered.
+    /// Returns the time of a block's allocation; none for one that is older than the trace, unless the recorder
+    /// remembered it.
     fn born(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
@@ -185,12 +186,12 @@ impl Trend {
 
     /// Returns the ages; `estimated` is whether some of the blocks are samples.
     pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
-        // Blocks older than the trace come first.
+        // Blocks that are older than the trace come first.
         self.born.sort_unstable();
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.age(first)?;
-        // Only some of them are known.
+        // The ages of only some blocks are known.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }

@@ -1,5 +1,6 @@
-//! When two stacks look the same: for a Python program its own lines count and not the C++ below them; frames that only
-//! pass a call on do not count, and neither do the types that a function was compiled for. `rows` uses this.
+//! The rule for stacks that look the same: for a Python program its own lines count and not the C++ below them;
+//! frames that only pass a call on do not count, and neither do the types that a function was compiled for.
+//! `rows` uses this.
 
 use super::frames::is_python;
 use crate::analysis::ownership::plain;
@@ -74,7 +75,7 @@ impl Fold {
     }
 }
 
-/// Returns what functions that look the same have in common.
+/// Returns the common key of functions that look the same.
 fn look(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
     // Without a line, only their parameters distinguish C++ overloads.

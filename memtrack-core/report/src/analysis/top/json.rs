@@ -63,8 +63,7 @@ pub struct RankingAnswer {
     /// The sampling of small blocks, if it is known.
     pub sampling: Option<Sampling>,
     /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 %
-    /// probability); 0 where
-    /// every block was recorded.
+    /// probability); 0 where every block was recorded.
     pub detection_limit_bytes: u64,
     /// The rules behind the lines of the first rows, with `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
@@ -96,7 +95,7 @@ pub struct RowAnswer {
     pub share: f64,
     /// Whether bytes, count and share include sampled blocks.
     pub estimated: bool,
-    /// Whether the bytes live at the peak do.
+    /// Whether the bytes live at the peak include sampled blocks.
     pub live_at_peak_estimated: bool,
     /// The stack, innermost first; null in rankings that have none.
     pub stack: Option<Vec<FrameAnswer>>,

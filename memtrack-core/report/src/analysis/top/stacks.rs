@@ -1,4 +1,4 @@
-//! Which stacks of a ranking are one row: those that are equal from the first informative frame outwards.
+//! The rule for stacks of a ranking that are one row: those that are equal from the first informative frame outwards.
 
 use super::StackLine;
 use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
@@ -6,26 +6,26 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Remembers which addresses are informative.
+/// Caches which addresses are informative.
 #[derive(Default)]
 pub(super) struct Trimmer {
     known: HashMap<u64, Role, foldhash::fast::RandomState>,
 }
 
-/// What the functions at an address show about the request.
+/// The meaning of the functions at an address for the request.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     /// They requested the memory.
     Requester,
     /// They only pass the allocation on.
     PassesOn,
-    /// The program's own allocator begins here, so that everything further in shows nothing either.
+    /// The program's own allocator begins here, so that all frames further in are uninformative too.
     AllocatorEntry,
 }
 
 impl Role {
     fn of(frames: &[Frame]) -> Self {
-        // Functions inlined into one another share an address: the outermost of them decides whether anything is left.
+        // Functions inlined into one another share an address: the outermost of them decides whether any is left.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {
