@@ -1,4 +1,4 @@
-//! Which code is the user's own: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
+//! The rules for the user's code: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
 //! looked for in the current folder only, or where `--rules` says:
 //!
 //! ```toml
@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     fn invalid_entries_are_reported_with_their_line() {
-        for (text, said) in [
+        for (text, expected) in [
             ("[mine]\npaths = []\npath = ['a']\n", "line 3: unknown field `path`"),
             ("\n[not_mine]\n", "line 2: unknown field `not_mine`"),
             ("[mine]\npaths = 'a'\n", "line 2: invalid type"),
             ("[mine\n", "line 1: "),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(said) && !error.contains('\n'), "{text:?}: {error}");
+            assert!(error.contains(expected) && !error.contains('\n'), "{text:?}: {error}");
         }
     }
 

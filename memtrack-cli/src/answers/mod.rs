@@ -114,11 +114,11 @@ impl Answer<WrittenAnswer> {
         &self,
         target: &Path,
         format: &str,
-        asked: WrittenArgs,
+        args: WrittenArgs,
         streams: &mut Streams<'_>,
     ) -> Result<(), CliError> {
         let to_stdout = target == Path::new("-");
-        if !asked.json {
+        if !args.json {
             if !to_stdout {
                 // A hint; if it cannot be printed, the file is there all the same.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stacks: picture.is_some(),
     };
     let mut unmatched = Unmatched::new(&args.rules);
-    let mut hiding = scrub::asked(&args.scrub);
+    let mut hiding = scrub::requested(&args.scrub);
     let before = reading.read(&args.before, args.input, hiding.as_mut(), &mut unmatched, streams)?;
     reading.by = Some(before.side.by);
     let after = reading.read(&args.after, args.input, hiding.as_mut(), &mut unmatched, streams)?;
@@ -105,7 +105,7 @@ pub(super) struct Reading<'a> {
     pub(super) device: Option<DeviceSelector>,
     /// Folders with binaries.
     pub(super) symbols: &'a [PathBuf],
-    /// Which code is the user's own.
+    /// The rules for the user's code.
     pub(super) rules: &'a Rules,
     /// Whether groups by stack are needed too.
     pub(super) stacks: bool,

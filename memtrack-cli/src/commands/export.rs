@@ -121,7 +121,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     let mut name = RankName::of(&loaded.snapshot, &called(file));
     // Steps are found by the name that was given.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    let mut hiding = scrub::asked(&args.scrub).map(keeping);
+    let mut hiding = scrub::requested(&args.scrub).map(keeping);
     loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols.places);
     let mut hidden = |path: &Path| match &mut hiding {
         Some(scrub) => scrub.file(path),

@@ -171,11 +171,13 @@ pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIn
         names.join(", ")
     };
     match (&args.device, &devices[..]) {
-        (Some(asked), _) => devices
+        (Some(requested), _) => devices
             .iter()
             .copied()
-            .find(|device| name(device) == asked || short(name(device)) == asked)
-            .ok_or_else(|| CliError::Usage(format!("the trace has no device {asked}: it has {}", list()))),
+            .find(|device| name(device) == requested || short(name(device)) == requested)
+            .ok_or_else(|| {
+                CliError::Usage(format!("the trace has no device {requested}: it has {}", list()))
+            }),
         (None, [only]) => Ok(*only),
         (None, _) => {
             Err(CliError::Usage(format!("the trace has several devices: choose one by --device: {}", list())))

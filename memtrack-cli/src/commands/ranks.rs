@@ -129,7 +129,7 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
 /// Returns the source of pseudonyms, if requested. Steps are found by the name that was given.
 fn hiding(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    scrub::asked(&args.scrub).map(keeping)
+    scrub::requested(&args.scrub).map(keeping)
 }
 
 /// Reads a file, reduces it, and writes its page.

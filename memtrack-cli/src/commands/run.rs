@@ -83,8 +83,8 @@ fn value_of(value: impl ValueEnum) -> String {
 /// Returns the libraries before those that are preloaded already.
 fn preloaded(libraries: &[PathBuf]) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
-    let ours = libraries.iter().map(|path| path.as_os_str().to_owned());
-    ours.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
+    let paths = libraries.iter().map(|path| path.as_os_str().to_owned());
+    paths.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
 /// Returns the recording's absolute path, which does not exist yet and can be written.

@@ -20,6 +20,6 @@ mod refusal;
 mod rows;
 mod tables;
 
-pub(crate) use engine::{Query, ask};
+pub(crate) use engine::{Query, execute};
 pub(crate) use ready::{READY, Ready};
 pub(crate) use rows::{SqlRows, columns, write_csv, write_text};

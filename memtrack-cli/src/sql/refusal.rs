@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn the_place_of_an_error_comes_first() {
-        let said = "Expected: an expression, found: FROM at Line: 2, Column: 8";
-        assert_eq!(located(said), Some(("Expected: an expression, found: FROM", (2, 8))));
+        let message = "Expected: an expression, found: FROM at Line: 2, Column: 8";
+        assert_eq!(located(message), Some(("Expected: an expression, found: FROM", (2, 8))));
         assert_eq!(located("no place"), None);
     }
 }

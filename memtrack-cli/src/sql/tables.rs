@@ -50,7 +50,7 @@ pub(super) struct Dataset {
     pub(super) ranks: Vec<RankFolder>,
     pub(super) store: ObjectStoreUrl,
     /// The files that the query has read, each with its table.
-    pub(super) asked: Mutex<Vec<(&'static dataset::Table, usize)>>,
+    pub(super) scanned: Mutex<Vec<(&'static dataset::Table, usize)>>,
 }
 
 impl Dataset {
@@ -140,7 +140,7 @@ impl TableProvider for RankTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let places = self.only.map_or(0..self.dataset.ranks.len(), |only| only..only + 1);
         self.dataset
-            .asked
+            .scanned
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(places.clone().map(|place| (self.table, place)));

@@ -124,7 +124,7 @@ pub fn write_rank(
 }
 
 /// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without
-/// their tables; `line` is called once for each and returns its line in the user's own code.
+/// their tables; `line` is called once for each and returns its line in the user's code.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///

@@ -167,12 +167,12 @@ mod tests {
         ] {
             assert_eq!(name_and_suffix(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
         }
-        for (name, said) in [
+        for (name, expected) in [
             ("xml", "use pickle, json, memtrack, pprof, "),
             ("", "use pickle, json, memtrack, pprof, "),
             ("pprof.zst", "pprof files are gzip already"),
         ] {
-            assert!(target_named(name).unwrap_err().contains(said), "{name}");
+            assert!(target_named(name).unwrap_err().contains(expected), "{name}");
         }
     }
 

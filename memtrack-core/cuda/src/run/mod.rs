@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use census::{Environment, Started};
 pub use memtrack_model::run_protocol::*;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 
 /// Begins when the preload library was loaded: it will call [`library_ends`] when the process exits, later than
@@ -42,7 +42,7 @@ pub fn library_begins() {
     census::prepare();
     if wants_heap() {
         // Also without the hook: heap calls do not pass through it.
-        ASKED.store(true, Ordering::Relaxed);
+        REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn ends_with_library() -> bool {
 /// Starts recording if the environment requests it. Called by every hooked call; all but the first are a load.
 #[inline(always)]
 pub(crate) fn begin_if_requested() {
-    if !ASKED.load(Ordering::Relaxed) {
+    if !REQUESTED.load(Ordering::Relaxed) {
         start_if_requested();
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn begin_if_requested() {
 #[cold]
 fn start_if_requested() {
     join_the_recorder();
-    if ASKED.swap(true, Ordering::Relaxed) {
+    if REQUESTED.swap(true, Ordering::Relaxed) {
         return;
     }
     if hook::is_in_place() { begin() } else { unhooked::warn() }

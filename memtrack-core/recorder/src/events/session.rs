@@ -74,8 +74,8 @@ pub fn start(options: &Options) -> io::Result<bool> {
         let lost = options.lost_beside(&running.options, crate::host::is_installed());
         drop(session);
         if let Some(lost) = lost {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| message::print(lost));
+            static REPORTED: Once = Once::new();
+            REPORTED.call_once(|| message::print(lost));
         }
         return Ok(true);
     }

@@ -61,7 +61,7 @@ pub struct AtPeak {
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line of the user's own.
+    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,
     /// The same by category, if the snapshot has categories.
     pub made_of: Option<TopReport>,

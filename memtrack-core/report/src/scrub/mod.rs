@@ -306,10 +306,10 @@ mod tests {
         let mut scrub = Scrub::new();
         let scrubbed = scrub.operators(&log);
         assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
-        let said = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
+        let text = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
         assert!(
-            !said.to_lowercase().contains("secret") && said.contains("exp_avg") && said.contains("Linear"),
-            "{said}"
+            !text.to_lowercase().contains("secret") && text.contains("exp_avg") && text.contains("Linear"),
+            "{text}"
         );
         let read = |log: &OperatorLog| -> Vec<_> {
             let piece = &log.pieces[0];

@@ -33,7 +33,7 @@ use memtrack_model::snapshot::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffBy {
-    /// The innermost line of the user's own, or of a framework where there is none ([`ownership`](super::ownership)).
+    /// The innermost line in the user's code, or of a framework where there is none ([`ownership`](super::ownership)).
     Line,
     /// Operators by full name.
     Operator,
@@ -203,7 +203,7 @@ pub struct Diff {
     pub alone: [Vec<(String, Amount)>; 2],
     /// Limits of the comparison that a reader should know.
     pub notes: Vec<String>,
-    /// The rules that define which lines are the user's own.
+    /// The rules that define which lines are in the user's code.
     rules: Rules,
 }
 

@@ -76,7 +76,7 @@ pub(super) enum GroupKey {
 }
 
 impl Side {
-    /// Reduces `devices` of a snapshot; `rules` define which lines are the user's own.
+    /// Reduces `devices` of a snapshot; `rules` define which lines are in the user's code.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -224,10 +224,10 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
             None => GroupKey::Name(row.name.clone()),
         },
         DiffBy::Stack if !row.stack.is_empty() => {
-            let telling = |line: &&StackLine| !is_internal(&line.frame);
+            let is_informative = |line: &&StackLine| !is_internal(&line.frame);
             // A stack that contains only those is identified by them.
-            let all: Vec<&Frame> = match row.stack.iter().any(|line| telling(&line)) {
-                true => row.stack.iter().filter(telling).map(|line| &line.frame).collect(),
+            let all: Vec<&Frame> = match row.stack.iter().any(|line| is_informative(&line)) {
+                true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),
             };
             GroupKey::Stack(all.into_iter().map(|frame| places.number(frame)).collect())

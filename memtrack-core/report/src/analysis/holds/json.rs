@@ -42,7 +42,7 @@ pub struct WhoHoldsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HolderAnswer {
-    /// The line of the user's own and what it called, or its substitute, as text.
+    /// The line in the user's code and the function that it called, or its substitute, as text.
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<FrameAnswer>,

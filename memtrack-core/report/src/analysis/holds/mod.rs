@@ -165,7 +165,7 @@ pub struct Refused {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The line of the user's own and what it called, or its substitute; an operator's name where no stack was recorded
+    /// The line in the user's code and the function that it called, or its substitute; an operator's name where no stack was recorded
     /// or there was no time to symbolize it.
     pub line: String,
     /// That line, where there is one.

@@ -54,7 +54,7 @@ fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapsho
     (snapshot, symbols)
 }
 
-fn asked_for(requested: u64, total: u64) -> OutOfMemory {
+fn refused_request(requested: u64, total: u64) -> OutOfMemory {
     OutOfMemory::new(DEVICE, StreamId(0), requested * MIB, 0, total * MIB)
 }
 
@@ -98,7 +98,7 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
 fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
     let (snapshot, mut symbols) = held(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
     let mut advice = |requested| {
-        let query = HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+        let query = HoldsQuery::default().refused(Some(refused_request(requested, 100)));
         of(&snapshot, &mut symbols, &query).advice
     };
     assert_eq!(
@@ -128,7 +128,7 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
         pool_used_bytes: 5 * MIB,
         ..DriverReading::default()
     });
-    let query = |requested| HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+    let query = |requested| HoldsQuery::default().refused(Some(refused_request(requested, 100)));
     let report = of(&snapshot, &mut symbols, &query(35));
     assert_eq!(
         report.lines()[2],

@@ -78,7 +78,7 @@ pub struct LeakOptions {
 }
 
 impl Default for LeakOptions {
-    /// Returns lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
+    /// Returns lines in the user's code, and stacks where there is none; ten periods, 20 leaks.
     fn default() -> Self {
         Self {
             by: By::Line,
@@ -257,7 +257,7 @@ pub struct DeviceLeaks {
 pub struct LeakReport {
     /// The key of the groups.
     pub by: By,
-    /// Whether groups without a line of the user's own are stacks.
+    /// Whether groups without a line in the user's code are stacks.
     pub apart: bool,
     /// The kind of the periods.
     pub cut: CutBy,

@@ -189,13 +189,13 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
         moments = scopes(entering, |scope| scope.name == name);
     }
     if moments.is_empty() {
-        let asked = match name {
+        let phase = match name {
             STEP => Some(Phase::Optimizer),
             _ => [Phase::Forward, Phase::Backward, Phase::Optimizer]
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = asked.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
+        moments = phase.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();

@@ -428,7 +428,7 @@ mod tests {
             share("transformers_modeling.py:1234 forward_of_the_attention", "191.2 MiB"),
             share("trainer.py:38 loss", "4 B"),
         ];
-        for (room, said) in [
+        for (room, expected) in [
             (
                 200,
                 ": transformers_modeling.py:1234 forward_of_the_attention 191.2 MiB, trainer.py:38 loss 4 B",
@@ -442,7 +442,7 @@ mod tests {
             assert!(shown == ": …" || shown.contains("191.2 MiB"), "{room}: {shown}");
             assert_eq!(
                 shown.contains("trainer.py:38 loss 4 B"),
-                said.contains("loss 4 B"),
+                expected.contains("loss 4 B"),
                 "{room}: {shown}"
             );
             assert!(!shown.contains("py") || shown.contains(".py:1234 "), "{room}: {shown}");

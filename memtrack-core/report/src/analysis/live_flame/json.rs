@@ -73,7 +73,7 @@ pub struct FlameFrame {
     /// The function.
     #[serde(flatten)]
     pub frame: FrameAnswer,
-    /// Whether it is in the user's own code.
+    /// Whether it is in the user's code.
     pub mine: bool,
 }
 

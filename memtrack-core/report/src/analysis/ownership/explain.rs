@@ -76,7 +76,7 @@ impl Explained {
 pub struct ExplainedAnswer {
     /// The name in reports.
     pub named: String,
-    /// The innermost line of the user's own.
+    /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,

@@ -57,7 +57,7 @@ struct Search {
 }
 
 impl Search {
-    /// Visits the next stack, innermost frame first; `line` finds the user's own line of it.
+    /// Visits the next stack, innermost frame first; `line` finds the user's line of it.
     fn take(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
         if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
             if !self.calls.keys().any(|operator| makes(operator, node)) {

@@ -39,7 +39,7 @@ use std::borrow::Cow;
 /// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The user's own code.
+    /// The user's code.
     Mine,
     /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
     Framework,

@@ -24,16 +24,16 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// Returns the steps called `asked`, or those that the file has without a request, and their name; `begin` and `end` are
-/// the ticks of the first and the last event.
+/// Returns the steps with the requested name, or those that the file has without a request, and their name; `begin` and
+/// `end` are the ticks of the first and the last event.
 pub(super) fn steps(
     snapshot: &Snapshot,
-    asked: Option<&str>,
+    requested: Option<&str>,
     begin: u64,
     end: u64,
 ) -> Option<(String, Vec<Step>)> {
     let marked = marks(snapshot, begin);
-    let found = choose(marked, asked).or_else(|| choose(ranges(snapshot, end), asked));
+    let found = choose(marked, requested).or_else(|| choose(ranges(snapshot, end), requested));
     found.map(|(name, steps)| {
         let mut steps = one_after_another(steps);
         let surplus = steps.len().saturating_sub(MOST);
@@ -57,8 +57,8 @@ fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
 }
 
 /// Chooses the steps among intervals by their names.
-fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Option<(String, Vec<Step>)> {
-    if let Some(name) = asked {
+fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> Option<(String, Vec<Step>)> {
+    if let Some(name) = requested {
         let names = [name, if name == STEP { PROFILER_STEP } else { name }];
         return names.into_iter().find_map(|name| by_name.remove_entry(name));
     }

@@ -233,7 +233,7 @@ impl DeviceSummary {
         // A file without segments does not contain the held memory.
         let of_held = |number: u64| self.has_held_bytes.then_some(number);
         // Tables that a PyTorch program does not have cannot overflow.
-        let is_ours = self.peak.since == Since::Start;
+        let is_recording = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
         DeviceSummaryAnswer {
             device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
@@ -276,8 +276,8 @@ impl DeviceSummary {
             events: self.events,
             dropped_events: self.dropped,
             dropped_parts: self.earlier_parts,
-            folded_scopes: is_ours.then_some(self.folded_scopes),
-            folded: is_ours.then_some(self.folded),
+            folded_scopes: is_recording.then_some(self.folded_scopes),
+            folded: is_recording.then_some(self.folded),
             older_blocks: self.older.blocks,
             older_blocks_error: self.older.blocks_error.answer(),
             older_bytes: self.older.bytes,

@@ -40,9 +40,9 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
 pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
-    let telling = |line: &&StackLine| !is_internal(&line.frame);
-    let all_internal = !rest.clone().any(|line| telling(&line));
-    rest.filter(|line| all_internal || telling(line)).collect()
+    let is_informative = |line: &&StackLine| !is_internal(&line.frame);
+    let all_internal = !rest.clone().any(|line| is_informative(&line));
+    rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
 /// Returns whether the frame is Python's: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.

@@ -101,7 +101,7 @@ pub struct RowAnswer {
     pub stack: Option<Vec<FrameAnswer>>,
     /// The number of different stacks in the row; null in rankings that have none.
     pub stacks: Option<usize>,
-    /// The innermost line of the user's own.
+    /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,

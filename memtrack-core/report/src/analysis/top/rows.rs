@@ -223,8 +223,8 @@ impl<'a> Sorter<'a> {
     }
 
     /// Splits rows by line by stack where no line is in the user's code.
-    pub(in crate::analysis) fn split_foreign_by_stack(mut self, tells: bool) -> Self {
-        self.splits_foreign = tells;
+    pub(in crate::analysis) fn split_foreign_by_stack(mut self, splits: bool) -> Self {
+        self.splits_foreign = splits;
         self
     }
 
@@ -452,8 +452,8 @@ impl<'a> Sorter<'a> {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
                     // In rankings by line, frames that only pass a call on do not name a row.
-                    let telling = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
-                    telling.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
+                    let informative = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
+                    informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
                     // A line that itself allocates most of its bytes is not shown with its calls.

@@ -55,9 +55,9 @@ impl Trimmer {
 /// more than pass a call on. Frames below a Python line only carry out its request.
 pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> {
     let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
-    let telling = |line: &&StackLine| !is_internal(&line.frame);
-    let found = stack.iter().filter(telling).find(of_python).or_else(|| stack.iter().find(of_python));
-    found.or_else(|| stack.iter().find(telling)).or(stack.first())
+    let is_informative = |line: &&StackLine| !is_internal(&line.frame);
+    let found = stack.iter().filter(is_informative).find(of_python).or_else(|| stack.iter().find(of_python));
+    found.or_else(|| stack.iter().find(is_informative)).or(stack.first())
 }
 
 /// Returns the functions at trimmed `addresses`, without uninformative ones inlined into the first.

@@ -69,8 +69,8 @@ impl<'a> Texts<'a> {
     /// Returns the text without memtrack's own: scopes, and the numbers that samples stand for.
     pub(super) fn of_the_program(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.from?;
-        let is_ours = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
-        self.of(lifetime).filter(|&text| !is_ours(text))
+        let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
+        self.of(lifetime).filter(|&text| !is_internal(text))
     }
 
     fn of_event(&self, row: usize) -> Option<StringId> {
