@@ -130,7 +130,7 @@ pub(crate) fn read_all<T: Send>(
     read: impl Fn(&Path) -> T + Sync,
 ) -> Vec<T> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    crate::c_heap::give_back_large_blocks();
+    crate::c_heap::return_large_blocks_to_the_system();
     let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let threads = jobs.unwrap_or_else(cores).get().min(files.len());
     let next = AtomicUsize::new(0);

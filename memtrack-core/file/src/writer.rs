@@ -383,8 +383,8 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: whoever finds the file cut in what
-    /// follows knows what is missing.
+    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: it shows
+    /// which part is missing if the file is cut later.
     ///
     /// # Errors
     /// Fails when the output cannot be written.

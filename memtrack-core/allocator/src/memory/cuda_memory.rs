@@ -179,7 +179,7 @@ impl CudaMemory {
         let mut result = Ok(());
         for at in (address..address + size).step_by(page as usize) {
             let Some((page, handle)) = self.held().pages.remove(&at) else { continue };
-            // SAFETY: the page was mapped by `map_page` with this handle, and the caller says that nobody uses it.
+            // SAFETY: the page was mapped by `map_page` with this handle, and the caller guarantees that it is unused.
             let (unmapped, released) =
                 unsafe { (sys::cuMemUnmap(at, page as usize), sys::cuMemRelease(handle)) };
             result = result.and(check("cuMemUnmap", unmapped)).and(check("cuMemRelease", released));

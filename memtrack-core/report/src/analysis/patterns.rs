@@ -601,7 +601,11 @@ mod tests {
         ];
         let name = |stack: &[&str]| Patterns::default().name(stack.iter().copied());
         assert_eq!(name(&stack).as_deref(), Some("app.Layer.new"));
-        assert_eq!(name(&stack[..4]).as_deref(), Some("cudarc.cuMemAllocAsync"), "nobody else is there");
+        assert_eq!(
+            name(&stack[..4]).as_deref(),
+            Some("cudarc.cuMemAllocAsync"),
+            "no other function is there"
+        );
         assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
         // Frames inside the layer requested nothing, and a stack without an outer frame has no name.
         assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));

@@ -43,7 +43,7 @@ unsafe fn allocate(
 
 /// Frees memory by `call`.
 #[inline(always)]
-fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = HookedCall::enter(real) else { return call() };
     let freed = watch.free(address);
     let result = call();

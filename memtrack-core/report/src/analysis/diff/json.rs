@@ -207,7 +207,7 @@ fn device(device: &DeviceDiff) -> DeviceDiffAnswer {
 
 fn row(row: &DiffRow) -> DiffRowAnswer {
     let change = row.kind();
-    debug_assert_ne!(change, Kind::Same, "what is the same is no row");
+    debug_assert_ne!(change, Kind::Same, "an unchanged group is no row");
     let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
     DiffRowAnswer {
         name: NameAnswer::shown(&row.name),
