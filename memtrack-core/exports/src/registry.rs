@@ -10,7 +10,7 @@ use memtrack_report::analysis::ownership::Rules;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 
-/// What to write of a snapshot.
+/// The parts of a snapshot to write.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
@@ -43,14 +43,14 @@ impl ExportOptions {
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 
-/// How files are compressed by the rules of their format.
+/// The compression of files by the rules of their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// They are not: `.gz` and `.zst` after their name compress them.
     None,
     /// They are gzip.
     Gzip,
-    /// What is in them is compressed.
+    /// The content of the files is compressed.
     Inside,
 }
 
@@ -58,15 +58,15 @@ pub enum Packing {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// What it is called, in lower case.
+    /// Its name, in lower case.
     pub name: &'static str,
     /// The endings of its files' names, the usual one first; several parts are allowed, such as `pb.gz`.
     pub suffixes: &'static [&'static str],
-    /// What it holds, and what opens it, in a line.
+    /// Its content, and the tools that open it, in a line.
     pub about: &'static str,
-    /// How its files are compressed by its own rules.
+    /// The compression of its files by its own rules.
     pub packing: Packing,
-    /// Whether what it holds depends on a moment.
+    /// Whether its content depends on a moment.
     pub of_a_moment: bool,
     /// The feature of memtrack that it needs, where this build is without it.
     pub missing_feature: Option<&'static str>,
@@ -75,7 +75,7 @@ pub struct Export {
 
 impl Export {
     /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
-    /// What is compressed already is not compressed again.
+    /// Files that are compressed already are not compressed again.
     ///
     /// # Errors
     /// Fails when `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).

@@ -153,7 +153,7 @@ impl Read for Chained {
     }
 }
 
-/// What the oldest part that was read begins with.
+/// The state at the begin of the oldest part that was read.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) part: Part,

@@ -64,7 +64,7 @@ impl From<io::Error> for RecordingError {
     }
 }
 
-/// How much of a recording was read.
+/// The part of a recording that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadReport {

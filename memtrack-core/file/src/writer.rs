@@ -247,7 +247,7 @@ impl<W: Write> RecordingWriter<W> {
             return self.write_chunks();
         }
         let mut pieces = log.pieces.iter();
-        // What was left out is to be said even where nothing was written down.
+        // The count of omitted lines is written even where there are no lines.
         let mut next = Some(pieces.next().map_or((0, &[][..]), |piece| (piece.base_ticks, &piece.lines[..])));
         while let Some((base_ticks, lines)) = next {
             self.raw.clear();
@@ -333,13 +333,13 @@ impl<W: Write> RecordingWriter<W> {
         written.and_then(|()| self.write_chunks())
     }
 
-    /// Says which part of a recording in several files this is. To be written before any table.
+    /// Records which part of a recording in several files this is. Must be written before any table.
     pub fn part(&mut self, part: &Part) -> io::Result<()> {
         self.json(chunk::PART, part)?;
         self.write_chunks()
     }
 
-    /// Writes what was live when the part began.
+    /// Writes the state at the begin of the part.
     pub fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
         let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
         self.push_live(kinds, live, segments);
@@ -351,14 +351,14 @@ impl<W: Write> RecordingWriter<W> {
         self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
 
-    /// What is written to.
+    /// The output.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
     fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
         let [live_kind, segments_kind, expandable_kind] = kinds;
-        // "Nothing is live" is something to say too: it takes one chunk without rows.
+        // "Nothing is live" is information too: it takes one chunk without rows.
         let mut rest = live;
         loop {
             let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));

@@ -11,7 +11,7 @@ use memtrack_model::{NameFrames, Snapshot};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// What kind of file a snapshot came from.
+/// The kind of file that a snapshot came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// memtrack's own recording.
@@ -48,9 +48,9 @@ impl Format {
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// What it was read from.
+    /// The kind of file that it was read from.
     pub format: Format,
-    /// How the file was compressed.
+    /// The compression of the file.
     pub compression: Compression,
     /// For a recording, whether it was complete.
     pub report: Option<ReadReport>,

@@ -142,7 +142,7 @@ impl NameAnswer {
         }
     }
 
-    /// Creates the answer for a name, whatever it looks like.
+    /// Creates the answer for a name, in any form.
     pub fn is(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }

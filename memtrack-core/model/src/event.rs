@@ -229,7 +229,7 @@ pub struct Event {
     pub thread: ThreadId,
     /// The device.
     pub device: DeviceId,
-    /// What happened.
+    /// The action.
     pub action: Action,
     /// Whether the block was sampled, and other facts.
     pub flags: EventFlags,

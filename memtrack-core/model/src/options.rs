@@ -10,12 +10,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How much history is kept.
+/// The amount of history that is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enabled {
-    /// Nothing is recorded, and what was recorded is forgotten.
+    /// Nothing is recorded, and the recorded data is dropped.
     None,
-    /// Only what is live, with its stacks, and the newest event (PyTorch's ring of one entry).
+    /// Only live blocks, with their stacks, and the newest event (PyTorch's ring of one entry).
     State,
     /// Events as well, up to `max_entries` per device.
     #[default]
@@ -133,7 +133,7 @@ pub struct Options {
     pub tell_who_holds: bool,
     #[doc(hidden)]
     pub operators: bool,
-    /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
+    /// Set by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
     pub is_of_run: bool,
 }
@@ -168,7 +168,7 @@ impl Options {
         Self::default()
     }
 
-    /// How much history is kept.
+    /// Sets the amount of history that is kept.
     pub fn enabled(mut self, enabled: Enabled) -> Self {
         self.enabled = enabled;
         self
@@ -251,7 +251,7 @@ impl Options {
         self
     }
 
-    /// Leaves the host heap out: only what allocators report through `recorder` is recorded.
+    /// Leaves the host heap out: only blocks that allocators report through `recorder` are recorded.
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
         self

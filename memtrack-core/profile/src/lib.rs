@@ -1,4 +1,4 @@
-//! What device memory is for, over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
+//! The purpose of device memory over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
 //!
 //! An operator trace records which operators ran on which tensors and what they allocated. The analysis gives each version of
 //! each tensor a [`Category`].

@@ -12,7 +12,7 @@ use hashbrown::raw::RawTable;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// How often a locked shard is tried again before the thread yields, and before it sleeps in between.
+/// The number of attempts at a locked shard before the thread yields, and before it sleeps in between.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);

@@ -339,7 +339,8 @@ impl Drop for CudaMemory {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         let _ = within(self.context, || {
-            // SAFETY: `record_event` made it. The driver keeps what it needs of one that is not done yet.
+            // SAFETY: `record_event` made it. The driver keeps the parts that it needs of one that is not
+            // complete yet.
             check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.handle as sys::CUevent) })
         });
     }

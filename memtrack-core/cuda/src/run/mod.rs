@@ -174,7 +174,7 @@ fn free_name(requested: &Path, is_the_program: bool) -> Option<PathBuf> {
     let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
     first.into_iter().chain(others).find(|name| {
         let mut options = std::fs::File::options();
-        // Only the owner may write it, whatever the program's umask.
+        // Only the owner may write it, regardless of the program's umask.
         std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
         let made = options.open(name);
         // The session reports a file that cannot be created for another reason.

@@ -1,4 +1,4 @@
-//! How much of a device is free, and how much of it belongs to others.
+//! The free memory of a device, and the memory of other processes on it.
 
 use super::calls::Device;
 use super::error::GpuError;

@@ -17,9 +17,9 @@ pub struct Watermark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// What the pool holds of the device.
+    /// Bytes of the device that the pool holds.
     pub reserved: Watermark,
-    /// How much of that the program holds. The rest is cache.
+    /// The part of these bytes that the program holds. The rest is cache.
     pub used: Watermark,
     /// Bytes above this go back to the device when the program waits for it. 0 is the driver's default.
     pub release_threshold_bytes: u64,

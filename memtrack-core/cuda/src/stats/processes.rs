@@ -30,7 +30,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
         text.push_str("\nno processes are running");
     }
     for DeviceProcess { pid, used_bytes, .. } in processes {
-        // PyTorch divides by 1024 twice and calls it MB; it cannot print what NVML cannot tell.
+        // PyTorch divides by 1024 twice and calls the unit MB; it cannot print values that NVML does not report.
         let used = used_bytes
             .map_or("unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 20)));
         // Writing to a string cannot fail.

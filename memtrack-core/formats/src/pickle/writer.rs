@@ -31,7 +31,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { out: Emitter::new(out)?, strings: HashMap::new(), globals: HashMap::new() })
     }
 
-    /// Ends the pickle and returns what it was written to, flushed.
+    /// Ends the pickle and returns the writer, flushed.
     ///
     /// # Errors
     /// Fails when the rest cannot be written.

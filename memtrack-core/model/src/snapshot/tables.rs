@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub blocks: Vec<LiveBlock>,
     /// Segments held at the end.
     pub segments: Vec<Segment>,
-    /// Counts per device, including what the ring dropped.
+    /// Counts per device, including events that the ring dropped.
     pub devices: Vec<DeviceStatistics>,
     /// The exact allocations of each scope; `None` where they were not recorded.
     pub scope_sums: Option<ScopeSums>,

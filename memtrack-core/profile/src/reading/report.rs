@@ -177,7 +177,7 @@ pub struct RuleRow {
     pub rule: &'static str,
     /// The category that it gave.
     pub category: &'static str,
-    /// How reliable the rule is.
+    /// The reliability of the rule.
     pub confidence: Confidence,
     /// The condition under which the rule applies, as a sentence.
     pub when: &'static str,

@@ -60,7 +60,7 @@ pub struct DeviceBooks {
     live: Amount,
     pending: Amount,
     peak: Amount,
-    /// How often the peak rose.
+    /// The number of times that the peak rose.
     peaks: u64,
     rows: HashMap<StackId, Row, FixedState>,
 }
@@ -114,7 +114,7 @@ impl DeviceBooks {
         self.peak
     }
 
-    /// Returns what was not freed.
+    /// Returns the memory that was not freed.
     pub fn left(&self) -> Amount {
         less(self.live, self.pending)
     }

@@ -87,7 +87,7 @@ impl Slot {
 }
 
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
-/// How many accounts are open. Locked while the switch is turned.
+/// The number of open accounts. Locked while the switch is turned.
 static OPEN: Mutex<usize> = Mutex::new(0);
 /// The process, counted by forks, in which accounts are kept: the child of a fork keeps none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -167,7 +167,7 @@ impl Account {
         self.state().has_ended = true;
     }
 
-    /// Returns what was not freed so far, on each device.
+    /// Returns the memory that was not freed so far, on each device.
     pub fn left(&self) -> Vec<(DeviceId, Amount)> {
         let _inside = reentry::enter();
         let state = self.state();
@@ -180,7 +180,7 @@ impl Account {
         self.state().books.clone()
     }
 
-    /// Returns what threads have allocated in no account since this one was opened; the largest first.
+    /// Returns the memory that threads have allocated in no account since this one was opened; the largest first.
     pub fn others(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How far the counter has gone back so far: added to each reading.
+/// The amount that the counter has gone back so far: added to each reading.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
 /// Stamps run ahead of the clock by a few ticks, and the counters of two processors differ by less than this (some

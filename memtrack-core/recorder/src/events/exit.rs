@@ -90,7 +90,7 @@ pub fn flush() {
     });
 }
 
-/// How long a panic waits for the thread that is writing the stream.
+/// The time that a panic waits for the thread that is writing the stream.
 const PANIC_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the recording is written.

@@ -63,7 +63,7 @@ const MAX_CHILDREN: u32 = 100;
 struct Shared {
     /// Forked processes that were about to write a file.
     requests: AtomicU32,
-    /// How many of those beyond the bound were reported.
+    /// The number of those beyond the bound that were reported.
     reported: AtomicU32,
 }
 

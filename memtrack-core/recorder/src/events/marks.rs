@@ -1,5 +1,5 @@
 //! Moments that the program marks ([`mark`]): where one of its steps, requests or other intervals ends and the next
-//! begins. Reports then show what each of them left behind.
+//! begins. Reports then show the memory that each of them left behind.
 //!
 //! The newest 65,536 are kept, behind a separate lock that is held while one row is copied; a stream has the earlier
 //! ones in its file. They have stamps of the same kind as events (greater than the thread's newest).
@@ -14,7 +14,7 @@ use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are kept.
+/// The number of marks that are kept.
 const MOST: usize = 1 << 16;
 
 /// The most memory that they can take.
@@ -33,7 +33,7 @@ struct Log {
     /// Has room for all rows that are kept, so that it never grows. The row with number `n` is at `n % most`.
     rows: Vec<Row>,
     most: usize,
-    /// How many rows were ever added.
+    /// The number of rows that were ever added.
     count: u64,
 }
 

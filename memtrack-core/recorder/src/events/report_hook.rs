@@ -31,7 +31,7 @@ pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same in the middle of a program's request for memory.
 const HEAP_PATIENCE: Duration = Duration::from_millis(50);
-/// How long the stream is waited for.
+/// The time that the stream is waited for.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
 /// The stack that symbolizing functions needs, in bytes, with room to spare.
 const STACK_BYTES: u64 = 768 << 10;
@@ -62,9 +62,9 @@ pub fn set_formatter(formatter: FormatReport) {
 /// The reports that a session has printed.
 #[derive(Debug, Default)]
 pub(super) struct PrintedReports {
-    /// How often memory ran out and that was reported.
+    /// The number of reported out-of-memory errors.
     times: u64,
-    /// How often it was not, since the last time.
+    /// The number of unreported ones since the last report.
     skipped: u64,
     pace: Pace,
     /// The last time, in ticks, and its name.

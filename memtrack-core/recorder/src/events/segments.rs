@@ -41,7 +41,7 @@ pub(super) fn max_bytes(live_blocks: u64) -> usize {
 #[derive(Default)]
 pub(super) struct Segments {
     held: Mutex<BTreeMap<(DeviceId, u64), HeldSegment>>,
-    /// How many of them also are a block: mostly none, and then a pool's report need not search.
+    /// The number of them that are also blocks: mostly none, and then a pool's report need not search.
     blocks: AtomicU64,
 }
 

@@ -27,13 +27,13 @@ pub(super) struct Session {
     monitors: u32,
     pub(super) options: Options,
     pub(super) baseline: Baseline,
-    /// How often memory ran out and the recorder dumped itself.
+    /// The number of times that memory ran out and the recorder dumped itself.
     dumps: u64,
-    /// When the next dump is allowed, once the maximum number has been written.
+    /// The time at which the next dump is allowed, once the maximum number has been written.
     pub(super) dump_pace: Pace,
     /// The reports printed about who holds the memory.
     pub(super) reports: PrintedReports,
-    /// When a caught panic may write the recording again.
+    /// The time at which a caught panic may write the recording again.
     pub(super) panic_pace: Pace,
 }
 

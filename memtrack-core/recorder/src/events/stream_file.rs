@@ -30,7 +30,7 @@ pub(crate) struct Stream {
     part: Option<Part>,
     /// The part before that one, until it is replaced.
     before: Option<RecordingWriter<PartFile>>,
-    /// How many bytes of the part are its head.
+    /// The number of bytes of the part's head.
     head_bytes: u64,
     /// The sums over the events of this part and of those before, if there are parts.
     counts: HashMap<DeviceId, DeviceStatistics>,
@@ -171,7 +171,7 @@ impl Stream {
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
-    /// Appends what each scope has allocated so far, and the counted peak of the heap.
+    /// Appends the memory that each scope has allocated so far, and the counted peak of the heap.
     pub(super) fn sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
         self.writer.scope_sums(sums)?;

@@ -26,7 +26,7 @@ pub(super) struct StreamThread {
     /// The number of the stream that it writes; 0 when it has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// How many updates were requested, and up to which of these they were made.
+    /// The number of requested updates, and the last of them that was made.
     #[cfg(feature = "cuda")]
     requested: AtomicU64,
     #[cfg(feature = "cuda")]

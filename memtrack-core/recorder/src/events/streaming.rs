@@ -34,7 +34,7 @@ const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED;
 const BOUND_PER_WAITING: u64 = 1 << 20;
 /// The same in a child where the thread that fills a chunk writes it: only other threads' chunks wait.
 const MAX_WAITING_IN_CHILD: usize = 2;
-/// How long a thread that fills chunks faster than the disk takes them waits before the stream ends.
+/// The time that a thread that fills chunks faster than the disk takes them waits before the stream ends.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 /// How many chunks are written before the stream's lock is released for a moment; without a stream thread, the
 /// writing thread returns to its own work then.

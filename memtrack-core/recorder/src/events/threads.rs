@@ -124,7 +124,7 @@ impl ThreadState {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         if switch::is_on(switch::SCOPES) {
-            // Makes visible what was written before the switch was turned on: the beginning of the sums.
+            // Makes visible the data that was written before the switch was turned on: the beginning of the sums.
             std::sync::atomic::fence(Ordering::Acquire);
             let before = ScopeId(self.scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {

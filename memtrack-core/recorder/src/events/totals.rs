@@ -149,7 +149,7 @@ impl Totals {
         add(&self.frees, 1);
     }
 
-    /// Returns what was allocated, in bytes and blocks, since the last addition to scopes.
+    /// Returns the bytes and blocks that were allocated since the last addition to scopes.
     #[inline(always)]
     pub(crate) fn growth(&self) -> [u64; 2] {
         let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);

@@ -145,9 +145,9 @@ pub(super) struct Activity {
     pub(super) cpu_ns: f64,
     /// Blocks that it allocated.
     pub(super) blocks: u64,
-    /// How many of them were recorded.
+    /// The number of them that were recorded.
     pub(super) recorded: u64,
-    /// How many of these are always recorded, being large.
+    /// The number of these that are always recorded because they are large.
     pub(super) large: u64,
     /// Bytes of the small ones, with [`BLOCK_BYTES`] for each.
     pub(super) small_bytes: u64,
@@ -163,7 +163,7 @@ pub(super) struct Ledger {
     lent_ns: f64,
     /// The spending beyond [`BURST_FACTOR`] times the income so far.
     beyond_ns: f64,
-    /// How much more samples could have cost lately.
+    /// The cost of more samples that would have been affordable lately.
     steer_ns: f64,
     /// Processor time that the thread used, in all.
     used_ns: f64,
@@ -219,7 +219,7 @@ impl Ledger {
             self.credit_ns -= repaid;
             self.lent_ns -= repaid;
         }
-        // The recording states its full cost, beyond what was charged.
+        // The recording contains its full cost, beyond the charged part.
         add_to_sums(self.class, seen.cpu_ns, recorded_ns + counted_ns);
         let keep = LOAD_WINDOW_NS / (LOAD_WINDOW_NS + seen.cpu_ns);
         self.cpu_ns = self.cpu_ns * keep + seen.cpu_ns;

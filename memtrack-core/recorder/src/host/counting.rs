@@ -34,13 +34,13 @@ impl Counting {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what is left after a block of `size_bytes`: the block is picked if that is not above 0.
+    /// Returns the rest of the countdown after a block of `size_bytes`: the block is picked if that is not above 0.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
         self.left() - self.counts_for(size_bytes)
     }
 
-    /// Returns what a block of `size_bytes` takes off the countdown.
+    /// Returns the part of the countdown that a block of `size_bytes` takes.
     #[inline(always)]
     fn counts_for(&self, size_bytes: u64) -> i64 {
         (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64

@@ -204,7 +204,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is the one the inner allocator asks for.
+        // SAFETY: the caller's promise is the one that the inner allocator requires.
         let block = unsafe { self.inner.alloc(layout) };
         Self::observe_alloc(block, layout.size(), layout.align())
     }

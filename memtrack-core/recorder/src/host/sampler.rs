@@ -23,14 +23,14 @@ const MEASURE_NS: f64 = 64e6;
 /// The assumed cost of a recorded block and its free until it was measured, in nanoseconds.
 const UNMEASURE_NS: f64 = 400.0;
 
-/// How small blocks are picked in a session.
+/// The rules by which small blocks are picked in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
     /// The mean gap in bytes where it is fixed; 0: every block.
     pub mean_bytes: u64,
     /// The share of processor time that recording may take; 0: the mean is fixed.
     pub budget: f64,
-    /// How many blocks the live table may hold before small ones are sampled to save memory.
+    /// The number of blocks that the live table may hold before small ones are sampled to save memory.
     pub live_blocks: u64,
 }
 
@@ -61,14 +61,14 @@ struct Account {
     /// The costs of recording a block, and its free.
     alloc: Cost,
     free: Cost,
-    /// When the call began that is being timed; 0: none is.
+    /// The begin of the call that is being timed; 0: none is.
     timed_from: u64,
     /// The countdown when it was last set.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
     recorded: u32,
-    /// How many blocks may be recorded until the next settling, and the stamp from which on it is due.
+    /// The number of blocks that may be recorded until the next settling, and the stamp from which on it is due.
     recorded_most: u32,
     due_ticks: u64,
     /// Readings at the last settling.
@@ -125,12 +125,12 @@ impl Sampler {
         std::mem::take(&mut self.piece_ended)
     }
 
-    /// Returns what is left of the gap.
+    /// Returns the rest of the gap.
     fn left(&self, counting: &Counting) -> i64 {
         counting.left() + self.beyond
     }
 
-    /// Sets what is left of the gap, in pieces of its mean.
+    /// Sets the rest of the gap, in pieces of its mean.
     fn set_left(&mut self, counting: &Counting, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         counting.set_left(piece);
@@ -141,7 +141,7 @@ impl Sampler {
     #[cold]
     fn renew(&mut self, counting: &Counting, session: u64) {
         self.session = session;
-        // Makes visible what was written before the session was numbered: its rules.
+        // Makes visible the data that was written before the session was numbered: its rules.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(counting, sampling());
         counting.refresh(session);

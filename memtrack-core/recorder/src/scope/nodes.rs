@@ -29,7 +29,7 @@ pub struct ScopeNode {
     /// The kind of scope.
     pub kind: ScopeKind,
     name: &'static Name,
-    /// How many scopes are around it.
+    /// The number of scopes around it.
     depth: u16,
     /// Whether it is the outermost module or inside it.
     in_root: bool,
@@ -86,7 +86,7 @@ const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// How often a scope was entered that did not fit; restarts at 0 in a forked child.
+/// The number of entries into scopes that did not fit; restarts at 0 in a forked child.
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
@@ -173,7 +173,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 #[cold]
 fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
-    // Of a replacement, only the phase is kept.
+    // Only the phase of a replacement is kept.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;

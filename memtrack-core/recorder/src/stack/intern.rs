@@ -36,7 +36,7 @@ pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
     kept: Mutex<KeptStacks>,
-    /// How often a stack had no room.
+    /// The number of stacks without room.
     omitted: AtomicU64,
 }
 

@@ -24,7 +24,8 @@ pub(super) const OUT_OF_MEMORY: CuResult = 2;
 /// Requests memory from the driver by `call`, which on success leaves an address at `out`.
 ///
 /// # Safety
-/// `out` must be what the caller passed to the driver: the driver accepts only a pointer that can be written.
+/// `out` must be the pointer that the caller passed to the driver: the driver accepts only a pointer that can
+/// be written.
 #[inline(always)]
 unsafe fn allocate(
     real: *const c_void,
