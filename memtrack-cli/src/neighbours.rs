@@ -101,7 +101,7 @@ fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether a text may be a pickle of protocol 0, whose reader reports what is wrong.
+/// Returns whether a text may be a pickle of protocol 0, whose reader reports its faults.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")

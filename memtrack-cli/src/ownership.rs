@@ -27,7 +27,7 @@ const FILE: &str = "memtrack.toml";
 /// A rules file is read only up to this many bytes: such files are short.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// How many rows are explained.
+/// The number of rows that are explained.
 const EXPLAINED: usize = 3;
 
 /// The contents of the file.
@@ -59,7 +59,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
-/// Parses the rules of a file, or returns what is wrong in which line of it.
+/// Parses the rules of a file, or returns the error with its line.
 fn parse(text: &str) -> Result<Rules, String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

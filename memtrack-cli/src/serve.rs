@@ -18,7 +18,7 @@ const LONGEST_REQUEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 96;
 /// The requests that are answered at a time; a browser makes six.
 const MOST_AT_A_TIME: usize = 32;
-/// How long a request may take to arrive, and a response to be received.
+/// The time limit for a request to arrive, and for a response to be received.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page that waits for a browser.

@@ -78,7 +78,7 @@ macro_rules! answers {
 }
 use answers;
 
-/// The description of an answer, whatever it consists of.
+/// The description of an answer of any type.
 pub(crate) trait Described {
     /// Returns the verb.
     fn verb(&self) -> &'static str;
@@ -109,7 +109,8 @@ impl<T: Serialize + JsonSchema> Answer<T> {
 }
 
 impl Answer<WrittenAnswer> {
-    /// Reports what was written: as JSON if requested, on standard output or, if that has the data, on standard error.
+    /// Reports the written file: as JSON if requested, on standard output or, if that has the data, on standard
+    /// error.
     pub(crate) fn report_written(
         &self,
         target: &Path,

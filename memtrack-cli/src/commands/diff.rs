@@ -95,7 +95,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-/// How files are reduced.
+/// The options for reducing files.
 pub(super) struct Reading<'a> {
     /// The grouping; none: the default for the file.
     pub(super) by: Option<DiffBy>,

@@ -30,7 +30,7 @@ struct Work<'a> {
     taken: Mutex<HashMap<(String, u64), PathBuf>>,
 }
 
-/// A rank that was written, and what is odd about its file.
+/// A rank that was written, and the oddities of its file.
 type One = Result<(ExportedRank, Vec<String>), CliError>;
 
 /// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the

@@ -1,4 +1,4 @@
-//! How the verbs about operator traces load a trace, and choose its device.
+//! Loads the trace for the verbs about operator traces, and chooses its device.
 
 use crate::Streams;
 use crate::args::TraceArgs;

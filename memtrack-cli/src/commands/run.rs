@@ -175,7 +175,7 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     Recorded { own, later, children }
 }
 
-/// Writes how the program ended, and what was recorded, to the requested file.
+/// Writes the program's end and the list of its recordings to the requested file.
 fn answer(
     target: &Path,
     name: &OsStr,
@@ -207,7 +207,7 @@ fn answer(
     write_files(&[(target.to_owned(), content)])
 }
 
-/// Reports what was written.
+/// Reports the recordings.
 fn report_recordings(
     streams: &mut Streams<'_>,
     name: &OsStr,

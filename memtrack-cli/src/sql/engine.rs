@@ -54,7 +54,7 @@ pub(crate) struct Batches {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the engine's thread sends: the columns first.
+/// A message of the engine's thread: the columns first.
 enum Sent {
     Columns(SchemaRef),
     Rows(RecordBatch),

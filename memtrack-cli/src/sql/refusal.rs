@@ -1,4 +1,4 @@
-//! Why a query failed, in one line: what is wrong, where in the query or in which file, and what to do.
+//! The reason why a query failed, in one line: the problem, its place in the query or the file, and the remedy.
 
 use super::tables::BadFile;
 use crate::error::CliError;

@@ -31,7 +31,7 @@ const END_BYTES: usize = 64 << 10;
 pub(super) struct BadFile {
     /// Its path.
     pub(super) path: PathBuf,
-    /// What is wrong with it.
+    /// Its fault.
     pub(super) why: String,
 }
 
@@ -174,7 +174,7 @@ impl TableProvider for RankTable {
 /// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// A description of what the folder is instead, and what to do.
+/// A description of the folder's actual kind, and of the remedy.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;

@@ -1,5 +1,4 @@
-//! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
-//! a row.
+//! Every export, one row each: its name, its content, and its writer. A new export is a file and a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
@@ -14,27 +13,27 @@ use std::io::{self, Write};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The devices, each with the moment at which what is in use counts. Exports that are about no moment
+    /// The devices, each with the moment whose live memory counts. Exports that describe no moment
     /// ([`Export::of_a_moment`]) ignore it.
     pub devices: Vec<(DeviceId, Moment)>,
-    /// Whose code is whose, for exports that tell one's own lines from those of frameworks.
+    /// The owners of code, for exports that distinguish own lines from those of frameworks.
     pub rules: Rules,
 }
 
 impl ExportOptions {
-    /// All devices of `snapshot`, with what was in use when each held most, by the built-in rules.
+    /// All devices of `snapshot`, each at its peak, with the built-in rules.
     pub fn of(snapshot: &Snapshot) -> Self {
         let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
         Self { devices, rules: Rules::new() }
     }
 
-    /// Only these devices, each with the moment at which what is in use counts.
+    /// Only these devices, each with the moment whose live memory counts.
     #[must_use]
     pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
         Self { devices, ..self }
     }
 
-    /// Whose code is whose.
+    /// Sets the rules for the owners of code.
     #[must_use]
     pub fn rules(self, rules: Rules) -> Self {
         Self { rules, ..self }

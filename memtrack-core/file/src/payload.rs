@@ -275,7 +275,7 @@ pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     Ok((0..count).map(row).collect())
 }
 
-/// EXPD: which of the segments are parts of expandable ones.
+/// EXPD: the segments that are parts of expandable ones.
 pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
@@ -292,14 +292,14 @@ pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Ma
     Ok(devices.into_iter().zip(addresses).collect())
 }
 
-/// OPER: some lines, and how many were left out so far.
+/// OPER: some lines, and the number of lines left out so far.
 pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, lines: &[u8]) {
     put(out, left_out);
     put(out, base_ticks);
     out.extend_from_slice(lines);
 }
 
-/// OPER: how many lines were left out, and the lines.
+/// OPER: the number of lines left out, and the lines.
 pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
     let mut bytes = Bytes(payload);
     let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);

@@ -43,7 +43,7 @@ pub struct RecordingWriter<W: Write> {
 
 impl<W: Write> RecordingWriter<W> {
     /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
-    /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
+    /// epoch). [`Meta::complete`] is not taken from `meta`; it states whether [`Self::finish`] was reached.
     ///
     /// # Errors
     /// Fails when `output` cannot be written.
@@ -162,8 +162,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader takes the first and
-    /// the last, so one with each hand-over keeps the times of a killed program right.
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first
+    /// and the last, so one with each chunk keeps the times of a killed program right.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -172,8 +172,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes what the CUDA driver reported about its devices. Of several calls the last counts; an empty list writes
-    /// nothing.
+    /// Writes the CUDA driver's reports about its devices. The last of several calls counts; an empty list
+    /// writes nothing.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -184,7 +184,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
+    /// Writes the sampling of small blocks. The last of several calls counts; nothing is written for `None`.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -195,7 +195,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counted peak of the host heap. Of several calls the last counts; nothing is written for `None`.
+    /// Writes the counted peak of the host heap. The last of several calls counts; nothing is written for `None`.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -206,8 +206,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counts of what did not fit into the recorder's tables; writes nothing if everything did. Of several
-    /// calls the last counts.
+    /// Writes the counts of data that did not fit into the recorder's tables; writes nothing if everything did.
+    /// The last of several calls counts.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -218,8 +218,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the sums that each scope has allocated. Of several calls the last counts. The scopes must be written
-    /// before.
+    /// Writes the sums that each scope has allocated. The last of several calls counts. The scopes must be
+    /// written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -258,8 +258,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up, and
-    /// so does what was left out. The threads must be written before.
+    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up,
+    /// and so do the counts of omitted ones. The threads must be written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -280,7 +280,7 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes what return addresses are called; writes nothing if there are no names. Those of several calls add up.
+    /// Writes the names of return addresses; writes nothing if there are none. Those of several calls add up.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -291,7 +291,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Ends the recording with what is live, the segments held and the counts per device; returns the output.
+    /// Ends the recording with the live blocks, the segments held and the counts per device; returns the output.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -325,7 +325,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
-    /// Hands what `write` writes to the operating system at once.
+    /// Writes the chunks of `write` to the operating system at once.
     pub fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.gathers = true;
         let written = write(self);

@@ -344,25 +344,25 @@ impl Options {
         self
     }
 
-    /// Says on stderr who holds the memory when it runs out, on a device or in the host's heap, and when a snapshot is
-    /// dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`] includes it.
+    /// Reports the holders of memory on stderr when it runs out, on a device or in the host's heap, and when a snapshot is
+    /// dumped: one paragraph of at most nine lines, before anything else. [`Self::dump_on_oom`] includes it.
     ///
-    /// The first three times that memory runs out are told, and later ones as long as that takes less than a fiftieth of
-    /// the time. Functions are named for half a second at most.
+    /// The first three times that memory runs out are reported, and later ones as long as that takes less than a fiftieth
+    /// of the time. Functions are named for half a second at most.
     #[must_use]
     pub fn tell_who_holds(mut self) -> Self {
         self.tell_who_holds = true;
         self
     }
 
-    /// Whether it is said who holds the memory when it runs out.
+    /// Whether the holders of memory are reported when it runs out.
     #[doc(hidden)]
     pub fn tells_who_holds(&self) -> bool {
         self.tell_who_holds || self.dump_on_oom.is_some()
     }
 
-    /// What these options ask for and do not get because a session with other options is already running, as a line for
-    /// the user; none where nothing that matters is lost. `heap_is_seen`: the program has the allocator that reports
+    /// Returns the requested options that have no effect because a session with other options is already running, as a
+    /// line for the user; none where nothing important is lost. `heap_is_seen`: the program has the allocator that reports
     /// its heap.
     #[doc(hidden)]
     pub fn lost_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
