@@ -40,7 +40,7 @@
 //! The modules:
 //!
 //! - `api`: the interface for programs; `backend`: `torch.cuda.memory`'s functions as a trait, and its
-//! implementations.
+//!   implementations.
 //! - `state`: what a device holds; `steps`: what happens to a request; `memory`: where memory comes from; `settings`: the
 //!   option strings.
 //! - `replay`: recorded requests under other settings; `workload`: what `memtrack simulate` runs.

@@ -7,9 +7,9 @@
 //! The modules:
 //!
 //! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, one file per
-//! step; `watch`: the times of its scans.
+//!   step; `watch`: the times of its scans.
 //! - `graph`, which a scan and `read` produce; `json` and `dot` write it; `keep`: the part that leads to device
-//! memory; `referrers`: the edges reversed.
+//!   memory; `referrers`: the edges reversed.
 //! - `findings`: components, shortest ways, storages, and which field to make weak; `words` and `text`: the wording.
 //! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test compares `page.sha256`, which the
 //!   page's policy names, with the script.

@@ -13,7 +13,7 @@
 //! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
 //! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off;
-//! `report`: the extent of the read part.
+//!   `report`: the extent of the read part.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside others.
 //!
