@@ -41,9 +41,9 @@
 //!
 //! - `api`: the interface for programs; `backend`: `torch.cuda.memory`'s functions as a trait, and its
 //!   implementations.
-//! - `state`: what a device holds; `steps`: what happens to a request; `memory`: where memory comes from; `settings`: the
-//!   option strings.
-//! - `replay`: recorded requests under other settings; `workload`: what `memtrack simulate` runs.
+//! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: the sources of memory;
+//!   `settings`: the option strings.
+//! - `replay`: recorded requests under other settings; `workload`: the operations of `memtrack simulate`.
 
 mod api;
 mod backend;

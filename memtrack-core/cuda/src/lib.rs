@@ -8,7 +8,7 @@
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
 //! The hook is available on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
-//! docs/RUN.md says how it works and its limits; `memtrack run` does the same for a program that does not link
+//! docs/RUN.md describes it and its limits; `memtrack run` does the same for a program that does not link
 //! memtrack.
 //!
 //! With the feature `cuda-stats`, the driver and NVML can be queried: [`mem_get_info`], [`pool_statistics`],

@@ -14,7 +14,7 @@
 //! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test compares `page.sha256`, which the
 //!   page's policy names, with the script.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod dot;
 pub mod findings;

@@ -2,8 +2,8 @@
 //! (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. The repository's
 //! docs/RANKS.md describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes only the events; [`ranks`]
-//! and [`check`] are for readers.
+//! [`write_rank`] writes a rank; [`present`] returns the contents of a rank's place before that.
+//! [`write_events`] writes only the events; [`ranks`] and [`check`] are for readers.
 //!
 //! The modules:
 //!

@@ -54,7 +54,7 @@ pub struct Loaded {
     pub compression: Compression,
     /// For a recording, whether it was complete.
     pub report: Option<ReadReport>,
-    /// What is wrong with the compressed data after the end of a pickle: the snapshot is complete, but its checksum
+    /// The fault of the compressed data after the end of a pickle: the snapshot is complete, but its checksum
     /// is missing or wrong.
     pub checksum_error: Option<String>,
 }
@@ -92,7 +92,7 @@ pub trait SnapshotFiles: Sized {
     /// Fails when the file cannot be read, or is not a recording that this version knows.
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
 
-    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears complete or not at all.
+    /// Writes the snapshot as a recording to `path`, replacing an existing file. The file appears complete or not at all.
     ///
     /// # Errors
     /// Fails when the folder or the file cannot be written; what was there before is then unchanged.
@@ -108,7 +108,7 @@ pub trait SnapshotFiles: Sized {
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
 
     /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
-    /// or `.zst`), replacing what is there. The file appears complete or not at all. `names` names the frames of a
+    /// or `.zst`), replacing an existing file. The file appears complete or not at all. `names` names the frames of a
     /// recording's stacks if the format has names.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl SnapshotFiles for Snapshot {
             is_packed,
         };
         let (snapshot, report) = (row.read)(input)?;
-        // A pickle says where it ends, so nothing has looked at the checksum behind it.
+        // A pickle states its end, so the checksum behind it was not read.
         let checksum_error = match compression {
             Compression::None => None,
             _ => reader.fill_buf().err().map(|error| error.to_string()),

@@ -17,7 +17,7 @@
 //! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text in the forms of people, Python and
 //!   pages; `run_protocol`: the variables and files by which `memtrack run` and its program communicate.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 #[cfg(feature = "serde")]
 pub mod answer;

@@ -14,7 +14,7 @@
 //! `ranks`, `limits`) and `live_flame` are behind `compare`: few programs need them, and they made the build of
 //! the training run a twentieth longer.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 // Without `all`, some helpers are used only by reports that are not compiled.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 

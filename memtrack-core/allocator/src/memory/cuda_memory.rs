@@ -1,6 +1,6 @@
 //! A CUDA device through the driver: plain allocations for segments, mapped pages for expandable ones, events for
 //! memory that other streams use. Everything happens in the device's primary context, as in PyTorch and cudarc,
-//! whatever context the calling thread has.
+//! with any context of the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{Context, check, device_count, failed, is_no_stream, relaxed, within};

@@ -105,8 +105,8 @@ pub struct Folded {
     pub driver_bytes: u64,
 }
 
-/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling
-/// omitted.
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), including events that the ring
+/// or sampling omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {

@@ -1,8 +1,8 @@
 //! The changes of memory, in the order of time.
 //!
-//! **Why is no sum ever below zero in the tolerant mode?** A free takes what was allocated at its address, an address
-//! that is used again ends what was there, and a write counts within the life of what is written. This is checked over
-//! random damage.
+//! **Why is no sum ever below zero in the tolerant mode?** A free takes the memory allocated at its address, an
+//! address that is used again ends the earlier memory there, and a write counts within the life of its target.
+//! This is checked over random damage.
 
 use super::AnalysisError;
 use super::flow::{Does, Flow};

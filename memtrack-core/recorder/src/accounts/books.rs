@@ -1,5 +1,5 @@
-//! The statistics of one account: sums, the peak and what was live at it, by stack. Plain data behind the account's
-//! lock.
+//! The statistics of one account: sums, the peak and the memory live at it, by stack. Plain data behind the
+//! account's lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};

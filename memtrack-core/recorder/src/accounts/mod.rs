@@ -9,10 +9,11 @@
 //! Order: an allocation is counted after the block was obtained, a free before the block is freed, each under the account's
 //! lock; so the peak is that of one order of events in which every block lives from its allocation to its free.
 //!
-//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with what others
-//! record, and a session has one program's options. For the peak, each row remembers what it was when it first changed
-//! after the peak, so an event costs the same however high the peak. A thread's account goes with scope handles, in a
-//! word of its own: scope nodes live for ever, and a thousand tests would use them up.
+//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the
+//! records of other tests, and a session has one program's options. For the peak, each row remembers its value
+//! when it first changed after the peak, so an event costs the same however high the peak. A thread's account
+//! goes with scope handles, in a word of its own: scope nodes live for ever, and a thousand tests would use
+//! them up.
 
 mod blocks;
 mod books;
@@ -259,7 +260,7 @@ fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // Of the function that this is inlined in, whose frame lives until the hook is left; a closure's would not.
+    // The frame of the function that this is inlined in, which lives until the hook is left; a closure's would not.
     Some(Hook::enter_anyway(Registers::here()))
 }
 
@@ -268,7 +269,7 @@ fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Counts an allocation. What a panic allocates while it unwinds is not counted: its message, and the names of its
+/// Counts an allocation. Allocations of a panic that unwinds are not counted: its message, and the names of its
 /// backtrace, are many megabytes or nothing, depending on the environment.
 #[cold]
 #[inline(never)]

@@ -105,8 +105,9 @@ pub(super) fn max_bytes(path_bytes: usize) -> usize {
     2 * MAX_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
 }
 
-/// Processes the binaries that were unloaded: stacks through their code keep their names, whatever is mapped at those
-/// addresses later. Never inside a hook: it takes the dynamic linker's lock, except in a forked child.
+/// Processes the binaries that were unloaded: stacks through their code keep their names, regardless of later
+/// mappings at those addresses. Never inside a hook: it takes the dynamic linker's lock, except in a forked
+/// child.
 pub(super) fn process_unloaded() {
     for binary in unloaded() {
         // A forked child without events has no stacks yet.

@@ -60,7 +60,7 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    /// What [`InHook::first`] does for the thread, and how often its end was postponed.
+    /// The work of [`InHook::first`] for the thread, and the number of times that its end was postponed.
     static STAGE: Cell<u8> = const { Cell::new(NEW) };
 }
 

@@ -60,8 +60,8 @@ pub fn write_at_exit() {
     write_so_far(When::Exit);
 }
 
-/// How long [`flush`] waits for the thread that holds the stream: as long as an exit does, because on a loaded
-/// machine that thread may have to wait for a processor.
+/// The time that [`flush`] waits for the thread that holds the stream: as long as an exit does, because on a
+/// loaded machine that thread may have to wait for a processor.
 #[cfg(feature = "cuda")]
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -68,9 +68,9 @@ fn locked() -> MutexGuard<'static, Log> {
     LOG.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks this moment: here one step, request or other interval with that name ends and the next begins. `memtrack
-/// leaks --per NAME` shows what each of them left behind, and distinguishes what grows from one to the next from what
-/// is merely alive.
+/// Marks this moment: one step, request or other interval with that name ends here and the next begins.
+/// `memtrack leaks --per NAME` shows the memory that each of them left behind, and distinguishes memory that
+/// grows from one to the next from memory that is merely alive.
 ///
 /// Moments with one name divide the time of the whole program: what other threads allocate meanwhile counts too. Mark
 /// where little is in flight, as at the end of a step. While nothing is monitored this is a load and a branch;

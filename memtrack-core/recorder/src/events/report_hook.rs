@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 const UNTHROTTLED: u64 = 3;
 /// The longest time for symbolizing functions.
 pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
-/// How long the session's lock is waited for when a device is out of memory, while another thread may take a
-/// snapshot.
+/// The time that the session's lock is waited for when a device is out of memory, while another thread may take
+/// a snapshot.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same in the middle of a program's request for memory.
 const HEAP_PATIENCE: Duration = Duration::from_millis(50);
@@ -82,7 +82,7 @@ pub(super) fn at_refusal(requested_bytes: u64) {
     let has_stack = Hook::enter().is_some_and(|hook| hook.has_stack(STACK_BYTES));
     let _inside = reentry::enter();
     let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
-    // As much as a snapshot and some symbolized functions take, whatever happened before.
+    // The time that a snapshot and some symbolized functions take at most, regardless of earlier reports.
     let has_memory = || {
         let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);
         !reserve::ran_out() && reserve::is_available(wanted_bytes)
@@ -107,7 +107,7 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
         (None, _) => print_largest_scopes(oom.device),
         _ => {}
     }
-    // The events that led here are in the file, whatever happens to the program now.
+    // The events up to here are in the file, even if the program ends now.
     if oom.device.is_accelerator() {
         RECORDER.get().stream_parts_within(STREAM_PATIENCE);
     }
@@ -140,8 +140,8 @@ fn held(patience: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
     Some((RECORDER.get().holdings(&running.options, &running.baseline), running.reports.last))
 }
 
-/// Prints who holds the memory of a snapshot that is about to be dumped, if the session's options say so. The caller
-/// holds no lock.
+/// Prints the holders of memory in a snapshot that is about to be dumped, if the session's options request it.
+/// The caller holds no lock.
 pub fn at_dump(snapshot: &Snapshot) {
     let _inside = reentry::enter();
     let since = {

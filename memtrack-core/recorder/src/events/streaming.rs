@@ -7,11 +7,11 @@
 //! Only a thread that fills chunks faster than they are written waits, for a while. The stream's lock is never taken
 //! under the store's; errors are kept, and reported while no lock is held.
 //!
-//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for ever. A
-//! thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits only if 64 chunks
-//! are in the queue, for 10 s at most; then the stream ends with a message. A kill loses what is in the queue and in
-//! chunks: half a second of events while the disk keeps up, and never more than 64 full chunks, one more of each thread,
-//! and those that are being filled.
+//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for
+//! ever. A thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits
+//! only if 64 chunks are in the queue, for 10 s at most; then the stream ends with a message. A kill loses the
+//! queue and the chunks: half a second of events while the disk keeps up, and never more than 64 full chunks,
+//! one more of each thread, and those that are being filled.
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
@@ -36,8 +36,8 @@ const BOUND_PER_WAITING: u64 = 1 << 20;
 const MAX_WAITING_IN_CHILD: usize = 2;
 /// The time that a thread that fills chunks faster than the disk takes them waits before the stream ends.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
-/// How many chunks are written before the stream's lock is released for a moment; without a stream thread, the
-/// writing thread returns to its own work then.
+/// The number of chunks that are written before the stream's lock is released for a moment; without a stream
+/// thread, the writing thread returns to its own work then.
 const MAX_AT_ONCE: usize = 8;
 
 /// Whether the stream was given up because writes to its disk did not complete.

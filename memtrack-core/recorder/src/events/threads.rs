@@ -70,7 +70,7 @@ pub(crate) struct ThreadState {
     pub(super) id: AtomicU32,
     /// Odd while the thread is inside a hook: a collector waits for it to change.
     pub(super) activity: AtomicU64,
-    /// The current scope of the thread: for collectors, which add what it has allocated there.
+    /// The current scope of the thread: for collectors, which add its allocations there.
     scope: AtomicU32,
     /// A bit for each slot but the host's that the thread has allocated from.
     devices: AtomicU64,
@@ -141,8 +141,8 @@ impl ThreadState {
         }
     }
 
-    /// Returns what the thread has allocated in its current scope, in bytes and blocks, and that scope. Of another
-    /// thread that changes its scope all the time, the result may be slightly off.
+    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope. For
+    /// another thread that changes its scope all the time, the result may be slightly off.
     pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
         const TRIES: usize = 100;
         let mut growths = Vec::new();

@@ -252,8 +252,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Reports that the heap refused a request: prints who holds the memory, if the session's options say so. Called
-/// after the hook and under none of memtrack's locks.
+/// Reports that the heap refused a request: prints the holders of memory, if the session's options request it.
+/// Called after the hook and under none of memtrack's locks.
 #[cold]
 pub fn report_refusal(size_bytes: usize) {
     crate::events::report_heap_refusal(size_bytes as u64);
@@ -560,11 +560,11 @@ fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: Event
 /// Updates the counted peak after a block was recorded with `stamp`, as the last of the thread's `blocks`.
 #[inline(never)]
 fn update_counted_peak(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
-    /// Of the small blocks of a thread that records all of its blocks, one in so many is enough.
+    /// For a thread that records all of its blocks, an update at one small block in so many is enough.
     const ONE_IN: u64 = 8;
     if flags.contains(EventFlags::SAMPLED) {
-        // This update happens because the block was sampled; what was live just before the block does not depend on
-        // that.
+        // This update happens because the block was sampled; the memory that was live just before the block
+        // does not depend on that.
         counted_peak::observe(stamp - 1);
     } else if !is_small || blocks.is_multiple_of(ONE_IN) {
         counted_peak::observe(stamp);

@@ -1,9 +1,9 @@
-//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from an
-//! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), whatever came before, and
-//! weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A
-//! mean of 0 picks every block. With a budget the mean follows the load, each sample's event contains the mean at
-//! which it was picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled
-//! too.
+//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from
+//! an exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), independently of
+//! earlier blocks, and weighting it by the inverse
+//! ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0 picks every
+//! block. With a budget the mean follows the load, each sample's event contains the mean at which it was
+//! picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled too.
 
 use super::Counting;
 use super::budget::{Activity, Cost, Ledger, interval, least_class, sample_block_bytes};
@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 const SETTLE_BLOCKS: u32 = 1024;
 /// The longest time between two settlings, in nanoseconds: the next recorded block after it settles.
 const SETTLE_NS: f64 = 4e6;
-/// How long a measurement of the live table's size is used, in nanoseconds, by a thread that records few blocks: each
-/// takes some microseconds, because the shards are in no cache.
+/// The time that a measurement of the live table's size is used, in nanoseconds, by a thread that records few
+/// blocks: each takes some microseconds, because the shards are in no cache.
 const MEASURE_NS: f64 = 64e6;
 /// The assumed cost of a recorded block and its free until it was measured, in nanoseconds.
 const UNMEASURE_NS: f64 = 400.0;
@@ -34,8 +34,8 @@ pub struct Rules {
     pub live_blocks: u64,
 }
 
-/// How one thread picks blocks. The countdown itself is in its [`Counting`], which is passed to every function that
-/// moves it.
+/// The sampling state of one thread. The countdown itself is in its [`Counting`], which is passed to every
+/// function that moves it.
 pub struct Sampler {
     /// The session whose rules are used.
     session: u64,

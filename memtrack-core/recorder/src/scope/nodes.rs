@@ -1,6 +1,6 @@
-//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name). Guards
-//! and futures look scopes up here, the recorder reads them all at the end. The set only grows and is lock-free, so
-//! it stays usable in a forked child whatever the other threads were doing.
+//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name).
+//! Guards and futures look scopes up here, the recorder reads them all at the end. The set only grows and is
+//! lock-free, so it stays usable in a forked child, in any state of the other threads.
 //!
 //! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` are merged into one scope
 //! "(other)" per parent and kind; below [`MAX_DEPTH`] levels a new scope is added next to the innermost one; an
@@ -90,9 +90,9 @@ const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
-    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is not the
-    /// outermost module, so it becomes a module. Costs two hashes and two look-ups, whatever the size; allocates only
-    /// for new scopes.
+    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is
+    /// not the outermost module, so it becomes a module. Costs two hashes and two look-ups for any size;
+    /// allocates only for new scopes.
     pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,

@@ -51,7 +51,7 @@ pub struct PyTorch {
     pub host_trace: Range<usize>,
     /// The device number of a recording's host heap. Only in files that memtrack wrote.
     pub heap: Option<DeviceId>,
-    /// When the recording began, in microseconds since the Unix epoch. Only in files that memtrack wrote.
+    /// The begin of the recording, in microseconds since the Unix epoch. Only in files that memtrack wrote.
     pub start_us: Option<u64>,
     /// The blocks that represent others; only in files that memtrack wrote.
     pub samples: Samples,
