@@ -1,5 +1,5 @@
-//! memtrack-core records the allocations of a Rust program, on the host heap and on any device whose allocator
-//! reports to it, with the stack and the operator that made each, and shows the holders of memory.
+//! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
+//! whose allocator reports to it, with the stack and the operator that made each, and shows the holders of memory.
 //!
 //! # For a program
 //!

@@ -119,7 +119,7 @@ enum Kind {
     Unknown,
 }
 
-/// Longer names of loaders are none.
+/// Longer names are not loaders.
 const LONGEST_NAME: u64 = 4096;
 
 fn kind(file: &mut (impl Read + Seek)) -> Kind {

@@ -18,7 +18,8 @@ pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
 /// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
 ///
 /// # Errors
-/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text says so, as PyTorch's does.
+/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text contains that, as
+/// PyTorch's does.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match in_nvml(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),

@@ -1,4 +1,4 @@
-//! Prints who holds the memory to the program's log: when it runs out, before anything else is done, and at a dump.
+//! Prints the holders of memory to the program's log: when it runs out, before anything else, and at a dump.
 //! The report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
 //! often, and within which bounds it is printed.
 //!
