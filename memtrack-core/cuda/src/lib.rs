@@ -56,7 +56,7 @@ pub use stats::start_driver;
 #[cfg(feature = "cuda-stats")]
 pub use stats::*;
 
-/// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
+/// Returns whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
 /// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late,
 /// another tool that is preloaded), or this is not Linux with glibc.
 #[cfg(feature = "cuda")]
@@ -64,7 +64,7 @@ pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
 }
 
-/// The number of frees of memory whose allocation the hook had not seen, such as memory from before monitoring
+/// Returns the number of frees of memory whose allocation the hook had not seen, such as memory from before monitoring
 /// started.
 /// They are only counted, not recorded, because nothing but the address is known about them.
 #[cfg(feature = "cuda")]

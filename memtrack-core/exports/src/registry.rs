@@ -21,13 +21,13 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// All devices of `snapshot`, each at its peak, with the built-in rules.
+    /// Selects all devices of `snapshot`, each at its peak, with the built-in rules.
     pub fn of(snapshot: &Snapshot) -> Self {
         let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
         Self { devices, rules: Rules::new() }
     }
 
-    /// Only these devices, each with the moment whose live memory counts.
+    /// Selects only these devices, each with the moment whose live memory counts.
     #[must_use]
     pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
         Self { devices, ..self }

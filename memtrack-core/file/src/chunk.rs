@@ -68,7 +68,7 @@ pub(super) struct Budget {
 const MOST_PACKED: u64 = 64;
 
 impl Budget {
-    /// Whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
+    /// Returns whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
     /// compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
         self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)

@@ -93,7 +93,7 @@ pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     Ok(())
 }
 
-/// One row of STAK; the chunk's head (first id, number of rows) is the caller's.
+/// Appends one row of STAK; the caller writes the chunk's head (first id, number of rows).
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     put_column(out, addresses, |&address| address);
@@ -114,7 +114,7 @@ pub(super) fn take_stacks(
     bytes.end()
 }
 
-/// One row of SCOP; the number of rows is the caller's.
+/// Appends one row of SCOP; the caller writes the number of rows.
 pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put(out, u64::from(id.0));
     put(out, u64::from(scope.parent.0));
@@ -144,7 +144,7 @@ pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
     Ok(rows)
 }
 
-/// One row of THRD; the number of rows is the caller's.
+/// Appends one row of THRD; the caller writes the number of rows.
 pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put(out, u64::from(id.0));
     put(out, thread.os_id);

@@ -351,7 +351,7 @@ impl<W: Write> RecordingWriter<W> {
         self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
 
-    /// The output.
+    /// Returns the output.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }

@@ -26,17 +26,17 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Recording, Self::Json, Self::Pickle];
 
-    /// The usual ending of its files' names, without the dot.
+    /// Returns the usual ending of its files' names, without the dot.
     pub fn suffix(self) -> &'static str {
         self.suffixes()[0]
     }
 
-    /// All endings of its files' names, without the dot, the usual one first.
+    /// Returns all endings of its files' names, without the dot, the usual one first.
     pub fn suffixes(self) -> &'static [&'static str] {
         registry::row(self).suffixes
     }
 
-    /// The format whose files' names end in `.suffix`, in small or large letters.
+    /// Returns the format whose files' names end in `.suffix`, in small or large letters.
     pub fn named(suffix: &str) -> Option<Self> {
         registry::format_named(suffix)
     }
@@ -127,7 +127,7 @@ pub trait SnapshotFiles: Sized {
         names: &mut dyn NameFrames,
     ) -> io::Result<()>;
 
-    /// The snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
+    /// Returns the snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
     /// is returned unchanged, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
     ///
     /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. What PyTorch's form

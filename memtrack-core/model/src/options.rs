@@ -392,13 +392,13 @@ impl Options {
         (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
     }
 
-    /// The share of the threads' processor time that recording may take; 0 where there is no such budget.
+    /// Returns the share of the threads' processor time that recording may take; 0 where there is no such budget.
     #[doc(hidden)]
     pub fn budget_share(&self) -> f64 {
         f64::from(self.budget_millionths) / 1e6
     }
 
-    /// The ring's bound: one entry in state mode.
+    /// Returns the ring's bound: one entry in state mode.
     #[doc(hidden)]
     pub fn ring_entries(&self) -> u64 {
         if self.enabled == Enabled::State { 1 } else { self.max_entries }

@@ -58,7 +58,7 @@ fn stderr_data() -> Option<std::fs::Metadata> {
     stderr.metadata().ok()
 }
 
-/// Whether messages may be written to descriptor 2: it is the remembered file, or one that lines cannot damage. Logs
+/// Returns whether messages may be written to descriptor 2: it is the remembered file, or one that lines cannot damage. Logs
 /// that a program has opened meanwhile are written at their end (`O_APPEND`).
 #[cfg(unix)]
 fn is_safe_to_write() -> bool {
@@ -171,7 +171,7 @@ enum Stderr {
     Interrupted,
 }
 
-/// Whether stderr accepts bytes now, or within a moment.
+/// Returns whether stderr accepts bytes now, or within a moment.
 #[cfg(unix)]
 fn stderr() -> Stderr {
     if !is_safe_to_write() {

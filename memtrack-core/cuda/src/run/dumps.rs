@@ -47,7 +47,7 @@ struct Written {
 }
 
 impl Written {
-    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be
+    /// Returns whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be
     /// written without delay, and later ones take a fiftieth of the time.
     fn may_at_oom(&mut self) -> bool {
         let may = self.tried_at_oom < MOST || self.pace.is_due();
@@ -56,7 +56,7 @@ impl Written {
         may
     }
 
-    /// The snapshots of a kind with a limited number; the program ends only once.
+    /// Returns the snapshots of a kind with a limited number; the program ends only once.
     fn kept(&mut self, why: DumpReason) -> Option<&mut Kept> {
         match why {
             DumpReason::OutOfMemory => Some(&mut self.at_oom),

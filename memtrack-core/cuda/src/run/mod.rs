@@ -47,7 +47,7 @@ pub fn library_begins() {
     }
 }
 
-/// Whether the program's heap is to be recorded too.
+/// Returns whether the program's heap is to be recorded too.
 pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
@@ -89,7 +89,7 @@ pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
 
-/// Whether [`library_ends`] will be called.
+/// Returns whether [`library_ends`] will be called.
 pub(crate) fn ends_with_library() -> bool {
     ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
 }
@@ -155,7 +155,7 @@ fn hide_internal_frames() {
     }
 }
 
-/// Whether this process is the one that the command started, and not one of its children.
+/// Returns whether this process is the one that the command started, and not one of its children.
 fn is_the_program() -> bool {
     number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
 }

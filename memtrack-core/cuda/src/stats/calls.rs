@@ -141,7 +141,7 @@ impl Device {
         result::device::get_name(self.handle).map_err(failed("cuDeviceGetName"))
     }
 
-    /// In NVML's spelling.
+    /// Returns the UUID in NVML's spelling.
     pub(super) fn uuid(self) -> Result<String, GpuError> {
         let uuid = result::device::get_uuid(self.handle).map_err(failed("cuDeviceGetUuid"))?;
         let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();

@@ -49,7 +49,7 @@ impl Gpus {
     }
 }
 
-/// The devices of this machine. NVML needs no context, so with it no device memory is used.
+/// Returns the devices of this machine. NVML needs no context, so with it no device memory is used.
 ///
 /// # Errors
 /// Fails when neither the driver nor NVML answers (the error is the driver's), or a device fails meanwhile.

@@ -33,7 +33,7 @@ impl PoolStatistics {
     }
 }
 
-/// The current pool of a CUDA device, by the device's number in this process.
+/// Returns the current pool of a CUDA device, by the device's number in this process.
 ///
 /// # Errors
 /// Fails when there is no driver, it fails, there is no such device, or the device has no pools.

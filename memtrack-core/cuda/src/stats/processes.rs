@@ -7,7 +7,7 @@ pub use memtrack_model::DeviceProcess;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use std::fmt::Write;
 
-/// The processes that compute on a CUDA device, by the device's number in this process.
+/// Returns the processes that compute on a CUDA device, by the device's number in this process.
 ///
 /// # Errors
 /// Fails when NVML is missing or fails, or there is no such device.
@@ -15,7 +15,7 @@ pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
     of(&in_nvml(device)?)
 }
 
-/// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
+/// Returns the text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
 ///
 /// # Errors
 /// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text contains that, as

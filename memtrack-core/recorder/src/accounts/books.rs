@@ -177,7 +177,7 @@ impl Books {
         }
     }
 
-    /// Whether any block is still live, or was freed but may be in use.
+    /// Returns whether any block is still live, or was freed but may be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }

@@ -229,7 +229,7 @@ impl Drop for Account {
     }
 }
 
-/// Whether the program's global allocator reports the host's heap. An account is open.
+/// Returns whether the program's global allocator reports the host's heap. An account is open.
 pub fn sees_the_heap() -> bool {
     host::is_installed()
 }
@@ -264,7 +264,7 @@ fn enter() -> Option<Hook> {
     Some(Hook::enter_anyway(Registers::here()))
 }
 
-/// Whether this process keeps accounts, and is not the child of one that does.
+/// Returns whether this process keeps accounts, and is not the child of one that does.
 fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }

@@ -23,7 +23,7 @@ fn count_first(bytes: u64) {
     }
 }
 
-/// The same inside a hook.
+/// Does the same inside a hook.
 pub(super) fn count_in(inside: Inside, bytes: u64) {
     add(inside.thread.state, bytes);
 }

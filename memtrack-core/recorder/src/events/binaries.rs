@@ -69,7 +69,7 @@ fn in_child(before: Vec<Module>) -> Vec<Module> {
     now
 }
 
-/// Whether a list contains the module; that list may be in a file, in which the module's addresses then belong to it.
+/// Returns whether a list contains the module; that list may be in a file, in which the module's addresses then belong to it.
 fn is_listed(module: &Module) -> bool {
     let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: null, or a list that is replaced only with the lock held.

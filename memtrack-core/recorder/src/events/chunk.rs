@@ -61,7 +61,7 @@ impl<T: Copy> Chunk<T> {
         true
     }
 
-    /// Whether it has no room left.
+    /// Returns whether it has no room left.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) as usize == self.slots.len()

@@ -85,7 +85,7 @@ pub fn ns_per_tick() -> f64 {
     if ns < LEAST_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
 }
 
-/// Whether the counter has one constant rate in all power states and the kernel trusts it.
+/// Returns whether the counter has one constant rate in all power states and the kernel trusts it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter_is_steady() -> bool {

@@ -326,7 +326,7 @@ impl Inside {
 }
 
 impl DriverFreed {
-    /// Whether blocks that a pool has reported inside it end with it.
+    /// Returns whether blocks that a pool has reported inside it end with it.
     pub fn ends_others(&self) -> bool {
         self.held.is_some() && self.block.is_none()
     }

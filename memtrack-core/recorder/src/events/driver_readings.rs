@@ -92,7 +92,7 @@ impl Readings {
         }
     }
 
-    /// Whether a reading is due at an event with that stamp.
+    /// Returns whether a reading is due at an event with that stamp.
     #[inline(always)]
     pub fn is_due(&self, device: DeviceId, ticks: u64) -> bool {
         slot_of(device).is_some_and(|slot| ticks >= self.due[slot].load(Ordering::Relaxed))

@@ -42,13 +42,13 @@ pub fn set_handled_elsewhere() {
     HANDLED_ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Whether something else calls [`write_at_exit`].
+/// Returns whether something else calls [`write_at_exit`].
 #[cfg(unix)]
 fn is_handled_elsewhere() -> bool {
     HANDLED_ELSEWHERE.load(Ordering::Relaxed)
 }
 
-/// Whether anything was recorded in this process: false in a new child of a fork.
+/// Returns whether anything was recorded in this process: false in a new child of a fork.
 #[cfg(feature = "cuda")]
 pub fn is_recording() -> bool {
     RECORDER.is_made()
@@ -104,7 +104,7 @@ enum When {
     Exit,
 }
 
-/// Whether the panic cannot be caught: panics abort, or it is the one that the language raises where it cannot unwind
+/// Returns whether the panic cannot be caught: panics abort, or it is the one that the language raises where it cannot unwind
 /// (a destructor's second panic, a C function).
 fn is_fatal(info: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort")

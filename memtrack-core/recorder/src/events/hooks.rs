@@ -112,13 +112,13 @@ impl Inside {
         if self.has_room() { work() } else { separate_stack::run(work) }
     }
 
-    /// Whether the thread's stack has room for the work of a hook.
+    /// Returns whether the thread's stack has room for the work of a hook.
     #[inline(always)]
     fn has_room(self) -> bool {
         self.thread.has_room(self.registers.stack_pointer())
     }
 
-    /// Whether the thread's stack has so many bytes left.
+    /// Returns whether the thread's stack has so many bytes left.
     pub(super) fn has_stack(self, bytes: u64) -> bool {
         self.thread.local().bounds.has_below(self.registers.stack_pointer(), bytes)
     }
@@ -430,7 +430,7 @@ pub struct Freed {
 }
 
 impl Freed {
-    /// Whether the block was in the live table.
+    /// Returns whether the block was in the live table.
     #[inline(always)]
     pub(crate) fn is_known(&self) -> bool {
         self.block.is_some()

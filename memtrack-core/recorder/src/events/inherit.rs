@@ -95,7 +95,7 @@ pub(super) fn count_children() {
     }
 }
 
-/// Whether this process may write a file of its own: a forked one only while there are not too many.
+/// Returns whether this process may write a file of its own: a forked one only while there are not too many.
 pub fn may_write_file() -> bool {
     fork::generation() == 0 || *MAY_WRITE.get()
 }

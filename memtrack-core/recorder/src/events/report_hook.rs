@@ -119,7 +119,7 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
     }
 }
 
-/// Whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
+/// Returns whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
 fn claim(patience: Duration) -> Option<u64> {
     let mut session = lock_session_within(patience)?;
     let running = session.as_mut().filter(|running| running.options.tells_who_holds())?;

@@ -338,7 +338,7 @@ fn inherited() -> Option<Session> {
     Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
 }
 
-/// Whether this is the child of a fork that continues its parent's session with a stream of its own.
+/// Returns whether this is the child of a fork that continues its parent's session with a stream of its own.
 pub(super) fn is_streaming_child() -> bool {
     inherited_options().is_some_and(|options| options.stream && options.output.is_some())
 }

@@ -196,7 +196,7 @@ impl Stream {
         if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
     }
 
-    /// Whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
+    /// Returns whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
     pub(super) fn is_part_due(&mut self, times: u64) -> bool {
         let file = self.writer.output_mut();
         !self.broken

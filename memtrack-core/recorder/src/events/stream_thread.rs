@@ -39,7 +39,7 @@ impl StreamThread {
         self.bell.ring();
     }
 
-    /// Whether there is a thread that writes and reports errors.
+    /// Returns whether there is a thread that writes and reports errors.
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire) != 0
     }

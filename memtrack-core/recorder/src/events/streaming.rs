@@ -341,7 +341,7 @@ impl Recorder {
         self.write_parts(&mut target);
     }
 
-    /// The same, unless another thread holds the stream for longer than this.
+    /// Does the same, unless another thread holds the stream for longer than this.
     pub(super) fn stream_parts_within(&self, patience: Duration) {
         if let Some(mut target) = self.target_within(patience) {
             self.write_parts(&mut target);

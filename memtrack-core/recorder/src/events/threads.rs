@@ -82,7 +82,7 @@ pub(crate) struct ThreadState {
 }
 
 impl ThreadState {
-    /// Whether it belongs to the calling thread.
+    /// Returns whether it belongs to the calling thread.
     pub(super) fn is_current(&self) -> bool {
         current_thread::is_current(self)
     }

@@ -55,7 +55,7 @@ impl Totals {
     pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
         std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
 
-    /// All sums at 0.
+    /// Creates all sums, at 0.
     pub(super) const fn new() -> Self {
         const fn zero() -> AtomicU64 {
             AtomicU64::new(0)

@@ -237,7 +237,7 @@ impl Ledger {
         self.class
     }
 
-    /// Whether more may be lent to record every block, or to do so again.
+    /// Returns whether more may be lent to record every block, or to do so again.
     fn may_borrow(&self, budget: f64, pair_ns: f64) -> bool {
         match self.class {
             0 => self.beyond_ns < BURST_NS.min(BURST_AT_ONCE_NS + BURST_GROWTH * self.used_ns),
@@ -280,7 +280,7 @@ impl Ledger {
         if self.lent_ns > LOAN_SLICE_NS as f64 { SAMPLE_PART * SAMPLE_PART_IN_DEBT } else { SAMPLE_PART }
     }
 
-    /// Whether recording every block under the present load takes at most `share` of the processor time.
+    /// Returns whether recording every block under the present load takes at most `share` of the processor time.
     fn is_cheap(&self, share: f64, pair_ns: f64) -> bool {
         let pair_ns = if self.exact_pair_ns > 0.0 { self.exact_pair_ns.min(pair_ns) } else { pair_ns };
         (self.small + self.large) * pair_ns * EXACT_COST_FACTOR <= share * self.cpu_ns
@@ -339,7 +339,7 @@ impl Cost {
     /// One call in so many is timed, on average.
     const TIMED_ONE_IN: u32 = 16;
 
-    /// Whether this call is to be timed.
+    /// Returns whether this call is to be timed.
     #[inline(always)]
     pub(super) fn is_due(&mut self, random: u64) -> bool {
         match self.calls_left.checked_sub(1) {

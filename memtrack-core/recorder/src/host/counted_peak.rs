@@ -45,7 +45,7 @@ static UNTIL_TICKS: AtomicU64 = AtomicU64::new(0);
 /// The time at which the next observation is due.
 static NEXT_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether blocks may have been only counted, so that observations are needed.
+/// Returns whether blocks may have been only counted, so that observations are needed.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)

@@ -57,7 +57,7 @@ impl Counting {
         self.block_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether an allocated block is small and not picked; if so, it is taken off the countdown.
+    /// Returns whether an allocated block is small and not picked; if so, it is taken off the countdown.
     #[inline(always)]
     pub(super) fn passes(&self, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ impl Counting {
         passes
     }
 
-    /// Whether a freed block is certainly small and not in the live table.
+    /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
     pub(super) fn is_surely_untracked(&self, address: u64, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {

@@ -259,7 +259,7 @@ pub fn report_refusal(size_bytes: usize) {
     crate::events::report_heap_refusal(size_bytes as u64);
 }
 
-/// Whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
+/// Returns whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
     drop(std::hint::black_box(Box::new(0_u8)));
@@ -328,7 +328,7 @@ pub fn after_alloc(block: *mut u8, size: usize) {
     }
 }
 
-/// Whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
+/// Returns whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
@@ -418,7 +418,7 @@ pub fn before_free(block: *mut u8, size: usize) {
     }
 }
 
-/// Whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
+/// Returns whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
 /// needed.
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
@@ -513,7 +513,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     new
 }
 
-/// Whether a block may be in the live table: it is large, or it may have been sampled.
+/// Returns whether a block may be in the live table: it is large, or it may have been sampled.
 #[inline(always)]
 fn may_be_tracked(address: u64, size_bytes: u64) -> bool {
     size_bytes >= sample_threshold_bytes() || live_filter::may_contain(address)

@@ -97,7 +97,7 @@ impl Sampler {
         Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, piece_ended: false, account: None }
     }
 
-    /// Whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
+    /// Returns whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
     #[inline(always)]
     pub(super) fn picks(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
@@ -119,7 +119,7 @@ impl Sampler {
         self.piece_ended
     }
 
-    /// Whether the counted peak must be updated, once, after a block that was not picked.
+    /// Returns whether the counted peak must be updated, once, after a block that was not picked.
     #[inline(always)]
     pub(super) fn take_piece_ended(&mut self) -> bool {
         std::mem::take(&mut self.piece_ended)
@@ -395,7 +395,7 @@ impl StandaloneSampler {
         standalone
     }
 
-    /// Whether a block of `size_bytes` is picked: if so, returns its event's flags.
+    /// Returns whether a block of `size_bytes` is picked: if so, returns its event's flags.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
         self.sampler.picks(&self.counting, size_bytes, 0)
     }
@@ -422,7 +422,7 @@ mod tests {
         assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
     }
 
-    /// A sampler with a budget whose class the test changes.
+    /// Creates a sampler with a budget whose class the test changes.
     fn budgeted(seed: u64) -> StandaloneSampler {
         StandaloneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }

@@ -57,7 +57,7 @@ pub(super) fn allocated(address: u64, size_bytes: u64) {
     }
 }
 
-/// Whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
+/// Returns whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
 #[inline]
 pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)

@@ -137,7 +137,7 @@ impl ScopeNode {
         Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
     }
 
-    /// Whether a scope entered inside this one may be folded: then each time is counted.
+    /// Returns whether a scope entered inside this one may be folded: then each time is counted.
     pub(super) fn may_fold(&self) -> bool {
         self.is_other || self.depth >= MAX_DEPTH
     }
@@ -164,7 +164,7 @@ fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNo
     }
 }
 
-/// Whether scopes inside such a scope belong to another phase, or to the root, than those around it.
+/// Returns whether scopes inside such a scope belong to another phase, or to the root, than those around it.
 fn keeps_phase(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
 }
@@ -282,7 +282,7 @@ impl Nodes {
     }
 }
 
-/// Whether both are the same scope.
+/// Returns whether both are the same scope.
 #[inline]
 pub(super) fn is_same(one: Option<&'static ScopeNode>, other: Option<&'static ScopeNode>) -> bool {
     match (one, other) {
