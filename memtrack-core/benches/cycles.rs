@@ -146,7 +146,7 @@ macro_rules! scans {
             let mut looks = 0;
             let mut run = || {
                 let begin = now();
-                let report = find().expect("nobody else scans");
+                let report = find().expect("no other scan runs");
                 let took = now() - begin;
                 assert_eq!(report.pointers, (values * pointers) as u64);
                 assert_eq!(report.unreachable, if kept.is_some() { 0 } else { values as u64 });
@@ -181,7 +181,7 @@ mod std_pointer {
 mod scan {
     use super::*;
     scans!("Rc", Rc, Local, |value, change| change(&mut value.next.borrow_mut()));
-    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("nobody panics")));
+    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("not poisoned")));
     pub fn all() {
         for (values, pointers) in [(10_000, 10), (100_000, 10), (1_000_000, 10), (1_000_000, 1)] {
             Rc(values, pointers, true);

@@ -253,7 +253,7 @@ pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'
     })
 }
 
-/// Whether these are lines, judging by their frames.
+/// Returns whether these are lines, judging by their frames.
 pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
     let mut bytes = Bytes(lines);
     while !bytes.0.is_empty() {

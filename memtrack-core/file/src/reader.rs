@@ -41,14 +41,14 @@ pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
 /// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report says what is missing.
+/// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// damaged after its header is not an error: the report names the missing part.
 pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     read_packed(input, || u64::MAX)
 }
 
-/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read
-/// so far: they limit what it may unpack to, and anything beyond that counts as damaged.
+/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns the number of bytes
+/// read so far: it limits the unpacked size, and anything beyond that counts as damaged.
 ///
 /// # Errors
 /// As [`read`].

@@ -9,7 +9,7 @@ pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorRead
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
+/// Returns whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     switch::is_on(switch::OPERATORS)

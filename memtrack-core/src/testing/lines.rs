@@ -1,4 +1,4 @@
-//! Stacks as text: the line of the user's own code in each, and the functions between it and the test.
+//! Stacks as text: the line in the user's code in each, and the functions between it and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
@@ -98,7 +98,7 @@ mod named {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line of the user's own code in a stack, alone and with its callee.
+        /// Returns the line in the user's code in a stack, alone and with its callee.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let none = "no stack was kept: there are too many different ones".to_owned();
@@ -110,7 +110,7 @@ mod named {
             (shown(owned.line()), shown(owned.to_string()))
         }
 
-        /// Returns the user's own functions between it and the test, innermost first; if there are none, all
+        /// Returns the user's functions between it and the test, innermost first; if there are none, all
         /// informative ones.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);

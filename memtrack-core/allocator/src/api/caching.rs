@@ -158,7 +158,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         drop(locked);
         match &allocation {
             Err(AllocatorError::OutOfMemory(error)) => self.notify_observers(error, reports),
-            Err(AllocatorError::OomRejection(rejection)) => self.tell_of_rejection(rejection),
+            Err(AllocatorError::OomRejection(rejection)) => self.report_rejection(rejection),
             _ => {}
         }
         allocation

@@ -140,7 +140,7 @@ impl Driver {
         u16::try_from(device).ok().filter(|_| result == 0)
     }
 
-    /// Whether there is more than one device, so that a stream or pool need not belong to the current one.
+    /// Returns whether there is more than one device, so that a stream or pool need not belong to the current one.
     pub(super) fn has_several_devices(&self) -> bool {
         static SEVERAL: OnceLock<bool> = OnceLock::new();
         *SEVERAL.get_or_init(|| {
@@ -201,7 +201,7 @@ impl Driver {
         if result == 0 { size as u64 } else { 0 }
     }
 
-    /// Whether a device's primary context is alive; true if the driver does not report it.
+    /// Returns whether a device's primary context is alive; true if the driver does not report it.
     pub(super) fn primary_is_alive(&self, device: i32) -> bool {
         let (mut flags, mut active) = (0, 1);
         let Some(get) = self.primary_ctx_get_state else { return true };

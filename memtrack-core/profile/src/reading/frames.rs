@@ -1,5 +1,5 @@
-//! What the frames of a stack indicate about a block's purpose: read once for each distinct stack, then used
-//! by the rules. The names are those of PyTorch's own files and functions, which all programs pass through.
+//! The hints of a stack's frames on a block's purpose: read once for each distinct stack, then used by the
+//! rules. The names are those of PyTorch's own files and functions, which all programs pass through.
 
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};

@@ -1,4 +1,4 @@
-//! The traces of recordings with operators, whatever the log contains.
+//! The traces of recordings with operators, for any content of the log.
 
 use crate::advice::Advice;
 use crate::analysis::analyse;

@@ -1,5 +1,5 @@
-//! The statistics of one account: sums, the peak and what was live at it, by stack. Plain data behind the account's
-//! lock.
+//! The statistics of one account: sums, the peak and the memory live at it, by stack. Plain data behind the
+//! account's lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};
@@ -60,7 +60,7 @@ pub struct DeviceBooks {
     live: Amount,
     pending: Amount,
     peak: Amount,
-    /// How often the peak rose.
+    /// The number of times that the peak rose.
     peaks: u64,
     rows: HashMap<StackId, StackRow, FixedState>,
 }
@@ -116,7 +116,7 @@ impl DeviceBooks {
         self.peak
     }
 
-    /// Returns what was not freed.
+    /// Returns the memory that was not freed.
     pub fn left(&self) -> Amount {
         less(self.live, self.pending)
     }
@@ -179,7 +179,7 @@ impl Books {
         }
     }
 
-    /// Whether any block is still live, or was freed but may be in use.
+    /// Returns whether any block is still live, or was freed but may be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }

@@ -5,7 +5,7 @@ use crate::{reentry, scope};
 use memtrack_model::ScopePosition;
 use memtrack_model::event::DeviceId;
 
-/// Where a block was allocated.
+/// The place of a block's allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocated {
     /// Its size.

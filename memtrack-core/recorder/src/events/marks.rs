@@ -1,5 +1,5 @@
 //! Moments that the program marks ([`mark`]): where one of its steps, requests or other intervals ends and the next
-//! begins. Reports then show what each of them left behind.
+//! begins. Reports then show the memory that each of them left behind.
 //!
 //! The newest 65,536 are kept, behind a separate lock that is held while one row is copied; a stream has the earlier
 //! ones in its file. They have stamps of the same kind as events (greater than the thread's newest).
@@ -14,7 +14,7 @@ use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are kept.
+/// The number of marks that are kept.
 const MOST: usize = 1 << 16;
 
 /// The most memory that they can take.
@@ -33,7 +33,7 @@ struct Log {
     /// Has room for all rows that are kept, so that it never grows. The row with number `n` is at `n % most`.
     rows: Vec<LoggedMark>,
     most: usize,
-    /// How many rows were ever added.
+    /// The number of rows that were ever added.
     count: u64,
 }
 
@@ -68,9 +68,9 @@ fn locked() -> MutexGuard<'static, Log> {
     LOG.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks this moment: here one step, request or other interval with that name ends and the next begins. `memtrack
-/// leaks --per NAME` shows what each of them left behind, and distinguishes what grows from one to the next from what
-/// is merely alive.
+/// Marks this moment: one step, request or other interval with that name ends here and the next begins.
+/// `memtrack leaks --per NAME` shows the memory that each of them left behind, and distinguishes memory that
+/// grows from one to the next from memory that is merely alive.
 ///
 /// Moments with one name divide the time of the whole program: what other threads allocate meanwhile counts too. Mark
 /// where little is in flight, as at the end of a step. While nothing is monitored this is a load and a branch;

@@ -2,10 +2,10 @@
 //! ([`Totals`](super::totals::Totals)) are read when it changes its scope, and their growth is added to the scope
 //! that was current.
 //!
-//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions, but
-//! only those that have allocated since their last change do. A collector adds what the scopes that are still open
-//! have allocated: exactly for its own thread and for all that change no scope meanwhile; for one that does, the
-//! blocks since its last change may be missing.
+//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions,
+//! but only those that have allocated since their last change do. A collector adds the allocations in scopes
+//! that are still open: exactly for its own thread and for all that change no scope meanwhile; for one that
+//! does, the blocks since its last change may be missing.
 //!
 //! **What does it cost?** Two locked additions when a thread that has allocated changes its scope, and 1 MiB of address
 //! space per device, of which only the pages in use take memory. A change marks the thread as active, as a hook does, so
@@ -110,7 +110,7 @@ const UPDATES_BETWEEN_SUMS: usize = 10;
 /// … and one update more for so many rows, so that the sums of many scopes do not fill the disk.
 const ROWS_PER_UPDATE: usize = 1000;
 
-/// When to write the sums to the stream, so that those of a killed program are recent.
+/// The schedule for writing the sums to the stream, so that those of a killed program are recent.
 #[derive(Default)]
 pub(super) struct Due {
     updates_left: usize,

@@ -31,7 +31,7 @@ struct Names {
     /// By id: the unknown thread comes first. Has room for the largest number of threads, so that it never grows
     /// under the lock.
     threads: Vec<ThreadRow>,
-    /// How many threads had no room here.
+    /// The number of threads without room here.
     unnamed: u64,
 }
 

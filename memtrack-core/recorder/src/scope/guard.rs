@@ -68,7 +68,7 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
 /// let scope = memtrack_core::scope::current();
 /// std::thread::spawn(move || {
 ///     let _here = scope.enter();
-///     // what is allocated here belongs to the scope of the spawning thread
+///     // memory allocated here belongs to the scope of the spawning thread
 /// });
 /// ```
 #[inline]

@@ -31,7 +31,7 @@ pub struct TorchStack {
 
 /// Operators that only optimizers call.
 const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
-/// How a profiler names the frames of modules.
+/// The form of a profiler's names for frames of modules.
 pub const PROFILED_MODULE: &str = "nn.Module: ";
 
 impl TorchStack {

@@ -30,7 +30,7 @@ const BUILT_IN: [&str; 9] =
 /// Returns the frame with its private parts replaced.
 pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
     let line = ParsedFrame::of(frame);
-    // A profiler's frame is all in the function's name: `file.py(12): function`.
+    // A profiler's frame is completely in the function's name: `file.py(12): function`.
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
     if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
         let number = &frame.function[line.file.len()..at + 3];

@@ -27,7 +27,7 @@ use std::path::Path;
 /// The default key: it distinguishes names, but does not hide them from guessing.
 const DEFAULT_KEY: &str = "memtrack";
 
-/// When scrubbed snapshots begin, in nanoseconds since the Unix epoch: on 1 January 2000.
+/// The begin of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
 const BEGINS_NS: u64 = 946_684_800_000_000_000;
 
 /// Replaces everything in a snapshot that identifies its author.
@@ -55,8 +55,8 @@ impl Default for Scrub {
 }
 
 impl Scrub {
-    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard libraries …),
-    /// and hides others under a public key: anyone who guesses a name can confirm it.
+    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard
+    /// libraries …), and hides others under a public key: a guessed name can be confirmed.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
@@ -80,8 +80,9 @@ impl Scrub {
         self
     }
 
-    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
-    /// without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing twice is scrubbing once.
+    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and the result
+    /// contains the new names, without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing
+    /// twice is the same as scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
     #[must_use]
@@ -89,8 +90,8 @@ impl Scrub {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
     }
 
-    /// Gives an operator trace the time of day of scrubbed snapshots, if it has one; everything else stays. Its names are
-    /// hidden in the snapshot that is made of it.
+    /// Sets the time of day of an operator trace to that of scrubbed snapshots, if it has one; everything else
+    /// stays. Its names are hidden in the snapshot that is made of it.
     pub fn times(&self, trace: &mut OperatorTrace) {
         let Some(first) =
             trace.records.first().map(|record| record.time_ns).filter(|_| trace.header.unix_time)
@@ -111,7 +112,7 @@ impl Scrub {
         paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns how many pseudonyms are longer because the first digits were those of another name.
+    /// Returns the number of pseudonyms that are longer because the first digits were those of another name.
     #[must_use]
     pub fn collisions(&self) -> usize {
         self.pseudonyms.collisions
@@ -148,7 +149,7 @@ impl Scrub {
         snapshot
     }
 
-    /// Scrubs the parts that every snapshot has.
+    /// Scrubs the parts that all snapshots have.
     fn common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
         meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
@@ -308,10 +309,10 @@ mod tests {
         let mut scrub = Scrub::new();
         let scrubbed = scrub.operators(&log);
         assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
-        let said = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
+        let text = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
         assert!(
-            !said.to_lowercase().contains("secret") && said.contains("exp_avg") && said.contains("Linear"),
-            "{said}"
+            !text.to_lowercase().contains("secret") && text.contains("exp_avg") && text.contains("Linear"),
+            "{text}"
         );
         let read = |log: &OperatorLog| -> Vec<_> {
             let piece = &log.pieces[0];

@@ -376,8 +376,8 @@ impl Tables<'_> {
     }
 
     /// Scrubs memtrack's own entries among the settings.
-    fn own(&mut self, ours: &Value) -> Value {
-        let Value::Dict(entries) = ours else { return Value::Dict([].into()) };
+    fn own(&mut self, settings: &Value) -> Value {
+        let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let mut parts: Vec<(String, &Value)> = Vec::new();
         for (name, value) in entries.iter() {
             if let Value::Str(id) = name {

@@ -11,7 +11,7 @@ use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Times that differ by less than this factor cover the same for a reader.
+/// Times that differ by less than this factor are the same for a reader.
 const LONGER: f64 = 1.1;
 
 /// The key by which groups of two files are the same.

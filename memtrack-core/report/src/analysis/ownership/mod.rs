@@ -1,13 +1,15 @@
-//! The owner of a frame: the user's own code, a framework, or noise that only passes a call on; and for a stack, the own
-//! line that requested the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
+//! The owner of a frame: the user's code, a framework, or noise that only passes a call on; and for a stack,
+//! the own line that requested the memory, with the function that it called: `train.py:53 step →
+//! optimizer.py:74 exp_avg`.
 //!
 //! The user's globs decide first, then the built-in table, by path and by name; frames that no rule matches are the
 //! user's, because programs are written in many folders and frameworks are installed in few. Reports use
 //! [`Rules::owner`]; `--explain` shows the rule that decided.
 //!
-//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is Python's,
-//! whose libraries are full of such functions. Globs are matched by the lines that match operators' patterns, and the
-//! command reads `memtrack.toml` (the `toml` crate), so this package has no further dependency.
+//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is
+//! Python's, because its libraries are full of such functions. Globs are matched by the code that matches
+//! operators' patterns, and the command reads `memtrack.toml` (the `toml` crate), so this package has no
+//! further dependency.
 
 mod binaries;
 mod explain;
@@ -37,7 +39,7 @@ use std::borrow::Cow;
 /// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The user's own code.
+    /// The user's code.
     Mine,
     /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
     Framework,
@@ -64,8 +66,8 @@ pub struct Verdict {
     pub owner: Owner,
     /// The rule in a few words: the user's glob, or the subject of the built-in rule.
     pub rule: Cow<'static, str>,
-    /// Whether it only counts as the user's because nothing is known about it: a native function without a source file.
-    /// Below a Python line it does not.
+    /// Whether it counts as the user's only because nothing is known about it: a native function without a
+    /// source file. Below a Python line it does not.
     pub guessed: bool,
 }
 
@@ -185,7 +187,7 @@ impl Rules {
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the line of the user's own that a stack (innermost frame first) is about, and what it called. For many
+    /// Returns the own line of a stack (innermost frame first), and the function that it called. For many
     /// stacks, [`Owners`] caches the frames.
     pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
         let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
