@@ -76,11 +76,11 @@ fn nested_statistics_equal_the_flat_ones() {
     assert_eq!(flattened, flat);
     // Twelve numbers for each pool, in addition to the 123 that are always there.
     assert_eq!(flat.len(), 123 + 2 * 12);
-    let of = |pool: usize| {
+    let reserved = |pool: usize| {
         let (first, second) = pools[pool].id();
         flat[&format!("reserved_bytes_by_private_pools.{first}_{second}.all.current")]
     };
-    assert_eq!((of(0), of(1)), (2 * MIB as i64, 20 * MIB as i64));
+    assert_eq!((reserved(0), reserved(1)), (2 * MIB as i64, 20 * MIB as i64));
 }
 
 #[test]

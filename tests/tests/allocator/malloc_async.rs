@@ -189,7 +189,7 @@ fn recording() {
     let of_block = snapshot.events.iter().filter(|event| event.device == DEVICE && event.address == block);
     let actions: Vec<Action> = of_block.map(|event| event.action).collect();
     let count = |wanted: &[Action]| actions.iter().filter(|action| wanted.contains(action)).count();
-    // By the hook in the driver, or by the backend where there is no hook, but never by both.
+    // The hook in the driver records it, or the backend where there is no hook, but never both.
     assert_eq!(count(&[Action::Alloc]), 1, "{actions:?}");
     assert_eq!(count(&[Action::Free, Action::FreeCompleted]), 1, "{actions:?}");
 }

@@ -205,7 +205,7 @@ fn a_replay_that_does_not_reproduce_the_recording_gives_no_recommendation() {
 
 #[test]
 fn gains_below_one_percent_are_not_recommended() {
-    // Ten segments that each waste 2 MiB, beside a block of 6,000 MiB.
+    // Ten segments that each waste 2 MiB, and a block of 6,000 MiB.
     let mut events = blocks(30, 10);
     events.extend(["segment_alloc", "alloc"].map(|what| trace_event(what, 1 << 50, 6_000 << 20)));
     let (text, value) = replay_report(&events, &["--set", "", "--set", "expandable_segments:True"]);

@@ -230,8 +230,8 @@ fn the_driver_is_queried_rarely() {
     let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
     let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
     assert_eq!(allocations, 100_000);
-    // Readings happen at a rate by wall time. On a busy machine, the calls take more of it, and each reading is slower. On an
-    // idle machine there are fewer than 2,000 readings.
+    // Readings take a bounded share of the wall time. On a busy machine the calls get less of that time, and readings are
+    // slower. On an idle machine there are fewer than 2,000 readings.
     let allowed = allocations as u128 * wall_ns.max(cpu_ns) / cpu_ns;
     assert!(readings > 1 && readings as u128 * 5 < allowed, "{readings} readings, {text}");
     assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);

@@ -88,7 +88,7 @@ fn allocate_and_free(count: u64) {
         let mut address = 0_u64;
         client::call_at!(alloc, &mut address => *mut u64, 512 + (round % 4) as usize * 512 => usize, 0 => u64)
             .expect("memory");
-        client::call_at!(free, address => u64, 0 => u64).expect("it was ours");
+        client::call_at!(free, address => u64, 0 => u64).expect("it succeeds");
     }
 }
 

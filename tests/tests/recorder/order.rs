@@ -162,7 +162,7 @@ fn a_million_events_of_blocks_passed_around_replay_without_an_error() {
 /// With stacks and many live blocks. Each snapshot must be exact at one moment: its blocks are those that its events leave
 /// live.
 #[test]
-fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
+fn a_snapshot_taken_while_threads_run_is_consistent() {
     alone!();
     let options = Options::new().without_host_heap().max_entries(1 << 22);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -186,7 +186,7 @@ fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
 
 /// With a bound: dropped and kept events always add up to the recorded ones at one moment.
 #[test]
-fn a_bounded_snapshot_taken_while_threads_run_counts_what_was_dropped() {
+fn a_bounded_snapshot_taken_while_threads_run_counts_dropped_events() {
     const BOUND: u64 = 1000;
     alone!();
     let options = Options::new().without_host_heap().context(Context::None).max_entries(BOUND);

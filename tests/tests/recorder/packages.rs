@@ -1,4 +1,4 @@
-//! The packages depend on each other as ARCHITECTURE.md says, and never upwards.
+//! The packages depend on each other as ARCHITECTURE.md states, and never upwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,7 +60,7 @@ fn packages_depend_only_on_packages_below_them() {
     for (package, needs) in stated {
         let found = dependencies(&manifest_of(&package));
         assert!(found.is_subset(&below), "{package} needs {found:?}, of which some come after it");
-        // The list says "all of these" for the front package.
+        // The list states "all of these" for the front package.
         if !needs.is_empty() {
             assert_eq!(found, needs, "{package}");
         }

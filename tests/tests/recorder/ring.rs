@@ -102,9 +102,8 @@ fn enabled_none_records_nothing_and_does_not_affect_other_monitors() {
     assert!(outer.snapshot().events.is_empty() && outer.snapshot().blocks.is_empty());
 }
 
-/// A tracker that records nothing must not end the session of one that does.
 #[test]
-fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
+fn a_tracker_with_enabled_none_does_not_end_another_session() {
     alone!();
     let mut idle = memtrack_core::tracker::MemoryTracker::on(DeviceId(0));
     idle.start_monitor_with(&options().enabled(Enabled::None)).unwrap();
