@@ -279,7 +279,7 @@ mod tests {
     fn excluded_stacks_are_in_no_number() {
         let mut books = Books::default();
         assert!(!books.alloc(GPU, StackId(1), 8, || true));
-        assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("asked once")));
+        assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("queried once")));
         let device = books.device(GPU).expect("used");
         assert_eq!((device.peak().bytes, device.allocated().blocks, device.stacks().count()), (0, 0, 0));
     }
