@@ -1,4 +1,4 @@
-//! `#[derive(References)]` on types that cannot be looked into.
+//! `#[derive(References)]` on types that cannot be visited.
 
 use memtrack_core::References;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ struct Packed {
     small: u8,
 }
 
-/// A counted pointer must be able to outlive whoever holds it.
+/// The target of a counted pointer must not borrow.
 #[derive(References)]
 struct Borrowing<'a> {
     next: Option<Rc<Borrowing<'a>>>,
