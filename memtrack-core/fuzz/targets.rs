@@ -121,7 +121,7 @@ pub fn round_trip(data: &[u8]) {
             Snapshot::open_stream(&saved[..], LoadOptions::default()).expect("the saved file can be read");
         assert_eq!(
             saved,
-            again.snapshot.save_to(Vec::new()).expect("they can be saved again"),
+            again.snapshot.save_to(Vec::new()).expect("it can be saved again"),
             "a recording changed in a round trip"
         );
         return;
