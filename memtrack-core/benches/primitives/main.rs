@@ -27,7 +27,7 @@ const CALLS: usize = 3_000;
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
-const EVENT: &str = "whole event, each with a stack of its own";
+const EVENT: &str = "whole event, each with a different stack";
 const EVENT_ONE_REGION: &str = "… all threads' blocks in 2 MiB";
 const EVENT_FREED_ELSEWHERE: &str = "… blocks freed by another thread";
 

@@ -1,5 +1,5 @@
-//! Fork handlers, so that the child finds the mock's state consistent and unlocked, whatever other threads were doing in
-//! the parent: if the child hangs, the mock is not the reason.
+//! Fork handlers, so that the mock's state in the child is consistent and unlocked, regardless of the parent's other
+//! threads: if the child hangs, the mock is not the reason.
 
 use std::cell::RefCell;
 use std::fs::File;

@@ -154,7 +154,8 @@ fn fill<T: Copy + Default + PartialEq>(to: u64, value: T, count: usize) -> CuRes
 fn zero_pages(to: u64, bytes: usize) -> CuResult {
     let start = (to as usize).next_multiple_of(PAGE);
     let end = (to as usize + bytes) / PAGE * PAGE;
-    // SAFETY: the caller promises that the range is valid; its pages are private memory of the mock, which reads as zero afterwards.
+    // SAFETY: the caller promises that the range is valid; its pages are private memory of the mock, which reads as zero
+    // afterwards.
     unsafe {
         std::ptr::write_bytes(pointer::<u8>(to), 0, start - to as usize);
         libc::madvise(pointer(start as u64), end - start, libc::MADV_DONTNEED);
