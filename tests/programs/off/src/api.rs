@@ -1,6 +1,6 @@
-//! Each item of the recording API, named once: what is missing in a build without the recorder does not compile. The tests
-//! compile the same file with the recorder (`tests/scope/off.rs`), so that it asks for nothing that is not there.
-#![allow(unused_qualifications, reason = "what is at two paths is named at both")]
+//! Each item of the recording API, used once: an item that is missing without the recorder does not compile. The tests
+//! compile the same file with the recorder (`tests/scope/off.rs`), so that it uses only items that exist.
+#![allow(unused_qualifications, reason = "an item with two paths is used through both")]
 
 use memtrack_core::event::{DeviceId, ScopeId, StreamId};
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
