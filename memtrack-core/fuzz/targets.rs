@@ -266,7 +266,7 @@ pub fn answers(data: &[u8]) {
         }
         let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
         let reading = CategoryReading::of(&snapshot, symbols, device, &moments);
-        let _ = (reading.to_string(), reading.can_tell());
+        let _ = (reading.to_string(), reading.has_evidence());
     }
     for device in summary(&snapshot, symbols) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));

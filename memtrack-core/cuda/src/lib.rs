@@ -90,6 +90,6 @@ pub fn warn_without_hook() {
 /// Starts the session that `memtrack run` requests, if it does and none was started yet. Called before a program's
 /// own session: under `memtrack run` the requested one is the first.
 #[cfg(feature = "cuda")]
-pub fn begin_if_asked() {
+pub fn begin_if_requested() {
     run::begin_if_requested();
 }

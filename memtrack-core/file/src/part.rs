@@ -345,7 +345,7 @@ mod tests {
         assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
         let (newest, report) = load_from(&third[..]).unwrap();
         assert_eq!((live(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
-        assert!(!report.complete && !report.goes_on_elsewhere);
+        assert!(!report.complete && !report.continues_elsewhere);
         for snapshot in [&whole, &rest, &newest] {
             let counts = snapshot.devices[0];
             assert_eq!(counts.allocations, 10);
@@ -361,7 +361,7 @@ mod tests {
         }
         let (alone, report) = load_from(&second[..]).unwrap();
         assert_eq!(live(&alone), [1, 3, 5]);
-        assert!(report.goes_on_elsewhere);
+        assert!(report.continues_elsewhere);
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub struct ReadReport {
     /// Parts of the recording that were read to their end and continue in another file.
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
-    pub goes_on_elsewhere: bool,
+    pub continues_elsewhere: bool,
     /// Whether the live blocks at the end were computed from the events, because the recorder could not write them.
     pub replayed: bool,
 }
@@ -96,7 +96,7 @@ impl ReadReport {
         let lost = self.lost_bytes;
         let mut text = match (self.complete, self.damaged, lost) {
             (true, _, _) => String::new(),
-            (false, _, _) if self.goes_on_elsewhere => {
+            (false, _, _) if self.continues_elsewhere => {
                 "a part of a recording that goes on in another file (open the one without `.part-` in its name)"
                     .into()
             }

@@ -86,8 +86,8 @@ pub fn read_packed(
                 Ok(()) => position += 16,
                 Err(RecordingError::Io(error)) => return Err(error.into()),
                 Err(error) => {
-                    report.goes_on_elsewhere = matches!(error, RecordingError::Empty);
-                    report.damaged = !report.goes_on_elsewhere;
+                    report.continues_elsewhere = matches!(error, RecordingError::Empty);
+                    report.damaged = !report.continues_elsewhere;
                     break end;
                 }
             }

@@ -129,7 +129,7 @@ fn parts_stay_within_the_bound_and_form_one_recording() {
         // An older part is a recording too, and reports that it continues in another file.
         let part = files.keys().find(|name| name.contains(".part-")).unwrap();
         let (oldest, report) = Snapshot::load(folder.path().join(part)).unwrap();
-        assert!(report.goes_on_elsewhere && report.warning().unwrap().contains("another file"));
+        assert!(report.continues_elsewhere && report.warning().unwrap().contains("another file"));
         for device in [0, 1, 2].map(DeviceId) {
             check_device(&oldest, device, false);
         }

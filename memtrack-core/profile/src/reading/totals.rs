@@ -382,7 +382,7 @@ impl CategoryReading {
     }
 
     /// Returns whether there is anything to infer categories from, or categories in the file.
-    pub fn can_tell(&self) -> bool {
+    pub fn has_evidence(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
@@ -390,7 +390,7 @@ impl CategoryReading {
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
-        if !self.can_tell() && self.since == Since::Start {
+        if !self.has_evidence() && self.since == Since::Start {
             hints.push(
                 "The recording has neither stacks nor scopes that show what its memory is for: name \
                  modules, backward passes and optimizer's steps by scopes, or record operators, which \
@@ -398,7 +398,7 @@ impl CategoryReading {
             );
             return hints;
         }
-        if !self.can_tell() {
+        if !self.has_evidence() {
             hints.push(
                 "The file has no stacks, so the purpose of its memory is unknown. Record with stacks, from \
                  before the model is built: torch.cuda.memory._record_memory_history(context=\"all\", \
