@@ -4,7 +4,7 @@ use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
 use memtrack_formats::{LoadOptions, SnapshotFiles};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
-use memtrack_model::snapshot::{FrameId, Scope, ScopeKind, Snapshot};
+use memtrack_model::snapshot::{DeviceStatistics, FrameId, Scope, ScopeKind, Snapshot};
 use memtrack_model::{Frame, NameFrames};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -531,6 +531,34 @@ fn sums_and_shares_are_those_of_the_moment() {
     assert!(text.contains("not exact") && text.contains("Unknown: 50.0 %"), "{text}");
     let value = serde_json::to_value(&reading).unwrap();
     assert_eq!((&value["exact"], &value["moments"][0]["moment"]), (&json!(false), &json!("peak")));
+}
+
+#[test]
+fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
+    let mut snapshot = recorded(ScopeKind::Module, true);
+    // Each of the two blocks represents 4 KiB.
+    for row in 0..snapshot.events.len() {
+        snapshot.events.device[row] = DeviceId::HOST;
+        snapshot.events.size_bytes[row] = 64;
+        snapshot.events.flags[row] = EventFlags::SAMPLED.with_interval_class(4);
+    }
+    let counts = DeviceStatistics {
+        counted: true,
+        allocated_bytes: 5000,
+        allocations: 80,
+        ..DeviceStatistics::of(DeviceId::HOST)
+    };
+    snapshot.devices.push(counts);
+    snapshot.meta.complete = true;
+    let reading =
+        CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId::HOST, &[ReadingAt::End]);
+    let live = &reading.moments[0].live;
+    assert_eq!((live.bytes, live.blocks), (5000, 80));
+    let rows: Vec<u64> = live.categories.iter().filter(|row| row.bytes > 0).map(|row| row.bytes).collect();
+    assert!(rows.len() == 2 && rows.iter().all(|&bytes| (2000..=2500).contains(&bytes)), "{rows:?}");
+    assert!(live.categories.iter().map(|row| row.blocks).sum::<u64>() <= 80, "{live:?}");
+    assert!(live.categories.iter().map(|row| row.share).sum::<f64>() <= 1.0, "{live:?}");
+    assert!(live.categories.iter().all(|row| row.error.high <= 5000.0), "{live:?}");
 }
 
 #[test]

@@ -77,20 +77,13 @@ pub struct Totals {
 impl Totals {
     /// Replaces the sum by the recorder's own count, which is exact.
     fn count_as(&mut self, held: &AtEnd) {
-        // A part cannot exceed the whole, which is known more precisely.
         for row in &mut self.categories {
-            (row.bytes, row.blocks) = (row.bytes.min(held.bytes), row.blocks.min(held.blocks));
             row.share = share(row.bytes, held.bytes);
-            row.error = row.error.at_most(held.bytes as f64);
-            row.count_error = row.count_error.at_most(held.blocks as f64);
-            (row.bytes_error, row.blocks_error) = (row.error.answer(), row.count_error.answer());
         }
-        if let Some(unclassified) = self.categories.iter().find(|row| row.category.is_none()) {
-            (self.untold_bytes, self.untold_bytes_error) = (unclassified.bytes, unclassified.bytes_error);
-        }
-        let scale = share(self.bytes, held.bytes);
-        self.guessed_share = (self.guessed_share * scale).min(1.0);
-        self.given_share = (self.given_share * scale).min(1.0);
+        // Parts that came to more than the whole were lowered together, which keeps their shares.
+        let scale = share(self.bytes, held.bytes).min(1.0);
+        self.guessed_share = self.guessed_share * scale;
+        self.given_share = self.given_share * scale;
         self.untold_share = share(self.untold_bytes, held.bytes);
         (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
         (self.blocks, self.blocks_error) = (held.blocks, None);
@@ -311,8 +304,14 @@ impl CategoryReading {
             .iter()
             .map(|&at| {
                 let row = row_of(at);
+                let counted = counted.filter(|_| at == ReadingAt::End);
+                // The parts come to no more than the whole, which is known more precisely.
+                let sums = counted.map_or(sums, |held| {
+                    let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
+                    sums.within(held.bytes, held.blocks, live)
+                });
                 let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
-                if let Some(held) = counted.filter(|_| at == ReadingAt::End) {
+                if let Some(held) = counted {
                     live.count_as(&held);
                 }
                 by_decision.push(tallies);
@@ -454,9 +453,10 @@ fn untold_by(
     }
     let row = |(name, live): (&str, Vec<&Lifetime>)| {
         let error = sums.bytes(live.iter().copied());
+        let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
         UntoldRow {
             name: NameAnswer::shown(name),
-            bytes: live.iter().fold(0, |sum, one| sum.saturating_add(one.bytes)),
+            bytes: sums.rounded(live.iter().copied(), bytes, 0).0,
             bytes_error: error.answer(),
             shown: name.to_owned(),
             error,
@@ -496,12 +496,13 @@ fn totals(
             of.map(|(lifetime, _)| lifetime)
         };
         let (error, count_error) = (sums.bytes(same()), sums.blocks(same()));
+        let (bytes, blocks) = sums.rounded(same(), tally.bytes, tally.whole_blocks());
         CategoryRow {
             category: category.map(Category::name),
-            bytes: tally.bytes,
+            bytes,
             bytes_error: error.answer(),
-            share: share(tally.bytes, total.bytes),
-            blocks: tally.whole_blocks(),
+            share: share(bytes, total.bytes),
+            blocks,
             blocks_error: count_error.answer(),
             error,
             count_error,
@@ -514,7 +515,7 @@ fn totals(
             .filter(|(decision, _)| decision.is_some_and(|(rule, _)| rule.confidence() == confidence));
         share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
     };
-    let untold_bytes = by_decision.get(&None).map_or(0, |tally| tally.bytes);
+    let untold_bytes = categories.last().map_or(0, |row| row.bytes);
     let all = || some().map(|(lifetime, _)| lifetime);
     let unclassified = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());

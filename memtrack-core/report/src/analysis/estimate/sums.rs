@@ -1,6 +1,6 @@
 //! Sums over blocks, some of which are samples, and the precision of a device's samples.
 
-use super::Estimate;
+use super::{Estimate, Whole};
 use crate::analysis::lifetimes::{Lifetime, not_one_by_one};
 use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
@@ -213,28 +213,65 @@ pub struct Sums {
     precision: Precision,
     /// The most bytes that were live at any moment.
     most_live: f64,
+    of_bytes: Whole,
+    of_blocks: Whole,
 }
 
 impl Sums {
     /// Measures `lifetimes`, which are all of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let peak = Peak::of(snapshot, device, lifetimes);
-        Self { precision: Precision::of(snapshot, device, lifetimes), most_live: peak.recorded.high }
+        Self {
+            precision: Precision::of(snapshot, device, lifetimes),
+            most_live: peak.recorded.high,
+            of_bytes: Whole::UNKNOWN,
+            of_blocks: Whole::UNKNOWN,
+        }
+    }
+
+    /// Returns the sums over parts of `all`, which come to no more than that many bytes and blocks.
+    pub fn within<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
+        let (sum_of_bytes, sum_of_blocks) = sums(all);
+        Self {
+            of_bytes: Whole::of(bytes as f64, &sum_of_bytes),
+            of_blocks: Whole::of(blocks as f64, &sum_of_blocks),
+            ..*self
+        }
     }
 
     /// Estimates the bytes of these blocks together.
     pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let mut sum = Sum::default();
-        some.for_each(|one| sum.add(one.size_bytes as f64, one.blocks));
-        self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded))
+        let (sum, _) = sums(some);
+        let estimate = self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded));
+        self.of_bytes.part(estimate, &sum)
     }
 
     /// Estimates their number.
     pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let mut sum = Sum::default();
-        some.for_each(|one| sum.add(1.0, one.blocks));
-        self.precision.blocks(&sum)
+        let (_, sum) = sums(some);
+        self.of_blocks.part(self.precision.blocks(&sum), &sum)
     }
+
+    /// Returns the bytes and the number of these blocks, which add up to `bytes` and `blocks` by themselves.
+    pub fn rounded<'a>(
+        &self,
+        some: impl Iterator<Item = &'a Lifetime>,
+        bytes: u64,
+        blocks: u64,
+    ) -> (u64, u64) {
+        let (sum_of_bytes, sum_of_blocks) = sums(some);
+        (self.of_bytes.rounded(&sum_of_bytes, bytes), self.of_blocks.rounded(&sum_of_blocks, blocks))
+    }
+}
+
+/// Adds up the bytes and the blocks.
+fn sums<'a>(some: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
+    let (mut bytes, mut blocks) = (Sum::default(), Sum::default());
+    for one in some {
+        bytes.add(one.size_bytes as f64, one.blocks);
+        blocks.add(1.0, one.blocks);
+    }
+    (bytes, blocks)
 }
 
 #[cfg(test)]
