@@ -25,8 +25,8 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
     ]
 }
 
-/// Returns whether this process can make a set-user-ID program and start it as another user: as root with all of root's
-/// capabilities, in a temporary folder that is not mounted `nosuid`.
+/// Returns whether this process can make a program with the set-user-ID or set-group-ID bit and start it as another user: as
+/// root with the needed capabilities, in a temporary folder that is not mounted `nosuid`.
 ///
 /// The tests may run as another user than the one that built them, so such a test checks again.
 pub fn can_give_rights() -> bool {
