@@ -103,7 +103,7 @@ pub fn begin(device: i32) -> u64 {
 /// Retains the primary context of the first device once more, and releases it.
 pub fn end_of_a_context() {
     begin(0);
-    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
 }
 
 #[inline(never)]

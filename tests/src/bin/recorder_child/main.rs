@@ -1,5 +1,5 @@
-//! The programs that the tests of `recorder` run as processes of their own: `recorder_child SCENARIO …`.
-//! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
+//! The scenarios that the tests of `recorder` run as child processes: `recorder_child SCENARIO …`. Each exits with 0 when its
+//! own checks pass; the test checks the files that it wrote.
 #![allow(unsafe_code)]
 
 mod dumps;
@@ -17,7 +17,7 @@ use memtrack_tests::counting::Counting;
 use std::alloc::System;
 use waiting::Waiting;
 
-/// An independent count around memtrack's allocator: what the program really asked for.
+/// memtrack's allocator inside an independent count of the program's requests.
 #[global_allocator]
 static ALLOCATOR: Waiting<Counting<TrackingAllocator<System>>> =
     Waiting(Counting::new(TrackingAllocator::system()));
