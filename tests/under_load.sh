@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests where time is short: beside programs that take the processors, the memory's bandwidth and the disk, and on one
-# processor only. A test that depends on time fails in some of these runs. Prints each failure with its test's name; exits with 1 if
-# there was one, with 2 on wrong usage or without stress-ng.
+# Runs all tests under load: beside programs that use the processors, the memory bandwidth and the disk, and on one processor only. A
+# test that depends on time fails in some of these runs. Prints each failure with its test's name; exits with 1 if there was one, with
+# 2 on wrong usage or without stress-ng.
 # Usage: tests/under_load.sh [-n ROUNDS] [load|pinned] [-- ARGUMENTS OF CARGO TEST]
 #   -n ROUNDS   rounds of each part, 5 by default
 #   load        only beside `stress-ng --cpu 4 --vm 2 --io 2` (Debian's package stress-ng)
@@ -49,7 +49,7 @@ for part in "${parts[@]}"; do
 done
 
 stress=
-# stress-ng and its workers are one process group; those that it has not ended itself are ended here.
+# stress-ng and its workers are one process group; workers that it has not ended are killed here.
 end_stress() {
   [ -n "$stress" ] || return 0
   kill "$stress" 2>/dev/null
@@ -58,7 +58,7 @@ end_stress() {
   stress=
 }
 running=
-at_the_end() {
+clean_up() {
   local code=$?
   trap - EXIT
   # Cargo and the tests are one process group.
@@ -66,7 +66,7 @@ at_the_end() {
   end_stress
   exit "$code"
 }
-trap at_the_end EXIT
+trap clean_up EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -75,11 +75,11 @@ logs=target/under_load
 mkdir -p "$logs"
 failures=()
 
-# Runs the tests once; $1 names the round, the rest runs cargo.
+# Runs the tests once; $1 is the name of the round, the rest is the command that runs cargo.
 round() {
-  local name=$1 log="$logs/$1.log" begun=$SECONDS code failed
+  local name=$1 log="$logs/$1.log" start=$SECONDS code failed
   shift
-  # As a process group, so that all of it can be ended; in the background, so that traps run at once.
+  # As a process group, so that all of it can be killed; in the background, so that traps run immediately.
   set -m
   "$@" cargo test "${what[@]}" --no-fail-fast </dev/null >"$log" 2>&1 &
   running=$!
@@ -87,12 +87,12 @@ round() {
   wait "$running"
   code=$?
   running=
-  # Also a test program that a signal has ended, which names no test.
+  # Includes test programs that a signal has ended, for which cargo prints no test.
   mapfile -t failed < <(sed -n -e 's/^test \(.*\) \.\.\. FAILED$/\1/p' \
     -e "s/^ *process didn't exit successfully: \(.*(signal.*\)/\1/p" "$log")
   # Nothing was tested, or a test program died before it could print its results.
   if [ ${#failed[@]} = 0 ] && [ "$code" != 0 ]; then failed=("cargo test itself: see $log"); fi
-  echo "$name: $(grep -c '^test .* \.\.\. ok$' "$log") passed, ${#failed[@]} failed, $((SECONDS - begun)) s"
+  echo "$name: $(grep -c '^test .* \.\.\. ok$' "$log") passed, ${#failed[@]} failed, $((SECONDS - start)) s"
   local test
   for test in "${failed[@]}"; do
     echo "  $test"
@@ -100,7 +100,7 @@ round() {
   done
 }
 
-# Building is no test, and what was built already does not take time from one.
+# Builds the tests first, so that building takes no time from them.
 cargo test "${what[@]}" --no-run --quiet || exit 1
 for part in "${parts[@]}"; do
   for number in $(seq "$rounds"); do
@@ -113,7 +113,7 @@ for part in "${parts[@]}"; do
     stress=$!
     set +m
     round "load-$number" env
-    # Without it this was no round.
+    # Without load the round does not count.
     if ! kill -0 "$stress" 2>/dev/null; then
       failures+=("load-$number: stress-ng ended before the tests")
       echo "  stress-ng ended before the tests"

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""What exporting ranks costs for each core, and what that makes of a job: measures `memtrack export --parquet`, with and without
---events, and `memtrack ranks`, on PyTorch snapshots of your own, and extrapolates to RANKS snapshots of GIB each. docs/COSTS.md has
-a run.
+"""Measures the cost per core of `memtrack export --parquet`, with and without --events, and of `memtrack ranks`, on your PyTorch
+snapshots, and extrapolates to a job with RANKS snapshots of GIB each. docs/COSTS.md has the results of one run.
 
 Usage: dataset_scale.py MEMTRACK FILES… [--ranks 16384] [--gib 1] [--rounds 3] [--grow 100]
 
-Times are processor time, user and system, of one process that reads one file, the least of the rounds: what else the machine
-does only adds. Snapshots that are smaller than --grow MB are measured as ones whose traces are repeated until they are that large,
-because a small file costs what it costs to write ten files. What an event takes in the data set is measured as the snapshot is,
-because repetitions are compressed.
+Times are processor time, user and system, of one process that reads one file, the minimum of the rounds, because other work on the
+machine only adds. The traces of snapshots smaller than --grow MB are repeated until the file has that size, because the cost of a
+small file is mostly that of writing ten files. The bytes of an event in the data set are measured on the original snapshot, because
+repetitions compress well.
 """
 
 import argparse
@@ -25,7 +24,7 @@ TIMES = ("ranks", "export", "all")
 
 
 def run(command):
-    """Processor seconds, peak memory in bytes, and output."""
+    """Runs a command; returns its processor seconds, peak memory in bytes, and output."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -42,26 +41,26 @@ def run(command):
 
 
 def least(rounds, command):
-    """The least time of several rounds, the most memory, and the output of the last."""
+    """Returns the minimum time of several rounds, the maximum memory, and the output of the last."""
     runs = [run(command) for _ in range(rounds)]
     return min(seconds for seconds, _, _ in runs), max(memory for _, memory, _ in runs), runs[-1][2]
 
 
 def repeated(root, times):
-    """A snapshot whose traces are those of another, one after the other, so many times: as a pickle."""
+    """Returns, as a pickle, a snapshot with its traces repeated `times` times."""
     traces = []
     for trace in root["device_traces"]:
-        lasts = 1 + trace[-1].get("time_us", 0) - trace[0].get("time_us", 0) if trace else 0
+        duration = 1 + trace[-1].get("time_us", 0) - trace[0].get("time_us", 0) if trace else 0
         later = [dict(event) for _ in range(times) for event in trace]
         for at, event in enumerate(later):
             if "time_us" in event:
-                event["time_us"] += at // len(trace) * lasts
+                event["time_us"] += at // len(trace) * duration
         traces.append(later)
     return pickle.dumps(dict(root, device_traces=traces))
 
 
 def grown(file, size):
-    """A snapshot of `size` bytes, made of one that has fewer: its path."""
+    """Returns the path of a snapshot of at least `size` bytes, made from a smaller one by repetition."""
     if file.stat().st_size >= size:
         return file
     with open(file, "rb") as input:
@@ -73,7 +72,7 @@ def grown(file, size):
 
 
 def measure(memtrack, file, work, arguments):
-    """What one snapshot costs."""
+    """Measures the costs of one snapshot."""
     folder = work / file.name
     folder.mkdir()
     plain = folder / "snapshot.pickle"

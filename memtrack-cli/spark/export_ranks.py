@@ -4,12 +4,12 @@
 Usage: spark-submit [--master URL …] export_ranks.py --output DIR [options] FILES… [-- OPTIONS OF memtrack export]
 
   spark-submit --master spark://head:7077 export_ranks.py --memtrack /opt/memtrack --output /shared/memory 'run/rank*.pickle'
-  … --files-from list.txt --job 17 -- --events --bins 200        a path a line; what follows -- is for memtrack
+  … --files-from list.txt --job 17 -- --events --bins 200        a path a line; the options after -- are for memtrack
 
-Files, DIR and, unless --ship is given, memtrack have the same paths on the driver and on every worker. A rank's folder appears as
-a whole, so tasks that are tried again, that run twice, or that outlive their executor do no harm. A file that cannot be exported
-is named at the end, and the others are exported. The repository's docs/RANKS.md says more.
-Exit codes: 0 all were exported, 2 wrong usage, 3 some were not; of these, running it again with the same files exports the rest too.
+Files, DIR and, unless --ship is given, memtrack have the same paths on the driver and on every worker. A rank's folder appears
+atomically, so tasks that are retried, that run twice, or that outlive their executor do no harm. A file that cannot be exported is
+printed at the end, and the others are exported. The repository's docs/RANKS.md has more about it.
+Exit codes: 0 all were exported, 2 wrong usage, 3 some were not exported; running it again with the same files exports these too.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlparse
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql import SparkSession
 
-# How often a rank is exported that a task has written and the driver does not see.
+# The number of exports of a rank that a task has written but the driver does not see.
 ROUNDS = 2
 
 
@@ -36,11 +36,11 @@ class Usage(Exception):
 
 
 def parse(arguments):
-    """The arguments, and those that are for memtrack."""
-    ours, more = arguments, []
+    """Returns this script's arguments, and those for memtrack."""
+    own, more = arguments, []
     if "--" in arguments:
         at = arguments.index("--")
-        ours, more = arguments[:at], arguments[at + 1:]
+        own, more = arguments[:at], arguments[at + 1:]
     parser = argparse.ArgumentParser(prog="export_ranks.py", usage="%(prog)s --output DIR [options] FILES… [-- OPTIONS OF memtrack export]",
         description="Exports ranks with Spark: each task runs `memtrack export --parquet` on one file.")
     parser.add_argument("files", metavar="FILES", nargs="*", help="snapshots and recordings, one of each rank: paths and quoted patterns")
@@ -50,16 +50,16 @@ def parse(arguments):
     parser.add_argument("--ship", action="store_true", help="copy the command from here to the workers")
     parser.add_argument("--job", metavar="NAME", help="the job that all files are of [default: as the files or their paths say, else "
         "the name of their folder, if it is one]")
-    # To a file, because spark-submit makes one of standard output and error.
+    # To a file, because spark-submit merges standard output and error.
     parser.add_argument("--report", metavar="FILE", help="write what came of each file: a JSON object a line")
-    return parser.parse_args(ours), more
+    return parser.parse_args(own), more
 
 
 def folder_of(output):
-    """Returns the output folder; other places are refused."""
-    place = urlparse(output)
-    if place.scheme == "file" and place.netloc in ("", "localhost"):
-        output = unquote(place.path)
+    """Returns the output folder; URLs of other file systems are rejected."""
+    url = urlparse(output)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        output = unquote(url.path)
     elif "://" in output:
         raise Usage(f"{output} is not a folder: memtrack writes to file systems. Export to a folder that all workers share, then copy the "
             "folders job=… to the object store")
@@ -69,7 +69,7 @@ def folder_of(output):
 
 
 def expand(given, files_from):
-    """Returns the selected files, each once, by the names by which they were given: a link's own name may contain the rank."""
+    """Returns the selected files, each once, by their given names: the name of a link may contain the rank."""
     given = list(given)
     if files_from is not None:
         try:
@@ -92,14 +92,14 @@ def expand(given, files_from):
 
 
 def check_job(files, job):
-    """Files of several folders are of several jobs, by the names of these; mostly the folders are machines'."""
+    """Requires --job for files from several folders: by default each folder is a job, but usually it is a machine."""
     folders = {os.path.dirname(os.path.realpath(file)) for file in files}
     if job is None and len(folders) > 1 and not all("/job=" in file for file in files):
         raise Usage(f"the files are in {len(folders)} folders: give their job with --job")
 
 
 def attempts(context):
-    """Returns how often Spark tries a task before it gives up the job."""
+    """Returns how often Spark tries a task before it aborts the job."""
     local = re.fullmatch(r"local(\[[^,]*(,\s*(\d+))?\])?", context.master)
     if local:
         return int(local.group(3) or 1)
@@ -107,8 +107,8 @@ def attempts(context):
 
 
 def export_one(file, command, shipped, last_attempt):
-    """Exports a file, on a worker; returns the result. Raises when it is worth another try."""
-    begun, attempt = time.monotonic(), TaskContext.get().attemptNumber()
+    """Exports a file, on a worker; returns the result. Raises an error if the task should be retried."""
+    start, attempt = time.monotonic(), TaskContext.get().attemptNumber()
     answer = dict(file=file, host=socket.gethostname(), attempt=attempt, error=None)
 
     def used():
@@ -122,18 +122,18 @@ def export_one(file, command, shipped, last_attempt):
     except OSError as error:
         answer["error"] = f"cannot run {program} on {answer['host']}: {error.strerror}"
         return answer
-    told = [line.removeprefix("memtrack: ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    answer.update(seconds=time.monotonic() - begun, cpu_seconds=used() - before, exit_code=done.returncode)
+    messages = [line.removeprefix("memtrack: ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    answer.update(seconds=time.monotonic() - start, cpu_seconds=used() - before, exit_code=done.returncode)
     if done.returncode == 0:
         rank = json.loads(done.stdout)["ranks"][0]
         answer.update({key: rank[key] for key in ("job", "rank", "folder", "replaced", "size_bytes")})
-        answer.update(file_bytes=os.stat(file).st_size, warnings=told)
+        answer.update(file_bytes=os.stat(file).st_size, warnings=messages)
         return answer
-    why = "; ".join(told) or "it said nothing"
+    why = "; ".join(messages) or "it printed no message"
     if done.returncode not in (2, 3):
         how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         why = f"memtrack ended with {how} on {answer['host']}: {why}"
-        # Killed, because memory ran out or by hand. Not the last time: that would end the whole job.
+        # It was killed, by the kernel or by a user. The last attempt must not raise: that would abort the whole job.
         if attempt + 1 < last_attempt:
             raise RuntimeError(f"{file}: {why}")
     answer["error"] = why
@@ -155,8 +155,8 @@ def is_there(answer):
 
 
 def export_until_seen(context, files, command, shipped):
-    """Exports files, and those again whose ranks are not there although a task has written them: where folders cannot change
-    places at one moment, a copy of a task that Spark ends may take a rank away that another has written."""
+    """Exports files, and exports those again whose ranks are missing although a task has written them: on file systems that
+    cannot exchange folders atomically, a copy of a task that Spark kills may remove a rank that another copy has written."""
     answers = {}
     for _ in range(ROUNDS):
         for answer in export(context, files, command, shipped):
@@ -172,7 +172,7 @@ def export_until_seen(context, files, command, shipped):
 
 
 def count_events(spark, output, answers):
-    """How many events each rank has, as Spark reads it from the data set."""
+    """Adds the number of events of each rank, as Spark reads it from the data set."""
     runs = [os.path.join(answer["folder"], "runs.parquet") for answer in answers]
     if not runs:
         return
@@ -191,12 +191,12 @@ def human_bytes(count):
 
 
 def left_over(output, answers):
-    """Folders that writers of these jobs have left which were killed."""
+    """Returns the folders that killed writers of these jobs have left."""
     jobs = {os.path.dirname(answer["folder"]) for answer in answers}
     return [os.path.join(job, name) for job in sorted(jobs) for name in sorted(os.listdir(job)) if name.startswith(".rank=")]
 
 
-def tell(line):
+def report(line):
     print(f"export_ranks.py: {line}", file=sys.stderr)
 
 
@@ -209,7 +209,7 @@ def main():
         if arguments.ship and not os.path.isfile(arguments.memtrack):
             raise Usage(f"{arguments.memtrack} is not a file: --ship needs the command's path")
     except Usage as error:
-        tell(error)
+        report(error)
         return 2
     spark = SparkSession.builder.appName(f"memtrack export to {output}").getOrCreate()
     context = spark.sparkContext
@@ -219,9 +219,9 @@ def main():
         memtrack = os.path.basename(memtrack)
     command = [memtrack, "export", "--parquet", output, "--json", "--require-rank"]
     command += ["--job", arguments.job] if arguments.job is not None else []
-    begun = time.monotonic()
+    start = time.monotonic()
     answers = export_until_seen(context, files, [*command, *more], arguments.ship)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     exported = sorted((answer for answer in answers if answer["error"] is None), key=lambda one: (one["job"], one["rank"]))
     failed = [answer for answer in answers if answer["error"] is not None]
     count_events(spark, output, exported)
@@ -229,20 +229,20 @@ def main():
         print(f"job {one['job']} rank {one['rank']}: {one['events']:,} events, {human_bytes(one['file_bytes'])} to "
             f"{human_bytes(one['size_bytes'])} in {one['seconds']:.2f} s on {one['host']}, {one['events'] / one['seconds']:,.0f} events/s")
         for warning in one["warnings"]:
-            tell(f"{one['file']}: {warning}")
+            report(f"{one['file']}: {warning}")
     for one in failed:
-        tell(f"{one['file']}: {one['error']}")
+        report(f"{one['file']}: {one['error']}")
     for folder in left_over(output, exported):
-        tell(f"{folder} is a killed writer's, which no reader looks into; an export of that rank removes it once it is a day old")
+        report(f"{folder} is a killed writer's, which no reader looks into; an export of that rank removes it once it is a day old")
     jobs = sorted({one["job"] for one in exported})
     if len(jobs) > 1:
-        tell(f"careful: the files are of {len(jobs)} jobs: {', '.join(jobs)}")
+        report(f"careful: the files are of {len(jobs)} jobs: {', '.join(jobs)}")
     size, read = sum(one["size_bytes"] for one in exported), sum(one["file_bytes"] for one in exported)
-    tell(f"{len(exported)} ranks in {output}, {len(failed)} files failed; {human_bytes(read)} to {human_bytes(size)}, {seconds:.1f} s, "
+    report(f"{len(exported)} ranks in {output}, {len(failed)} files failed; {human_bytes(read)} to {human_bytes(size)}, {seconds:.1f} s, "
         f"{sum(one['cpu_seconds'] for one in exported):.1f} s of processor time")
     if arguments.report is not None:
-        with open(arguments.report, "w", encoding="utf-8") as report:
-            report.writelines(json.dumps(one) + "\n" for one in [*exported, *failed])
+        with open(arguments.report, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(one) + "\n" for one in [*exported, *failed])
     spark.stop()
     return 3 if failed else 0
 

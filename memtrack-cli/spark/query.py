@@ -4,8 +4,8 @@
 Usage: spark-submit [--master URL …] query.py QUERY DIR [--json]
 
 QUERY is one of memtrack-cli/queries (ranks, usual, outliers, why, skew, timeline, stacks, lifetimes), a file with a SELECT, or a
-SELECT. DIR is what `memtrack export --parquet` or export_ranks.py wrote, or any place that Spark reads. --json prints an object a
-line for each row. The repository's docs/RANKS.md has the tables.
+SELECT. DIR is the output of `memtrack export --parquet` or export_ranks.py, or any location that Spark reads. --json prints an object
+a line for each row. The repository's docs/RANKS.md has the tables.
 Exit codes: 0 success, 2 wrong usage, 3 no data set there.
 """
 
@@ -24,7 +24,8 @@ PARTITIONS = [StructField("job", StringType()), StructField("rank", LongType())]
 
 
 def make_views(spark, folder):
-    """The tables of a data set as views. A job that is called 17 stays a text, which Spark would take for a number."""
+    """Creates views of the tables of a data set. A job's name stays a string, even if it is `17`, which Spark would infer as a
+    number."""
     folder = folder.rstrip("/")
     for table in TABLES:
         files = f"{folder}/job=*/rank=*/{table}.parquet"

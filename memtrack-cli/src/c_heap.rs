@@ -11,7 +11,7 @@ const MAPPED_FROM: libc::c_int = 1 << 20;
 
 /// Makes large blocks return to the system as soon as they are freed, from now on and in the whole process. The user's
 /// own setting (`MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`) has precedence.
-pub(crate) fn give_back_large_blocks() {
+pub(crate) fn return_large_blocks_to_the_system() {
     if ["MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }

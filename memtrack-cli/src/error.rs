@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes, and errors that state what, where, and what to do next in one line.
+//! The end of a command: the exit codes, and errors that name the problem, the place and the remedy in one line.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) enum Exit {
     /// All went well.
     Fine,
-    /// The command found what it looked for (leaks, differences).
+    /// The command found something (leaks, differences).
     Finding,
     /// The command line cannot be carried out as written.
     Usage,

@@ -4,11 +4,11 @@
 //!
 //! The modules:
 //!
-//! - `args`: the command line; `commands`: one file per verb; `answers`: what `--json` prints, a row for each verb
+//! - `args`: the command line; `commands`: one file per verb; `answers`: the JSON output, a row for each verb
 //!   (`schemas/`).
-//! - `load`, `many`, `output`, `scrub`, `ownership`, `sizes`: what verbs share: one input, many, files, pseudonyms, whose
-//!   code, sizes.
-//! - `error`, `tips`, `neighbours`, `unmatched`: how a command fails, and what was probably meant.
+//! - `load`, `many`, `output`, `scrub`, `ownership`, `sizes`: shared by verbs: one input, many, files, pseudonyms, the
+//!   owners of code, sizes.
+//! - `error`, `tips`, `neighbours`, `unmatched`: the failures of a command, and suggestions.
 //! - `report`, `plot`, `serve`: text, figures and pages on their way out; `export/` has the Python scripts of `memtrack
 //!   export-script`.
 //! - `run`: starts a program with the libraries of `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
@@ -43,7 +43,7 @@ use error::CliError;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-/// What a command may read and write besides the files it was given.
+/// The streams that a command may use besides the files it was given.
 struct Streams<'a> {
     /// Standard input, for the input named `-`.
     stdin: &'a mut dyn Read,

@@ -1,4 +1,4 @@
-//! How every verb gets its snapshot: from a file of any kind or standard input, with a bound on its size, a progress
+//! Loads the snapshot of every verb: from a file of any kind or standard input, with a bound on its size, a progress
 //! bar, and a warning when a recording is incomplete.
 
 use crate::Streams;
@@ -25,7 +25,7 @@ const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 /// Reads the snapshot at `path`, or for `-` from standard input.
 ///
 /// # Errors
-/// When it cannot be read, is larger than `--max-input`, or is no snapshot.
+/// Fails when it cannot be read, is larger than `--max-input`, or is no snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
     if let Some(why) = recording_was_off(&loaded.snapshot) {
@@ -127,7 +127,7 @@ pub(crate) fn load_one(path: &Path, input: InputArgs) -> Result<(Loaded, Option<
     Ok((loaded, warning))
 }
 
-/// Returns what a reader should know about a file that was read.
+/// Returns remarks for a reader of a file that was read.
 fn warning(loaded: &Loaded) -> Option<String> {
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let checksum_error =
@@ -135,7 +135,7 @@ fn warning(loaded: &Loaded) -> Option<String> {
     warning.or(checksum_error)
 }
 
-/// Reads what [`load_file`] reads, in PyTorch's form, whatever the file is.
+/// Reads a file as [`load_file`] does, in PyTorch's form, for any kind of file.
 ///
 /// # Errors
 /// As [`load_file`].
@@ -163,7 +163,7 @@ pub(crate) fn load_segments(
     Ok(in_pytorch_form(snapshot))
 }
 
-/// Returns a snapshot in PyTorch's form, whatever it was read from.
+/// Returns a snapshot in PyTorch's form, from any kind of file.
 pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
     let mut symbols = Symbolizer::of(&snapshot);
     snapshot.into_pytorch(&mut symbols)

@@ -11,7 +11,8 @@ fn main() -> ExitCode {
         &mut stdout,
         &mut io::stderr().lock(),
     );
-    // `run` has flushed. What is still buffered belongs to a pipe that was closed, and dropping it must stay quiet.
+    // `run` has flushed. Data that is still buffered belongs to a pipe that was closed, and dropping it must
+    // stay quiet.
     let _ = stdout.flush();
     ExitCode::from(code)
 }

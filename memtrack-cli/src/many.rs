@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The formats of files in a folder that are read, by their names. Other JSON lies beside them too often.
 const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
-/// How deep folders are searched: links may lead in a circle.
+/// The depth to which folders are searched: links may form a circle.
 const DEEPEST: usize = 32;
 /// Readings that take less time show no progress.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -38,7 +38,7 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
         if path == Path::new("-") {
             return Err(CliError::Usage("standard input is one file, and several are needed".into()));
         }
-        // An existing file is meant, whatever its name looks like.
+        // An existing file takes precedence, with any name.
         if path.symlink_metadata().is_ok() {
             add(path, recursive, &mut files)?;
             continue;
@@ -130,7 +130,7 @@ pub(crate) fn read_all<T: Send>(
     read: impl Fn(&Path) -> T + Sync,
 ) -> Vec<T> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    crate::c_heap::give_back_large_blocks();
+    crate::c_heap::return_large_blocks_to_the_system();
     let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let threads = jobs.unwrap_or_else(cores).get().min(files.len());
     let next = AtomicUsize::new(0);

@@ -101,7 +101,7 @@ fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether a text may be a pickle of protocol 0, whose reader reports what is wrong.
+/// Returns whether a text may be a pickle of protocol 0, whose reader reports its faults.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")
@@ -183,7 +183,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
 /// Returns the first bytes of standard input, and all of it.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
     let read = stdin.take(HEAD as u64).read_to_end(&mut head);

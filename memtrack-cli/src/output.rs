@@ -29,7 +29,7 @@ pub(crate) fn check_targets<'a>(
 /// Writes `files`, each a target and its content.
 ///
 /// # Errors
-/// When a file cannot be written. Then none of them appears, unless the renaming itself fails half way.
+/// Fails when a file cannot be written. Then none of them appears, unless the renaming itself fails half way.
 pub(crate) fn write_files(files: &[(PathBuf, Vec<u8>)]) -> Result<(), CliError> {
     let mut written = Vec::with_capacity(files.len());
     for (target, content) in files {

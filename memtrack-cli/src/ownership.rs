@@ -1,4 +1,4 @@
-//! Which code is the user's own: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
+//! The rules for the user's code: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
 //! looked for in the current folder only, or where `--rules` says:
 //!
 //! ```toml
@@ -27,7 +27,7 @@ const FILE: &str = "memtrack.toml";
 /// A rules file is read only up to this many bytes: such files are short.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// How many rows are explained.
+/// The number of rows that are explained.
 const EXPLAINED: usize = 3;
 
 /// The contents of the file.
@@ -59,7 +59,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
-/// Parses the rules of a file, or returns what is wrong in which line of it.
+/// Parses the rules of a file, or returns the error with its line.
 fn parse(text: &str) -> Result<Rules, String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     fn invalid_entries_are_reported_with_their_line() {
-        for (text, said) in [
+        for (text, expected) in [
             ("[mine]\npaths = []\npath = ['a']\n", "line 3: unknown field `path`"),
             ("\n[not_mine]\n", "line 2: unknown field `not_mine`"),
             ("[mine]\npaths = 'a'\n", "line 2: invalid type"),
             ("[mine\n", "line 1: "),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(said) && !error.contains('\n'), "{text:?}: {error}");
+            assert!(error.contains(expected) && !error.contains('\n'), "{text:?}: {error}");
         }
     }
 

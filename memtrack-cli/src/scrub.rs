@@ -11,7 +11,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
 /// Returns what `args` request; none where they request nothing.
-pub(crate) fn asked(args: &ScrubArgs) -> Option<Scrub> {
+pub(crate) fn requested(args: &ScrubArgs) -> Option<Scrub> {
     let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
@@ -34,7 +34,7 @@ pub(crate) fn snapshot(
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Snapshot {
-    let mut hiding = asked(args);
+    let mut hiding = requested(args);
     let snapshot = hidden(snapshot, hiding.as_mut(), folders);
     mention(args, hiding.as_ref(), streams);
     snapshot
@@ -67,7 +67,7 @@ pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
 
 /// Does the same for one in PyTorch's form.
 pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
-    let mut hiding = asked(args);
+    let mut hiding = requested(args);
     let from = hidden_pytorch(from, hiding.as_mut());
     mention(args, hiding.as_ref(), streams);
     from
@@ -83,5 +83,5 @@ pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) 
 
 /// Returns the name of the file on a page.
 pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
-    asked(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
+    requested(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

@@ -18,7 +18,7 @@ const LONGEST_REQUEST: usize = 16 << 10;
 const MOST_HEADERS: usize = 96;
 /// The requests that are answered at a time; a browser makes six.
 const MOST_AT_A_TIME: usize = 32;
-/// How long a request may take to arrive, and a response to be received.
+/// The time limit for a request to arrive, and for a response to be received.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A page that waits for a browser.
@@ -36,7 +36,7 @@ impl Server {
     /// Opens a port of the loopback address: `port`, or for 0 any that is free.
     ///
     /// # Errors
-    /// When that port cannot be opened, or the system has no random numbers.
+    /// Fails when that port cannot be opened, or the system has no random numbers.
     pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
         let refused = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
@@ -60,7 +60,7 @@ impl Server {
     /// Answers until the process ends.
     ///
     /// # Errors
-    /// When no more connections can be taken.
+    /// Fails when no more connections can be taken.
     pub(crate) fn run(&self) -> Result<(), CliError> {
         std::thread::scope(|scope| {
             loop {

@@ -20,7 +20,7 @@ const UNITS: [(&str, u64); 13] = [
 /// Reads plain bytes, or a number with KiB, MiB, GiB, TiB or kB, MB, GB, TB.
 ///
 /// # Errors
-/// When it is no such size, or not below 2^64.
+/// Fails when it is no such size, or not below 2^64.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -41,7 +41,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Reads a share: 0 to 1, or 0% to 100%.
 ///
 /// # Errors
-/// When it is no such share.
+/// Fails when it is no such share.
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));

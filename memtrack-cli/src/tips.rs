@@ -1,4 +1,4 @@
-//! Tips on what a refused command line was probably meant to be.
+//! Suggestions for a refused command line.
 
 use crate::args::Cli;
 use crate::neighbours::{Kind, head_of};
@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
 
-/// The verbs that take several files, and what they do with them.
+/// The verbs that take several files, and their use of them.
 const OF_SEVERAL: [(&str, &str); 4] = [
     ("diff", "memtrack diff BEFORE AFTER shows what changed between two files"),
     ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),

@@ -1,9 +1,10 @@
-//! What registrations and scans cost:
+//! The cost of registrations and scans:
 //!
 //! `cargo bench -p memtrack-core --features cycles --bench cycles`
 //!
-//! In processor time of the thread. Registrations per value, off and on, for values that live and for values that die at once; scans of 10 thousand to a
-//! million values, with ten pointers each in the case that the bound is about, live and unreachable.
+//! Times are the thread's processor time. Registrations are measured per value, off and on, for values that stay live and
+//! for values that are dropped immediately; scans with 10 thousand to a million values, live and unreachable, mostly with
+//! ten pointers each.
 
 #![allow(unsafe_code, reason = "the clock of the thread")]
 
@@ -14,18 +15,18 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-/// Samples of each time, of which the fastest and the middle one are told.
+/// Samples of each time, of which the fastest and the median are printed.
 const RUNS: usize = 7;
 
-/// Processor time of this thread so far, in seconds.
+/// Returns this thread's processor time so far, in seconds.
 fn now() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the out-pointer is ours; the clock always exists.
+    // SAFETY: the out-pointer is a local variable; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// The fastest and the middle of the times that `run` tells, in seconds.
+/// Returns the fastest and the median of the times that `run` returns, in seconds.
 fn timed(mut run: impl FnMut() -> f64) -> (f64, f64) {
     run();
     let mut seconds: Vec<f64> = (0..RUNS).map(|_| run()).collect();
@@ -57,33 +58,33 @@ impl References for Shared {
     }
 }
 
-/// Time per value of `each`, for values that were made before and go on living.
+/// Prints the time of `each` per value, for values that exist before and after.
 fn per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each: impl Fn(&T)) {
     const VALUES: usize = 200_000;
-    let (fastest, middle) = timed(|| {
+    let (fastest, median) = timed(|| {
         disable();
         enable_with(options);
         let values: Vec<T> = (0..VALUES).map(|_| make()).collect();
-        let begin = now();
+        let start = now();
         values.iter().for_each(&each);
-        (now() - begin) / VALUES as f64
+        (now() - start) / VALUES as f64
     });
-    println!("{name}: {:.1} ns (middle {:.1} ns)", fastest * 1e9, middle * 1e9);
+    println!("{name}: {:.1} ns (median {:.1} ns)", fastest * 1e9, median * 1e9);
 }
 
-/// Time per value of `run`, which makes one and drops it.
+/// Prints the time of `run`, which creates a value and drops it.
 fn per_life(name: &str, on: bool, run: impl Fn()) {
     const VALUES: usize = 1_000_000;
-    let (fastest, middle) = timed(|| {
+    let (fastest, median) = timed(|| {
         disable();
         if on {
             enable();
         }
-        let begin = now();
+        let start = now();
         (0..VALUES).for_each(|_| run());
-        (now() - begin) / VALUES as f64
+        (now() - start) / VALUES as f64
     });
-    println!("{name}: {:.1} ns (middle {:.1} ns)", fastest * 1e9, middle * 1e9);
+    println!("{name}: {:.1} ns (median {:.1} ns)", fastest * 1e9, median * 1e9);
 }
 
 fn registrations() {
@@ -101,9 +102,9 @@ fn registrations() {
     let off = |name: &str, run: &dyn Fn()| {
         disable();
         let (fastest, _) = timed(|| {
-            let begin = now();
+            let start = now();
             (0..10_000_000).for_each(|_| run());
-            (now() - begin) / 1e7
+            (now() - start) / 1e7
         });
         println!("{name}: {:.2} ns", fastest * 1e9);
     };
@@ -136,7 +137,7 @@ macro_rules! scans {
             all.iter().for_each(register);
             for (number, value) in all.iter().enumerate() {
                 for pointer in 0..pointers {
-                    // Scattered, so that what is looked up is seldom near what was before.
+                    // Scattered, so that successive look-ups are seldom near each other.
                     let to = &all[(number * 7919 + pointer * 104_729 + 1) % values];
                     change(value, &|next| next.push(std_pointer::$pointer::clone(to)));
                 }
@@ -145,25 +146,25 @@ macro_rules! scans {
             let kept = live.then_some(all);
             let mut looks = 0;
             let mut run = || {
-                let begin = now();
-                let report = find().expect("nobody else scans");
-                let took = now() - begin;
+                let start = now();
+                let report = find().expect("no other scan is running");
+                let seconds = now() - start;
                 assert_eq!(report.pointers, (values * pointers) as u64);
                 assert_eq!(report.unreachable, if kept.is_some() { 0 } else { values as u64 });
                 looks = report.looks;
-                took
+                seconds
             };
-            let (fastest, middle) = timed(&mut run);
+            let (fastest, median) = timed(&mut run);
             println!(
-                "{} {}: {values} values with {} pointers: {:.1} ms (middle {:.1} ms), {:.0} ns each, {looks} looks",
+                "{} {}: {values} values with {} pointers: {:.1} ms (median {:.1} ms), {:.0} ns each, {looks} looks",
                 if live { "live" } else { "unreachable" },
                 $name,
                 values * pointers,
                 fastest * 1e3,
-                middle * 1e3,
+                median * 1e3,
                 fastest * 1e9 / (values * (1 + pointers)) as f64,
             );
-            // What refers to itself must be ended by hand: all pointers first, so that no destructor finds another's.
+            // Frees the cycles: takes all pointers out first, so that no destructor drops another value.
             let pointers = RefCell::new(Vec::new());
             for value in weak.iter().filter_map(|weak| weak.upgrade()) {
                 change(&value, &|next| pointers.borrow_mut().push(std::mem::take(next)));
@@ -181,7 +182,7 @@ mod std_pointer {
 mod scan {
     use super::*;
     scans!("Rc", Rc, Local, |value, change| change(&mut value.next.borrow_mut()));
-    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("nobody panics")));
+    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("no thread panics")));
     pub fn all() {
         for (values, pointers) in [(10_000, 10), (100_000, 10), (1_000_000, 10), (1_000_000, 1)] {
             Rc(values, pointers, true);

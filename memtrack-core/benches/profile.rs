@@ -1,8 +1,8 @@
-//! What the analysis of an operator trace costs in processor time, reading apart:
+//! The cost of analysing an operator trace in processor time, without reading it:
 //!
 //! `cargo bench -p memtrack-core --features profile --bench profile -- [TRACE...]`
 //!
-//! for the traces that are named, and for training runs of its own with more and more steps, which show how the time grows.
+//! It measures the given traces, and generated training runs with more and more steps, which show the growth of the time.
 
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::Coalesced;
@@ -11,10 +11,10 @@ use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
 use std::fs::File;
 
-/// Samples of each time, of which the fastest and the middle one are told.
+/// Samples of each time, of which the fastest and the median are printed.
 const RUNS: usize = 11;
 
-/// Processor time of this thread so far, in seconds.
+/// Returns this thread's processor time so far, in seconds.
 fn processor_seconds() -> f64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with scheduler statistics");
@@ -22,20 +22,21 @@ fn processor_seconds() -> f64 {
     nanoseconds.expect("nanoseconds on the processor") / 1e9
 }
 
-/// The fastest and the middle of `samples`, in seconds a run. The clock has steps of some ms, so that a sample is many runs.
+/// Returns the fastest and the median of `samples`, in seconds per run. The clock has a resolution of some ms, so a sample
+/// is many runs.
 fn timed<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
-    // The first run waits for memory: samples by its time would be too short for the clock.
+    // The first run also obtains memory: samples sized by its time would be too short for the clock.
     std::hint::black_box(run());
     let once = std::time::Instant::now();
     std::hint::black_box(run());
     let runs = (0.1 / once.elapsed().as_secs_f64().max(1e-9)).ceil().clamp(1.0, 10_000.0) as usize;
     let mut seconds: Vec<f64> = (0..samples)
         .map(|_| {
-            let begin = processor_seconds();
+            let start = processor_seconds();
             for _ in 0..runs {
                 std::hint::black_box(run());
             }
-            (processor_seconds() - begin) / runs as f64
+            (processor_seconds() - start) / runs as f64
         })
         .collect();
     seconds.sort_by(f64::total_cmp);
@@ -46,7 +47,7 @@ fn report(name: &str, content: &[u8], runs: usize) {
     let (reading, _) = timed(|| read(content, Mode::Compat, u64::MAX).expect("a trace"), runs.min(3));
     let ReadTrace { trace, .. } = read(content, Mode::Compat, u64::MAX).expect("a trace");
     let of = |mode| timed(|| analyse(&trace, mode).expect("a trace with memory").changes().len(), runs);
-    let (compat, middle) = of(Mode::Compat);
+    let (compat, median) = of(Mode::Compat);
     let (tolerant, _) = of(Mode::Tolerant);
     let profile = analyse(&trace, Mode::Compat).expect("a trace with memory");
     let (export, _) = timed(|| Coalesced::of(&profile, DeviceIndex(0)).rows.len(), runs);
@@ -55,7 +56,7 @@ fn report(name: &str, content: &[u8], runs: usize) {
         "{name}: {events} events; analysis {:.3} ms (middle {:.3} ms), {:.0} ns an event; tolerant {:.3} ms; \
          coalescing {:.3} ms; reading {:.1} ms",
         compat * 1e3,
-        middle * 1e3,
+        median * 1e3,
         compat * 1e9 / events as f64,
         tolerant * 1e3,
         export * 1e3,
@@ -63,7 +64,7 @@ fn report(name: &str, content: &[u8], runs: usize) {
     );
 }
 
-/// A training run of a chain of layers: per layer and step eight operators and six allocations.
+/// Generates a training run of a chain of layers: per layer and step eight operators and six allocations.
 fn training(steps: u64) -> String {
     const LAYERS: u64 = 16;
     let mut text = String::from(

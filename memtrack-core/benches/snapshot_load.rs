@@ -1,8 +1,8 @@
-//! How long a snapshot takes to load into the model, and how much memory: medians over a few loads in one process.
+//! The time and memory of loading a snapshot into the model: medians over a few loads in one process.
 //!
-//! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, beside CPython's `pickle.load` of the same file. With
-//! `--once` it loads once and prints the seconds of processor time and of the clock that this alone took, as
-//! memtrack-cli/benches/snapshot_speed.py asks of CPython too: neither starting nor taking apart again counts.
+//! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, to compare with CPython's `pickle.load` of the same file.
+//! With `--once` it loads once and prints the processor seconds and the elapsed seconds of the load alone, without starting
+//! the process and without dropping the result; memtrack-cli/benches/snapshot_speed.py measures the same of CPython.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const LOADS: usize = 5;
 
-/// Processor time of this thread so far, user and system. Loading has no other.
+/// Returns this thread's processor time so far, user and system. Loading uses no other thread.
 fn processor_seconds() -> f64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with scheduler statistics");
@@ -21,7 +21,7 @@ fn processor_seconds() -> f64 {
 
 fn main() {
     let Some(path) = std::env::args().skip(1).find(|argument| !argument.starts_with("--")) else {
-        println!("name a snapshot to load");
+        println!("usage: snapshot_load [--once] FILE");
         return;
     };
     if std::env::args().any(|argument| argument == "--once") {

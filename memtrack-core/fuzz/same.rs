@@ -1,17 +1,17 @@
-//! Whether two pickles say the same, told by values alone.
+//! Comparison of two pickles by their values.
 
 use memtrack_core::__pickle::{Dict, Document, Value};
 
-/// Most values that are looked at: shared ones are met once for each way that leads to them.
-const MOST: usize = 100_000;
+/// The maximum number of visited values: shared ones are visited once for each path to them.
+const MAX_VALUES: usize = 100_000;
 
-/// Whether the two hold equal values of equal types. Only the first [`MOST`] are compared.
+/// Whether the two have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
 pub fn same(before: &Document, after: &Document) -> bool {
     let mut open = vec![(before.root, after.root)];
     let mut seen = 0;
     while let Some((one, other)) = open.pop() {
         seen += 1;
-        if seen > MOST {
+        if seen > MAX_VALUES {
             return true;
         }
         let equal = match (one, other) {
@@ -22,7 +22,7 @@ pub fn same(before: &Document, after: &Document) -> bool {
             (Value::Tuple(one), Value::Tuple(other)) => {
                 pairs(&mut open, before.tuple(one), after.tuple(other))
             }
-            // Where Python iterates, a tuple is read, and written, as a list.
+            // Tuples that Python only iterates over are read, and written, as lists.
             (Value::Tuple(one), Value::List(other)) => pairs(&mut open, before.tuple(one), after.list(other)),
             (Value::List(one), Value::List(other)) => pairs(&mut open, before.list(one), after.list(other)),
             (Value::Dict(one), Value::Dict(other)) => {
@@ -38,13 +38,13 @@ pub fn same(before: &Document, after: &Document) -> bool {
     true
 }
 
-/// Puts items that stand opposite each other on the list of what is still to compare.
+/// Adds the pairs of corresponding items to the values to compare; returns whether there are equally many.
 fn pairs(open: &mut Vec<(Value, Value)>, one: &[Value], other: &[Value]) -> bool {
     open.extend(one.iter().copied().zip(other.iter().copied()));
     one.len() == other.len()
 }
 
-/// Keys and values as a Python dictionary has them: a key that was set again keeps its place and has the last value.
+/// Returns keys and values as in a Python dictionary: a key that was set again keeps its position and has the last value.
 fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     let mut kept: Vec<(Value, Value)> = Vec::new();
     for &(key, value) in &dict.entries {
@@ -56,7 +56,7 @@ fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     kept.into_iter().flat_map(|(key, value)| [key, value]).collect()
 }
 
-/// Whether Python takes the two for one key.
+/// Whether the two are the same key in Python.
 fn equal_keys(document: &Document, one: Value, other: Value) -> bool {
     match (one, other) {
         (Value::Str(one), Value::Str(other)) | (Value::Bytes(one), Value::Bytes(other)) => {
@@ -66,11 +66,11 @@ fn equal_keys(document: &Document, one: Value, other: Value) -> bool {
     }
 }
 
-/// Looks at every value of a document, by every way that leads to it, as far as [`MOST`].
+/// Visits every value of a document by every path to it, up to [`MAX_VALUES`].
 pub fn visit(document: &Document) {
     let mut open = vec![document.root];
     let mut seen = 0;
-    while let (Some(value), true) = (open.pop(), seen < MOST) {
+    while let (Some(value), true) = (open.pop(), seen < MAX_VALUES) {
         seen += 1;
         let _ = (document.type_name(value), document.as_i64(value), document.as_f64(value));
         match value {

@@ -1,6 +1,6 @@
-//! What the fuzzers do with a file, one function a target. On a sound memtrack none of them panics, hangs or takes much
-//! memory, whatever the file holds. The project's own tests run them over the corpus with a stable compiler
-//! (`tests/tests/snapshot/fuzz_corpus.rs`), where not every function is used.
+//! The fuzz targets, one function each. If memtrack is correct, none of them panics, hangs or uses much memory for any
+//! file. The project's tests also run them over the corpus with a stable compiler (`tests/tests/snapshot/fuzz_corpus.rs`),
+//! where not every function is used.
 #![allow(dead_code)]
 
 #[path = "same.rs"]
@@ -32,29 +32,33 @@ use memtrack_core::viz::{self, Grouping, Stats, Usage};
 use same::{same, visit};
 use std::io::{self, Write};
 
-/// Every class a caller of the machine allows.
+/// All classes that the callers of the pickle machine allow.
 const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::Int];
-/// Small, so that the bounds are met often.
+/// Small limits, so that inputs often reach them.
 const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
-/// Most bytes of input once unpacked.
+/// The maximum size of the decompressed input.
 const MAX_INPUT: u64 = 512 << 10;
-/// Most bytes of text that are made of one file: what is shared in it may be written again and again.
+/// The maximum size of the text of one file: shared values may be written again and again.
 const MAX_TEXT: usize = 1 << 20;
 
-/// The pickle machine: what it takes in can be walked; and the tracker's files, which come back as they were saved.
+/// Tests the pickle machine, whose documents can be visited, and the tracker's files, which a round trip must not change.
 pub fn pickle(data: &[u8]) {
     if let Ok(document) = load(data, &ALLOWED, LIMITS) {
         visit(&document);
     }
     if let Ok(stats) = TrackerStats::load_from(data) {
-        let saved = stats.save_to(Vec::new()).expect("statistics that were read can be saved");
-        let again = TrackerStats::load_from(&saved[..]).expect("what was saved can be read");
-        assert_eq!(saved, again.save_to(Vec::new()).expect("and saved"), "statistics changed on the way");
+        let saved = stats.save_to(Vec::new()).expect("the statistics can be saved");
+        let again = TrackerStats::load_from(&saved[..]).expect("the saved file can be read");
+        assert_eq!(
+            saved,
+            again.save_to(Vec::new()).expect("they can be saved again"),
+            "statistics changed in a round trip"
+        );
         let _ = stats.summary(10).map(|summary| summary.to_string());
     }
 }
 
-/// The snapshot reader, by the door the command line uses.
+/// Tests the snapshot reader, through the function that the command uses.
 pub fn snapshot(data: &[u8]) {
     match read(data) {
         Ok(loaded) => drop(loaded),
@@ -62,8 +66,8 @@ pub fn snapshot(data: &[u8]) {
     }
 }
 
-/// A recording of memtrack's own, by all that is done with one. Its checksums are made right first: nothing that a fuzzer
-/// changes would come past them.
+/// Tests a recording with all functions that read one. Its checksums are corrected first: otherwise the reader would
+/// reject every change of the fuzzer.
 pub fn recording(data: &[u8]) {
     let data = with_right_checksums(data);
     snapshot(&data);
@@ -71,7 +75,7 @@ pub fn recording(data: &[u8]) {
     answers(&data);
 }
 
-/// The same as a recording whose chunks are whole: magic, lengths and checksums are replaced.
+/// Returns the data as a recording with valid chunks: magic, lengths and checksums are replaced.
 fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     const HEADER: usize = 16;
     const HEAD: usize = 20;
@@ -90,8 +94,8 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
         if head.len() < HEAD {
             break;
         }
-        let asked = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
-        let stored = asked.min(rest);
+        let requested = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
+        let stored = requested.min(rest);
         let is_packed = head[4] & 1;
         head[4..8].copy_from_slice(&[is_packed, 0, 0, 0]);
         head[12..16].copy_from_slice(&(stored as u32).to_le_bytes());
@@ -108,58 +112,57 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Whatever can be read is written and read again, and must be the same.
+/// Writes every readable file and reads it again, which must not change it.
 pub fn round_trip(data: &[u8]) {
     let Ok(Loaded { snapshot: first, format, compression, .. }) = read(data) else { return };
     if first.pytorch.is_none() {
-        let saved = first.save_to(Vec::new()).expect("a recording that was read can be saved");
+        let saved = first.save_to(Vec::new()).expect("the recording can be saved");
         let again =
-            Snapshot::open_stream(&saved[..], LoadOptions::default()).expect("what was saved can be read");
+            Snapshot::open_stream(&saved[..], LoadOptions::default()).expect("the saved file can be read");
         assert_eq!(
             saved,
-            again.snapshot.save_to(Vec::new()).expect("and saved"),
-            "a recording changed on the way"
+            again.snapshot.save_to(Vec::new()).expect("it can be saved again"),
+            "a recording changed in a round trip"
         );
         return;
     }
-    let in_its_form = |snapshot| PytorchSnapshot::try_from(snapshot).expect("no recording");
+    let as_pytorch = |snapshot| PytorchSnapshot::try_from(snapshot).expect("not a recording");
     let pickle = |snapshot: &PytorchSnapshot| {
-        write(snapshot, Vec::new(), Encoding::Pickle).expect("a pickle has a form for all")
+        write(snapshot, Vec::new(), Encoding::Pickle).expect("a pickle can contain every value")
     };
-    let first = in_its_form(first);
+    let first = as_pytorch(first);
     let written = pickle(&first);
-    let second =
-        Snapshot::open_stream(&written[..], LoadOptions::default()).expect("what was written can be read");
-    let second = in_its_form(second.snapshot);
-    assert!(pickle(&second) == written, "a snapshot changed on the way");
-    // What the stacks are is in the pickles; their numbers count also those that nothing refers to any more.
+    let second = Snapshot::open_stream(&written[..], LoadOptions::default()).expect("the output can be read");
+    let second = as_pytorch(second.snapshot);
+    assert!(pickle(&second) == written, "a snapshot changed in a round trip");
+    // The pickles contain the stacks. Their numbers also count stacks without references, so they are not compared.
     let numbers = |snapshot: &Snapshot| EventTable { stack: Vec::new(), ..snapshot.events.clone() };
-    assert!(numbers(&first) == numbers(&second), "the events changed on the way");
+    assert!(numbers(&first) == numbers(&second), "the events changed in a round trip");
     if let Ok(Text(text)) = write(&first, Text::default(), Encoding::Json) {
+        let third = Snapshot::open_stream(&text[..], LoadOptions::default()).expect("the output can be read");
+        let again = write(&as_pytorch(third.snapshot), Text::default(), Encoding::Json)
+            .expect("it can be written again");
+        // Keys that are equal as text (1 and "1", a float twice) are one key from here on.
         let third =
-            Snapshot::open_stream(&text[..], LoadOptions::default()).expect("what was written can be read");
-        let again =
-            write(&in_its_form(third.snapshot), Text::default(), Encoding::Json).expect("and written");
-        // Keys that are one once they are text (1 and "1", a float twice) are one from here on.
-        let third = Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("and read");
-        let once_more =
-            write(&in_its_form(third.snapshot), Text::default(), Encoding::Json).expect("and written");
-        assert!(once_more.0 == again.0, "the JSON changed on the way a second time");
-        // Two halves of a character side by side are one character to every reader of JSON, Python's too.
+            Snapshot::open_stream(&again.0[..], LoadOptions::default()).expect("it can be read again");
+        let once_more = write(&as_pytorch(third.snapshot), Text::default(), Encoding::Json)
+            .expect("it can be written again");
+        assert!(once_more.0 == again.0, "the JSON changed in a second round trip");
+        // Adjacent surrogates are one character to every reader of JSON, including Python's.
         let halves = text.windows(3).any(|escape| escape == br"\ud");
-        assert!(halves || again.0.len() < text.len() || again.0 == text, "the JSON changed on the way");
+        assert!(halves || again.0.len() < text.len() || again.0 == text, "the JSON changed in a round trip");
     }
-    // The other machine knows nothing of snapshots: it must see the same values before and after.
+    // The pickle machine alone, which knows nothing of snapshots, must read the same values before and after.
     if let (Format::Pickle, Compression::None, Ok(before)) =
         (format, compression, load(data, &ALLOWED, LIMITS))
     {
         let limits = Limits { memory_bytes: 256 << 20, ..Limits::default() };
-        let after = load(&written[..], &ALLOWED, limits).expect("what was written is a pickle");
-        assert!(same(&before, &after), "a value changed on the way");
+        let after = load(&written[..], &ALLOWED, limits).expect("the output is a pickle");
+        assert!(same(&before, &after), "a value changed in a round trip");
     }
 }
 
-/// A graph of references: read, and everything said of it, written and read again.
+/// Tests a graph of references: reads and reports it, and writes and reads it again.
 pub fn cycles(data: &[u8]) {
     let whole = match cycles::read(data) {
         Ok(graph) => graph,
@@ -171,24 +174,24 @@ pub fn cycles(data: &[u8]) {
     };
     let graph = whole.of_device_memory();
     let findings = cycles::Findings::of_part(&graph, &whole);
-    let said = cycles::text::text(&graph, &findings, usize::MAX);
-    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let text = cycles::text::text(&graph, &findings, usize::MAX);
+    assert!(!text.contains('\u{1b}'), "{text:?}");
     let (mut dot, mut json) = (Vec::new(), Vec::new());
     cycles::dot::write(&graph, &findings, &mut dot).expect("memory can be written");
     cycles::json::write(&graph, &findings, &mut json).expect("memory can be written");
-    let again = cycles::read(&json).expect("what was written can be read");
+    let again = cycles::read(&json).expect("the output can be read");
     let mut second = Vec::new();
     cycles::json::write(&again, &cycles::Findings::of(&again), &mut second).expect("memory can be written");
     let without = |json: &[u8]| {
-        let mut json: serde_json::Value = serde_json::from_slice(json).expect("what was written is JSON");
+        let mut json: serde_json::Value = serde_json::from_slice(json).expect("the output is JSON");
         // Counted in the whole graph.
         json["counts"]["cycles_without_device_memory"].take();
         json
     };
-    assert_eq!(without(&json), without(&second), "the findings changed on the way");
+    assert_eq!(without(&json), without(&second), "the findings changed in a round trip");
 }
 
-/// An operator trace: read strictly and with repairs, written and read again, analysed and reported.
+/// Tests an operator trace: reads it strictly and with repairs, writes and reads it again, analyses and reports it.
 pub fn optrace(data: &[u8]) {
     for mode in [Mode::Compat, Mode::Tolerant] {
         let traced = match optrace::read(data, mode, MAX_INPUT) {
@@ -202,14 +205,13 @@ pub fn optrace(data: &[u8]) {
         assert!(mode == Mode::Tolerant || traced.repairs.is_empty(), "something was repaired");
         let mut written = Vec::new();
         optrace::write(&traced.trace, &mut written).expect("memory can be written");
-        let again =
-            optrace::read(&written[..], Mode::Compat, u64::MAX).expect("what was written can be read");
-        assert_eq!(again.trace.records.len(), traced.trace.records.len(), "records changed on the way");
+        let again = optrace::read(&written[..], Mode::Compat, u64::MAX).expect("the output can be read");
+        assert_eq!(again.trace.records.len(), traced.trace.records.len(), "records changed in a round trip");
         let Ok(profile) = analyse(&traced.trace, mode) else { continue };
         for device in profile.devices() {
             walk(&profile, device, |moment| {
                 let is_sound = moment.bytes.iter().all(|&bytes| bytes >= 0);
-                assert!(mode == Mode::Compat || is_sound, "less than nothing is allocated: {moment:?}");
+                assert!(mode == Mode::Compat || is_sound, "fewer than 0 bytes are allocated: {moment:?}");
             });
             let mut export = Vec::new();
             Coalesced::of(&profile, device).write(&mut export).expect("memory can be written");
@@ -223,7 +225,7 @@ pub fn optrace(data: &[u8]) {
     }
 }
 
-/// What leaks, by all ways to ask.
+/// Reports leaks with all options.
 fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
     let devices = snapshot.device_ids();
     for by in [By::Line, By::Stack, By::Operator] {
@@ -239,10 +241,10 @@ fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
     let _ = leaks_over(snaps, &options).map(|report| report.to_text(Some(80)));
 }
 
-/// Every report on whatever can be read.
+/// Makes every report on every readable file.
 pub fn answers(data: &[u8]) {
     let Ok(Loaded { mut snapshot, .. }) = read(data) else { return };
-    // A fuzzer should not open the files that a recording names.
+    // A fuzzer should not open the files that a recording refers to.
     snapshot.modules.clear();
     let symbols = &mut Symbolizer::of(&snapshot);
     leaking(&snapshot, symbols);
@@ -264,7 +266,7 @@ pub fn answers(data: &[u8]) {
         }
         let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.5)];
         let reading = CategoryReading::of(&snapshot, symbols, device, &moments);
-        let _ = (reading.to_string(), reading.can_tell());
+        let _ = (reading.to_string(), reading.has_evidence());
     }
     for device in summary(&snapshot, symbols) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));
@@ -277,7 +279,7 @@ pub fn answers(data: &[u8]) {
     let _ = viz::segments_folded(&snapshot, &mut Text::default());
     let _ = viz::memory_folded(&snapshot, &mut Text::default());
     let _ = viz::compare_folded(&snapshot, &PytorchSnapshot::default(), &mut Text::default());
-    // The text has a character for each 20 MiB: bounded, but at more than a fuzzer has time for.
+    // The text has a character for each 20 MiB: it is bounded, but takes too long for a fuzzer.
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
     if let Some(stats) = small.then(|| Stats::of(&snapshot)) {
@@ -295,7 +297,7 @@ fn read(data: &[u8]) -> Result<Loaded, String> {
     Snapshot::open_stream(data, options).map_err(|error| error.to_string())
 }
 
-/// Keeps what is written, and fails when it is too much.
+/// A writer that keeps the text, and fails if it is too long.
 #[derive(Default)]
 struct Text(Vec<u8>);
 

@@ -27,7 +27,7 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 /// keeps everything; `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only
 /// `.memtrack` is available.
 ///
-/// With [`Options::tell_who_holds`](crate::recorder::Options::tell_who_holds) it first prints who holds the memory to stderr.
+/// With [`Options::report_on_oom`](crate::recorder::Options::report_on_oom) it first prints the holders of memory to stderr.
 ///
 /// `.pickle` and `.json` contain the names of functions, for which debug information is read, which takes
 /// some time and memory. The stacks of a `.memtrack` file are named later, by its reader.

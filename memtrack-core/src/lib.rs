@@ -1,5 +1,5 @@
 //! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
-//! whose allocator reports to it, with the stack and the operator that made each, and shows who holds the memory.
+//! whose allocator reports to it, with the stack and the operator that made each, and shows the holders of memory.
 //!
 //! # For a program
 //!
@@ -21,7 +21,7 @@
 //!
 //! [`Recording::top`] ranks operators, modules, stacks or phases; [`Recording::save`] writes a `.memtrack` file for the
 //! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and saves it as
-//! the pickle that PyTorch reads. [`recorder::Options`] sets what is recorded and where it goes:
+//! the pickle that PyTorch reads. [`recorder::Options`] sets the parameters and the destination of a recording:
 //!
 //! ```
 //! use memtrack_core::recorder::Options;
@@ -36,9 +36,9 @@
 //!
 //! # While it runs, and when memory runs out
 //!
-//! [`dump_snapshot`] writes what has been recorded so far, at any time: `.pickle` is a snapshot that
+//! [`dump_snapshot`] writes the recording so far, at any time: `.pickle` is a snapshot that
 //! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. `save_segment_usage` and
-//! `save_memory_usage` (feature `plot`) draw what the segments hold. When an allocator reports that memory ran out, the
+//! `save_memory_usage` (feature `plot`) draw the contents of segments. When an allocator reports that memory ran out, the
 //! recorder writes a dump if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
 //! program's own observers ([`attach_out_of_memory_observer`]).
 //!
@@ -94,10 +94,11 @@
 //!
 //! # What memory is for
 //!
-//! Parameters, optimizer state, activations, gradients: with [`Options::operators`](recorder::Options::operators) the
-//! recording includes which operators ran on which tensors, and reports say what the memory was for. `#[track_memory]` reads
-//! the arguments and results whose types implement [`ReportTensors`](operators::ReportTensors); the program
-//! states what only it knows with the functions of [`operators`].
+//! Parameters, optimizer state, activations, gradients: with
+//! [`Options::operators`](recorder::Options::operators) the recording includes the operators that ran with
+//! their tensors, and reports show the purpose of memory. `#[track_memory]` reads the arguments and results
+//! whose types implement [`ReportTensors`](operators::ReportTensors); the program states facts that only it
+//! knows with the functions of [`operators`].
 //!
 //! ```
 //! use memtrack_core::event::DeviceId;
@@ -134,12 +135,12 @@
 //!
 //! # What keeps this buffer alive?
 //!
-//! Nothing collects a cycle of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc): the device memory that it holds is not freed
-//! until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that nothing else holds them, and
-//! says how much each keeps and which reference to make weak. Types declare what they refer to with
-//! [`#[derive(References)]`](derive@References), the program registers values where it creates them, and `cycles::find`
-//! searches; `cycles::warn_device_cycles` makes a running program search at the end of each root scope. The repository's
-//! docs/CYCLES.md describes what is found and what is not.
+//! Cycles of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc) are never collected: the device memory that they
+//! hold is not freed until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that
+//! nothing else holds them, and prints the memory that each keeps and the reference to make weak. Types declare
+//! their references with [`#[derive(References)]`](derive@References), the program registers values where it
+//! creates them, and `cycles::find` searches; `cycles::warn_device_cycles` makes a running program search at
+//! the end of each root scope. The repository's docs/CYCLES.md describes the findings and their limits.
 //!
 #![cfg_attr(feature = "cycles", doc = "```")]
 #![cfg_attr(not(feature = "cycles"), doc = "```ignore")]
@@ -180,11 +181,11 @@
 //!
 //! # For CUDA
 //!
-//! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and device,
-//! no matter what makes it: candle, burn, cudarc or a C library. The program needs no other change: linking memtrack puts a
-//! hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as candle's, need no
-//! annotations either (feature `tracing`). To record a program that does not link memtrack, start it with
-//! `memtrack run -- PROGRAM`.
+//! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and
+//! device, from any source: candle, burn, cudarc or a C library. The program needs no other change: linking
+//! memtrack puts a hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as
+//! candle's, need no annotations either (feature `tracing`). To record a program that does not link memtrack,
+//! start it with `memtrack run -- PROGRAM`.
 //!
 //! # For an allocator
 //!
@@ -196,12 +197,13 @@
 //!
 //! Every block is recorded while that takes less than 3 % of a thread's processor time
 //! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host
-//! blocks below 64 KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and reports show
-//! how far off the numbers may be: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the number. Both hold
-//! with 95 % confidence. Numbers without an error are exact. The sums in [`snapshot::DeviceStatistics`] and what each scope
-//! allocated ([`snapshot::ScopeSums`]) are always exact. So in rankings by operator, module and phase, only the bytes live at
-//! the peak are estimates in rows that depend on scopes alone. [`Options::exact`](recorder::Options::exact)
-//! records every block, whatever the cost, and [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
+//! blocks below 64 KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and
+//! reports show the error of their numbers: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of
+//! the number. Both hold with 95 % confidence. Numbers without an error are exact. The sums in
+//! [`snapshot::DeviceStatistics`] and those of scopes ([`snapshot::ScopeSums`]) are always exact. So in
+//! rankings by operator, module and phase, only the bytes live at the peak are estimates in rows that depend on
+//! scopes alone. [`Options::exact`](recorder::Options::exact) records every block, at any cost, and
+//! [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
 //!
 //! # What it costs
 //!
@@ -217,8 +219,8 @@
 //!
 //! # What it does not see
 //!
-//! Memory that C libraries take from `malloc` themselves. Memory that was allocated before [`start_monitor`] appears only when
-//! it is freed.
+//! Memory that C libraries allocate by `malloc` themselves. Memory that was allocated before [`start_monitor`]
+//! appears only when it is freed.
 //!
 //! # Features
 //!
@@ -233,28 +235,29 @@
 //! - `allocator`: PyTorch's caching allocator.
 //! - `cuda`: the hook for the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the `tracing` crate.
-//! - `compare`: what changed between two files, limits for CI gates, the ranks of a job (`analysis::{diff, limits, ranks}`).
-//! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of what the segments hold.
+//! - `compare`: the changes between two files, limits for CI gates, the ranks of a job
+//!   (`analysis::{diff, limits, ranks}`).
+//! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of the segments' contents.
 //! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `ranks-page`: the ranks of a job as one HTML page (`page::ranks::html`).
 //! - `exports`: files for other tools: profiles, flame graphs, tables.
-//! - `categories`: what the blocks of a recording are for, from the operators that ran.
-//! - `profile`: what memory is for over time, also for operator traces of other programs: the timeline, memory module by
-//!   module, and advice on what would lower the peak.
+//! - `categories`: the purpose of a recording's blocks, from the operators that ran.
+//! - `profile`: the purpose of memory over time, also for operator traces of other programs: the timeline,
+//!   memory module by module, and advice on lowering the peak.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
-//! - `cuda-stats`: what the CUDA driver and NVML report about devices, pools and processes.
+//! - `cuda-stats`: reports of the CUDA driver and NVML about devices, pools and processes.
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, what a recording offers, files and paragraphs while it
-//!   runs; `plain`: a monitor without reports.
+//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, the finished recording, files and paragraphs
+//!   while it runs; `plain`: a monitor without reports.
 //! - `off`, `off_cycles`: the same functions in a build without the recorder, or without `cycles`.
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
-//! - `recorder`, `scope`, `operators`, `snapshot`, and what is re-exported: the packages in `memtrack-core/`; `fuzz/` has
-//!   the fuzzers.
+//! - `recorder`, `scope`, `operators`, `snapshot`, and the other re-exports: the packages in `memtrack-core/`;
+//!   `fuzz/` has the fuzzers.
 
 #[cfg(feature = "record")]
 mod dump;

@@ -73,7 +73,7 @@ pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     report_hook::set_formatter(crate::who_holds::format_report);
     // Under `memtrack run` its session is the first.
     #[cfg(feature = "cuda")]
-    memtrack_cuda::begin_if_asked();
+    memtrack_cuda::begin_if_requested();
     session::start(options)
 }
 

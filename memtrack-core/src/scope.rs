@@ -27,6 +27,6 @@
 
 #[doc(inline)]
 pub use memtrack_recorder::scope::{
-    Guard, Phase, Place, ScopeHandle, ScopeKind, ScopeStep, ScopedFuture, backward, backward_named, current,
-    future, module, operator, optimizer, optimizer_named, root,
+    Guard, Phase, ScopeHandle, ScopeKind, ScopePosition, ScopeStep, ScopedFuture, backward, backward_named,
+    current, future, module, operator, optimizer, optimizer_named, root,
 };

@@ -8,7 +8,7 @@
 //! # memtrack_core::start_monitor();
 //! tracing::info_span!("encoder").in_scope(|| {
 //!     tracing::info_span!("attn").in_scope(|| {
-//!         // what is allocated here belongs to `encoder.attn`
+//!         // memory allocated here belongs to `encoder.attn`
 //! #       assert_eq!(memtrack_core::scope::current().place().module_path(), "encoder.attn");
 //!     });
 //! });

@@ -30,7 +30,7 @@ fn expand_function(args: &Args, function: &mut ImplItemFn) -> Result<TokenStream
     Function::from(&*function).expand(&args, true)
 }
 
-/// Removes and returns the function's own `#[track_memory]`, under whatever path it was written.
+/// Removes and returns the function's own `#[track_memory]`, written with any path.
 fn take_attribute(attributes: &mut Vec<Attribute>) -> Result<Option<Args>> {
     let is_track_memory = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|segment| segment.ident == "track_memory")

@@ -67,7 +67,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Every type in a field must implement the trait: the standard library's types do, and your own can derive it.
 /// A strong pointer is an edge to its target; a [`Weak`](std::rc::Weak) one is not. Values that a value owns
 /// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held
-/// elsewhere but reports it as not looked into, and does the same with everything that hides its contents: a
+/// elsewhere but reports it as not inspected, and does the same with everything that hides its contents: a
 /// channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The pointers in it then count as held from
 /// outside, which may hide a cycle but never leads to a false one.
 ///
@@ -76,7 +76,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | attribute | the field |
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer, so it is left out |
-/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot look inside, as with a boxed closure: reports state that it was not looked into |
+/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot inspect it, as with a boxed closure: reports state that it was not inspected |
 /// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
 /// | `#[references(with = path)]` | is passed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
 /// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that the reader can distinguish values of the type: a name, an id. It is also visited, unless `skip` is given too |
@@ -119,13 +119,13 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | attribute | the variant |
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer |
-/// | `#[references(opaque)]` | is reported as not looked into |
+/// | `#[references(opaque)]` | is reported as not inspected |
 ///
 /// # On the type
 ///
 /// | attribute | the type |
 /// |---|---|
-/// | `#[references(opaque)]` | is reported as not looked into; its fields may have any types. Unions and packed structs need it |
+/// | `#[references(opaque)]` | is reported as not inspected; its fields may have any types. Unions and packed structs need it |
 /// | `#[references(bound = "…")]` | has these bounds in place of the derived ones |
 /// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
 ///

@@ -1,4 +1,5 @@
-//! The Rust blocks of README.md and docs/, each in what `around/` has for it. The test that builds this writes the file.
+//! The Rust blocks of README.md and docs/, each inside its surrounding code from `around/`. The test that builds this
+//! program writes the included file.
 #![allow(
     dead_code,
     private_interfaces,
@@ -13,7 +14,7 @@
     clippy::all
 )]
 
-/// What the blocks use of a program that is not shown.
+/// The items of the user's program that the blocks use and the documents do not show.
 mod program {
     use memtrack_core::event::DeviceId;
     use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What only a machine with an NVIDIA GPU can tell, as a table for docs/RUN.md. Needs nothing but built binaries:
+# Runs the checks that need a machine with an NVIDIA GPU, and prints a table for docs/RUN.md. It needs only built binaries:
 #   cargo build --release -p memtrack-cli -p memtrack-tests --bins
-#   tests/gpu/check.sh [FOLDER OF THE BINARIES, else target/release]
-# Ends with 1 where memtrack's sums are not what they must be.
+#   tests/gpu/check.sh [FOLDER OF THE BINARIES, by default target/release]
+# Exits with 1 if memtrack's sums are wrong.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:-$here/../../target/release}

@@ -1,6 +1,6 @@
-"""PyTorch's statistics beside memtrack's summary of the same run. PyTorch's segments are the driver's allocations, and
-libraries may allocate besides: so memtrack must say at least as much, and not much more. With cudaMallocAsync, PyTorch
-counts what the driver's pool reserves, of which memtrack sees what is handed out."""
+"""Compares PyTorch's statistics with memtrack's summary of the same run. PyTorch's segments are allocations of the driver, and
+libraries may allocate more: so memtrack must report at least as many bytes, and not many more. With cudaMallocAsync, PyTorch
+counts the bytes that the driver's pool reserves, of which memtrack records the allocated ones."""
 import json
 import os
 import sys

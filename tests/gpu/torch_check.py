@@ -1,4 +1,4 @@
-"""A training step's memory on device 0, and what PyTorch's own statistics say of it. Argument: the file for these."""
+"""Runs training steps on device 0 and writes PyTorch's statistics of their memory. Argument: the file for the statistics."""
 import json
 import sys
 

@@ -1,7 +1,7 @@
 //! The recorder's three protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
-//! while it is filled, the passing of a full chunk to the ring, and the stamps that order events of one address.
-//! `chunk.rs` and `order.rs` are memtrack-core's own files; only their atomics and cells are loom's. What lies around
-//! them there (a dashmap shard, the store's lock) is a plain loom lock here.
+//! while it is filled, the move of a full chunk to the ring, and the stamps that order events of one address.
+//! `chunk.rs` and `order.rs` are the recorder's own files, with loom's atomics and cells. The locks around them (a dashmap
+//! shard, the store's lock) are plain loom locks here.
 #![cfg(test)]
 #![allow(dead_code, unsafe_code)]
 
@@ -10,7 +10,7 @@ mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
 
-    /// Counts of held bytes, which no model uses.
+    /// The counts of the recorder's bytes, which no model uses.
     pub(crate) fn hold(_bytes: usize) {}
     pub(crate) fn release(_bytes: usize) {}
 }
@@ -27,14 +27,14 @@ mod tests {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// Appends; the callers below have one writer per chunk.
+    /// Appends an event; each model below has one writer per chunk.
     fn push<T: Copy>(chunk: &Chunk<T>, event: T) -> bool {
         // SAFETY: each model below has one thread that pushes to a chunk.
         unsafe { chunk.push(event) }
     }
 
     #[test]
-    fn a_reader_beside_the_writer_sees_a_prefix() {
+    fn a_concurrent_reader_sees_a_prefix() {
         loom::model(|| {
             let chunk = Arc::new(Chunk::new(3));
             let writer = thread::spawn({
@@ -56,15 +56,15 @@ mod tests {
         });
     }
 
-    /// As `Slot::chunk` and `Store`: the chunk being filled, and the full ones behind a lock.
+    /// A model of `Slot::chunk` and `Store`: the chunk being filled, and the full ones behind a lock.
     struct Shared {
         slot: AtomicPtr<Chunk<u32>>,
         full: Mutex<Vec<std::sync::Arc<Chunk<u32>>>>,
     }
 
     impl Shared {
-        /// As `Hook::event` and `Hook::hand_over`: a full chunk moves into the ring, and the next one into the slot,
-        /// while the store is locked.
+        /// Records an event as `Hook::event` and `Hook::hand_over` do: a full chunk moves into the ring, and the next
+        /// one into the slot, while the store is locked.
         fn record(&self, event: u32) {
             let chunk = self.slot.load(Ordering::Relaxed);
             // SAFETY: only this thread takes a chunk out of the slot.
@@ -82,7 +82,7 @@ mod tests {
         }
 
         fn hand_over(&self, old: *mut Chunk<u32>) {
-            // SAFETY: a pointer in the slot came from `into_raw` below and is taken back once.
+            // SAFETY: a pointer in the slot came from `into_raw` below and becomes an `Arc` again once.
             let full = (!old.is_null()).then(|| unsafe { std::sync::Arc::from_raw(old.cast_const()) });
             let fresh = std::sync::Arc::into_raw(std::sync::Arc::new(Chunk::new(1))).cast_mut();
             let mut ring = self.full.lock().unwrap();
@@ -90,12 +90,12 @@ mod tests {
             ring.extend(full);
         }
 
-        /// As `Recorder::events_of`: the ring's chunks are taken along under the lock and read after it.
+        /// Collects events as `Recorder::events_of` does: clones the ring's chunks under the lock and reads them after it.
         fn collect(&self) -> Vec<u32> {
             let ring = self.full.lock().unwrap();
             let full: Vec<_> = ring.iter().map(std::sync::Arc::clone).collect();
             let mut newest = Vec::new();
-            // SAFETY: the writer takes a chunk out of the slot only under the lock, which is held.
+            // SAFETY: the writer takes a chunk out of the slot only under the lock, which this thread has.
             if let Some(chunk) = unsafe { self.slot.load(Ordering::Acquire).as_ref() } {
                 newest.extend(chunk.iter_rows(0..chunk.len()));
             }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_sees_each_event_once_while_chunks_are_handed_over() {
+    fn a_collector_sees_each_event_once_while_chunks_move_to_the_ring() {
         loom::model(|| {
             let shared =
                 Arc::new(Shared { slot: AtomicPtr::new(std::ptr::null_mut()), full: Mutex::new(Vec::new()) });
@@ -127,23 +127,23 @@ mod tests {
                 move || (0..3).for_each(|event| shared.record(event))
             });
             let seen = shared.collect();
-            assert_eq!(seen, (0..seen.len() as u32).collect::<Vec<_>>(), "each once, none left out");
+            assert_eq!(seen, (0..seen.len() as u32).collect::<Vec<_>>(), "each once, none missing");
             writer.join().unwrap();
             assert_eq!(shared.collect(), [0, 1, 2]);
         });
     }
 
-    /// Clocks of two processors that disagree in every way that matters: behind, equal, ahead.
+    /// Clocks of two processors in every relevant relation: behind, equal, ahead.
     const CLOCKS: [[u64; 4]; 4] = [[10, 11, 12, 13], [3, 2, 1, 0], [5, 5, 5, 5], [100, 0, 100, 0]];
 
-    /// As `LiveTable`: the shard's lock guards its blocks and its newest stamp.
+    /// A model of `LiveTable`: the shard's lock guards its blocks and its newest stamp.
     #[derive(Default)]
     struct Shard {
         newest: u64,
         live: bool,
     }
 
-    /// One thread's two events at an address: it hands the block out when it is free, and gives it back.
+    /// Records one thread's two events at an address: allocates the block if it is free, and frees it.
     fn use_block(
         shard: &Mutex<Shard>,
         free: &Mutex<bool>,
@@ -151,28 +151,28 @@ mod tests {
         clock: [u64; 2],
         newest_of_thread: &mut u64,
     ) {
-        // The allocator's own lock: the address is handed out only after it was given back.
+        // The allocator's own lock: the address is allocated only after it was freed.
         if !std::mem::replace(&mut *free.lock().unwrap(), false) {
             return;
         }
         for (now, is_alloc) in clock.into_iter().zip([true, false]) {
             let ticks = {
                 let mut shard = shard.lock().unwrap();
-                assert_ne!(shard.live, is_alloc, "two live blocks at one address, or a free of none");
+                assert_ne!(shard.live, is_alloc, "two live blocks at one address, or a free without a block");
                 shard.live = is_alloc;
                 shard.newest = stamp(now, shard.newest, *newest_of_thread);
                 shard.newest
             };
-            assert!(ticks > *newest_of_thread, "a thread's own order is kept");
+            assert!(ticks > *newest_of_thread, "a thread's events keep their order");
             *newest_of_thread = ticks;
-            // Written after the lock is released, in any order: only the stamps count.
+            // Written after the lock is released, in any order: only the stamps matter.
             log.lock().unwrap().push((ticks, is_alloc));
         }
         *free.lock().unwrap() = true;
     }
 
     #[test]
-    fn no_free_is_stamped_before_its_alloc_when_threads_pass_an_address_on() {
+    fn frees_are_stamped_after_their_allocs_when_two_threads_use_an_address() {
         for clocks in CLOCKS {
             for first in [0, 50] {
                 loom::model(move || {
@@ -203,7 +203,7 @@ mod tests {
     fn a_block_freed_by_another_thread_is_stamped_in_order() {
         loom::model(|| {
             let shard = Arc::new(Mutex::new(Shard::default()));
-            // 0: not handed over yet. The stamp itself is what is passed on, to compare with.
+            // The stamp of the allocation, to compare with; 0 until the block is passed to the other thread.
             let passed = Arc::new(AtomicU64::new(0));
             let taker = thread::spawn({
                 let (shard, passed) = (Arc::clone(&shard), Arc::clone(&passed));
@@ -211,7 +211,7 @@ mod tests {
                     let alloc = passed.load(Ordering::Acquire);
                     if alloc != 0 {
                         let mut shard = shard.lock().unwrap();
-                        // This processor's clock is far behind.
+                        // The clock of this processor is far behind.
                         shard.newest = stamp(1, shard.newest, 0);
                         assert!(shard.newest > alloc);
                     }

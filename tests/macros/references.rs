@@ -1,4 +1,5 @@
-//! What `#[derive(References)]` tells a visitor, for each shape that a type may have. What it refuses is in `ui/`.
+//! The references that `#[derive(References)]` reports to a visitor, for each shape of a type. The code that it rejects is
+//! in `ui/`.
 #![deny(warnings, missing_docs, unused_qualifications, unused_lifetimes, unreachable_pub, unsafe_code)]
 #![deny(private_bounds, private_interfaces, non_snake_case, clippy::all, clippy::pedantic)]
 
@@ -13,11 +14,11 @@ use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex};
 
-/// Writes down what it is told, a line each.
+/// A sink that records each report as a line.
 #[derive(Default)]
-struct Told(Vec<String>);
+struct Lines(Vec<String>);
 
-impl Sink for Told {
+impl Sink for Lines {
     fn wants_paths(&self) -> bool {
         true
     }
@@ -43,19 +44,19 @@ impl Sink for Told {
     }
 }
 
-/// `alloc::vec::Vec<program::Leaf>` as `Vec<Leaf>`.
+/// Removes the paths of a type's name: `alloc::vec::Vec<program::Leaf>` becomes `Vec<Leaf>`.
 fn without_paths(name: &str) -> String {
     let is_end = |character: char| !(character.is_alphanumeric() || character == '_' || character == ':');
     name.split_inclusive(is_end).map(|part| part.rsplit("::").next().unwrap_or(part)).collect()
 }
 
-fn told(value: &(impl References + ?Sized)) -> Vec<String> {
-    let mut told = Told::default();
-    value.references(&mut Visitor::new(&mut told));
-    told.0
+fn reported(value: &(impl References + ?Sized)) -> Vec<String> {
+    let mut lines = Lines::default();
+    value.references(&mut Visitor::new(&mut lines));
+    lines.0
 }
 
-/// What every other type refers to.
+/// The type that all others refer to.
 #[derive(References)]
 struct Leaf;
 
@@ -65,7 +66,7 @@ fn leaf() -> Rc<Leaf> {
 
 #[test]
 fn named_fields_are_reported_under_their_names() {
-    /// Raw words are not part of a name.
+    /// The prefix `r#` is not part of a name.
     #[derive(References)]
     struct Linear {
         weight: Rc<Leaf>,
@@ -73,7 +74,7 @@ fn named_fields_are_reported_under_their_names() {
         width: usize,
     }
     let linear = Linear { weight: leaf(), r#type: Some(leaf()), width: 3 };
-    assert_eq!(told(&linear), [".weight -> Leaf", ".type -> Leaf"]);
+    assert_eq!(reported(&linear), [".weight -> Leaf", ".type -> Leaf"]);
     assert_eq!(linear.width, 3);
 }
 
@@ -81,11 +82,14 @@ fn named_fields_are_reported_under_their_names() {
 fn fields_without_names_are_reported_under_their_numbers() {
     #[derive(References)]
     struct Pair(Rc<Leaf>, (u8, Arc<Mutex<Leaf>>));
-    assert_eq!(told(&Pair(leaf(), (1, Arc::new(Mutex::new(Leaf))))), [".0 -> Leaf", ".1.1 -> Mutex<Leaf>"]);
+    assert_eq!(
+        reported(&Pair(leaf(), (1, Arc::new(Mutex::new(Leaf))))),
+        [".0 -> Leaf", ".1.1 -> Mutex<Leaf>"]
+    );
 }
 
 #[test]
-fn what_has_no_fields_refers_to_nothing() {
+fn types_without_fields_refer_to_nothing() {
     #[derive(References)]
     struct Unit;
     #[derive(References)]
@@ -95,7 +99,7 @@ fn what_has_no_fields_refers_to_nothing() {
     #[derive(References)]
     enum Never {}
 
-    assert_eq!(told(&(Unit, Braces {}, Parentheses(), None::<Never>)), [""; 0]);
+    assert_eq!(reported(&(Unit, Braces {}, Parentheses(), None::<Never>)), [""; 0]);
 }
 
 #[test]
@@ -107,15 +111,15 @@ fn fields_of_an_enum_are_reported_under_their_variants() {
         Scale(Rc<Leaf>, f32),
         r#Mut(Rc<Leaf>),
     }
-    assert_eq!(told(&Operation::Leaf), [""; 0]);
+    assert_eq!(reported(&Operation::Leaf), [""; 0]);
     let add = Operation::Add { left: leaf(), right: leaf() };
-    assert_eq!(told(&add), ["::Add.left -> Leaf", "::Add.right -> Leaf"]);
-    assert_eq!(told(&Operation::Scale(leaf(), 2.0)), ["::Scale.0 -> Leaf"]);
-    assert_eq!(told(&Operation::Mut(leaf())), ["::Mut.0 -> Leaf"]);
+    assert_eq!(reported(&add), ["::Add.left -> Leaf", "::Add.right -> Leaf"]);
+    assert_eq!(reported(&Operation::Scale(leaf(), 2.0)), ["::Scale.0 -> Leaf"]);
+    assert_eq!(reported(&Operation::Mut(leaf())), ["::Mut.0 -> Leaf"]);
 }
 
 #[test]
-fn containers_add_their_places_and_keys() {
+fn containers_add_indices_and_keys() {
     #[derive(References)]
     struct Module {
         layers: Vec<Rc<RefCell<Leaf>>>,
@@ -148,7 +152,7 @@ fn containers_add_their_places_and_keys() {
         ".shared -> [Leaf]",
         ".name -> str",
     ];
-    assert_eq!(told(&module), expected);
+    assert_eq!(reported(&module), expected);
     assert_eq!(module.nothing, PhantomData);
 }
 
@@ -168,7 +172,7 @@ impl Layer for Dense {
 }
 
 #[test]
-fn a_trait_object_is_looked_into_as_what_it_is() {
+fn trait_objects_are_visited_as_their_concrete_type() {
     #[derive(References)]
     struct Net {
         owned: Box<dyn Layer>,
@@ -178,23 +182,23 @@ fn a_trait_object_is_looked_into_as_what_it_is() {
     let cell: Rc<RefCell<dyn Layer>> = Rc::new(RefCell::new(Dense { input: leaf() }));
     let net =
         Net { owned: Box::new(Dense { input: leaf() }), shared: Rc::new(Dense { input: leaf() }), cell };
-    assert_eq!(told(&net), [".owned.input -> Leaf", ".shared -> Dense", ".cell -> RefCell<dyn Layer>"]);
-    assert_eq!(told(&*net.shared), [".input -> Leaf"]);
-    assert_eq!(told(&*net.cell), [".input -> Leaf"]);
+    assert_eq!(reported(&net), [".owned.input -> Leaf", ".shared -> Dense", ".cell -> RefCell<dyn Layer>"]);
+    assert_eq!(reported(&*net.shared), [".input -> Leaf"]);
+    assert_eq!(reported(&*net.cell), [".input -> Leaf"]);
     assert_eq!(net.shared.width() + net.owned.width(), 2);
 }
 
 #[test]
-fn a_weak_pointer_is_told_as_one_while_there_is_a_value() {
+fn weak_pointers_are_reported_while_their_value_exists() {
     #[derive(References)]
     struct Child {
         parent: Weak<Leaf>,
     }
     let parent = leaf();
     let child = Child { parent: Rc::downgrade(&parent) };
-    assert_eq!(told(&child), [".parent weak"]);
+    assert_eq!(reported(&child), [".parent weak"]);
     drop(parent);
-    assert_eq!(told(&child), [""; 0]);
+    assert_eq!(reported(&child), [""; 0]);
 }
 
 #[test]
@@ -220,8 +224,8 @@ fn recursive_types_are_derived() {
     };
     let expected =
         [".next -> Node", ".children[0] -> RefCell<Node>", ".boxed.next -> Node", ".flat[0].next -> Node"];
-    assert_eq!(told(&node), expected);
-    assert_eq!(told(&Tree::Fork(Box::new(Tree::Leaf(0)), vec![Tree::Leaf(1)])), [""; 0]);
+    assert_eq!(reported(&node), expected);
+    assert_eq!(reported(&Tree::Fork(Box::new(Tree::Leaf(0)), vec![Tree::Leaf(1)])), [""; 0]);
 }
 
 #[test]
@@ -236,11 +240,11 @@ fn types_that_consist_of_each_other_are_derived() {
         owner: Option<Rc<Module>>,
     }
     let hook = Hook { owner: Some(Rc::default()), ..Hook::default() };
-    assert_eq!(told(&Module { hooks: vec![hook] }), [".hooks[0].owner -> Module"]);
-    assert_eq!(told(&Hook { modules: vec![Module::default()], owner: None }), [""; 0]);
+    assert_eq!(reported(&Module { hooks: vec![hook] }), [".hooks[0].owner -> Module"]);
+    assert_eq!(reported(&Hook { modules: vec![Module::default()], owner: None }), [""; 0]);
 }
 
-/// A backend is a marker, and refers to nothing.
+/// A marker, which refers to nothing.
 trait Backend: 'static {
     type Storage;
 }
@@ -258,7 +262,7 @@ struct Param<B: Backend> {
 }
 
 #[test]
-fn type_parameters_are_asked_for_no_more_than_fields_need() {
+fn type_parameters_need_only_the_bounds_of_the_fields() {
     #[derive(References)]
     struct Linear<'a, B: Backend, T, U: ?Sized, const N: usize = 2>
     where
@@ -276,7 +280,7 @@ fn type_parameters_are_asked_for_no_more_than_fields_need() {
     let linear =
         Linear { name: "fc", weights: [param(), param()], value: (leaf(),).0.type_id(), unknown: None, last };
     let expected = [".weights[0].storage -> Leaf", ".weights[1].storage -> Leaf", ".last -> Dense"];
-    assert_eq!(told(&linear), expected);
+    assert_eq!(reported(&linear), expected);
     assert!(linear.unknown.is_none() && linear.name == "fc");
 }
 
@@ -303,25 +307,25 @@ fn generic_recursive_types_are_derived() {
         edges: Vec<(T, Rc<Self>)>,
         of: PhantomData<B>,
     }
-    /// Owns, and so may borrow.
+    /// It contains only owning pointers, so `T` may borrow.
     #[derive(References)]
     struct Chain<T>(T, Option<Box<Chain<T>>>);
     struct NoReferences;
 
     let end = List { value: leaf(), next: None, shared: None };
     let list = List { value: leaf(), next: Some(Box::new(end)), shared: None };
-    assert_eq!(told(&list), [".value -> Leaf", ".next.value -> Leaf"]);
+    assert_eq!(reported(&list), [".value -> Leaf", ".next.value -> Leaf"]);
     let graph = Graph::<u8, NoReferences> { edges: Vec::new(), of: PhantomData };
     let graph = Graph { edges: vec![(1, Rc::new(graph))], of: PhantomData };
-    assert_eq!(told(&graph), [".edges[0].1 -> Graph<u8, NoReferences>"]);
+    assert_eq!(reported(&graph), [".edges[0].1 -> Graph<u8, NoReferences>"]);
     let text = String::from("short lived");
-    assert_eq!(told(&Chain(&text, None)), [""; 0]);
+    assert_eq!(reported(&Chain(&text, None)), [""; 0]);
     assert!(list.shared.is_none());
 }
 
 #[test]
 fn a_bound_replaces_the_derived_ones() {
-    // Each would ask the other for ever.
+    // Their derived bounds would depend on each other endlessly.
     #[derive(References)]
     #[references(bound = "T: References + 'static")]
     struct Module<T> {
@@ -343,13 +347,13 @@ fn a_bound_replaces_the_derived_ones() {
     }
 
     let module = Module { value: leaf(), hook: Some(Rc::new(Hook { owner: None })) };
-    assert_eq!(told(&module), [".value -> Leaf", ".hook -> Hook<Rc<Leaf>>"]);
-    assert_eq!(told(&Hook { owner: Some(Rc::new(module)) }), [".owner -> Module<Rc<Leaf>>"]);
-    assert_eq!(told(&Tagged { tag: vec![Foreign(leaf())] }), [".tag ? full"]);
+    assert_eq!(reported(&module), [".value -> Leaf", ".hook -> Hook<Rc<Leaf>>"]);
+    assert_eq!(reported(&Hook { owner: Some(Rc::new(module)) }), [".owner -> Module<Rc<Leaf>>"]);
+    assert_eq!(reported(&Tagged { tag: vec![Foreign(leaf())] }), [".tag ? full"]);
 }
 
 #[test]
-fn the_last_field_may_have_no_size() {
+fn the_last_field_may_be_unsized() {
     #[derive(References)]
     struct Named<T: ?Sized> {
         id: u32,
@@ -361,13 +365,13 @@ fn the_last_field_may_have_no_size() {
         cells: [Rc<Leaf>],
     }
     let named: Box<Named<dyn Layer>> = Box::new(Named { id: 0, value: Dense { input: leaf() } });
-    assert_eq!(told(&named), [".value.input -> Leaf"]);
+    assert_eq!(reported(&named), [".value.input -> Leaf"]);
     assert_eq!(named.id, 0);
     assert!(size_of::<&Row>() > size_of::<usize>());
     let _ = |row: &Row| row.width == 0 && row.cells.is_empty();
 }
 
-/// Nobody can look into it.
+/// A type without `References`.
 struct Foreign(Rc<Leaf>);
 
 fn visit_foreign(foreign: &Foreign, to: &mut Visitor<'_>) {
@@ -375,7 +379,7 @@ fn visit_foreign(foreign: &Foreign, to: &mut Visitor<'_>) {
 }
 
 #[test]
-fn attributes_say_how_a_field_is_looked_at() {
+fn attributes_control_how_fields_are_visited() {
     #[derive(References)]
     struct Node {
         #[references(skip)]
@@ -406,7 +410,7 @@ fn attributes_say_how_a_field_is_looked_at() {
         place: Place,
     };
     let expected = [
-        ".backward ? not looked into",
+        ".backward ? not inspected",
         ".foreign.inner -> Leaf",
         ".grad_fn -> Leaf",
         ".id = 7",
@@ -414,7 +418,7 @@ fn attributes_say_how_a_field_is_looked_at() {
         ".inputs = \"x\"",
         ".place = Place",
     ];
-    assert_eq!(told(&node), expected);
+    assert_eq!(reported(&node), expected);
     assert!((node.backward)(1.0) > 0.0 && Rc::strong_count(&node.settings.0) == 1);
 }
 
@@ -432,14 +436,14 @@ fn attributes_work_on_fields_of_variants() {
         },
     }
     let one = Node::One { id: 1, call: || {}, foreign: Foreign(leaf()) };
-    let expected = ["::One.id = 1", "::One.call ? not looked into", "::One.kept.inner -> Leaf"];
-    assert_eq!(told(&one), expected);
+    let expected = ["::One.id = 1", "::One.call ? not inspected", "::One.kept.inner -> Leaf"];
+    assert_eq!(reported(&one), expected);
     let Node::One { call, .. } = one;
     call();
 }
 
 #[test]
-fn attributes_leave_out_variants_and_types() {
+fn attributes_exclude_variants_and_types() {
     #[derive(References)]
     enum State {
         #[references(skip)]
@@ -465,19 +469,19 @@ fn attributes_leave_out_variants_and_types() {
     struct Packed(u8, u32);
 
     let idle = State::Idle(Foreign(leaf()));
-    assert_eq!(told(&idle), [""; 0]);
+    assert_eq!(reported(&idle), [""; 0]);
     assert!(matches!(idle, State::Idle(foreign) if Rc::strong_count(&foreign.0) == 1));
     let running = State::Running { future: Foreign(leaf()) };
-    assert_eq!(told(&running), [" ? not looked into: the variant Running"]);
+    assert_eq!(reported(&running), [" ? not inspected: the variant Running"]);
     assert!(matches!(running, State::Running { future } if Rc::strong_count(&future.0) == 1));
     let engine = Engine { state: Foreign(leaf()) };
-    assert_eq!(told(&engine), [" ? not looked into"]);
-    assert_eq!(told(&Bits { int: 0 }), [" ? not looked into"]);
-    assert_eq!(told(&Packed(0, 0)), [" ? not looked into"]);
+    assert_eq!(reported(&engine), [" ? not inspected"]);
+    assert_eq!(reported(&Bits { int: 0 }), [" ? not inspected"]);
+    assert_eq!(reported(&Packed(0, 0)), [" ? not inspected"]);
     assert_eq!(Rc::strong_count(&engine.state.0), 1);
 }
 
-/// A framework's.
+/// A framework's tensor.
 struct Tensor {
     bytes: u64,
 }
@@ -499,12 +503,12 @@ fn tensors_are_reported_with_their_device_memory() {
         history: Vec<T>,
     }
     let layer = Layer { weight: Tensor { bytes: 64 }, history: vec![Tensor { bytes: 32 }] };
-    assert_eq!(told(&layer), [".weight holds 64 bytes", ".history holds 32 bytes"]);
+    assert_eq!(reported(&layer), [".weight holds 64 bytes", ".history holds 32 bytes"]);
 }
 
-/// Names of ours and of the prelude.
+/// Types with names from memtrack and from the prelude.
 mod same_names {
-    use super::{Leaf, leaf, told};
+    use super::{Leaf, leaf, reported};
     use std::rc::Rc;
 
     pub(super) trait References {}
@@ -517,7 +521,7 @@ mod same_names {
     #[derive(memtrack_core::cycles::References)]
     pub(super) struct String {
         to: Rc<Leaf>,
-        asked: Option<Rc<Leaf>>,
+        probe: Option<Rc<Leaf>>,
         field_0: Option<Rc<Leaf>>,
     }
     #[derive(memtrack_core::references::References)]
@@ -529,10 +533,10 @@ mod same_names {
     impl References for Visitor {}
 
     #[test]
-    fn types_may_be_named_as_ours() {
-        let text = String { to: leaf(), asked: Option::Some(leaf()), field_0: Option::None };
-        assert_eq!(told(&text), [".to -> Leaf", ".asked::Some.0 -> Leaf"]);
-        assert_eq!(told(&Step(bool)), [""; 0]);
+    fn types_may_share_names_with_memtrack_and_the_prelude() {
+        let text = String { to: leaf(), probe: Option::Some(leaf()), field_0: Option::None };
+        assert_eq!(reported(&text), [".to -> Leaf", ".probe::Some.0 -> Leaf"]);
+        assert_eq!(reported(&Step(bool)), [""; 0]);
         let _: &dyn References = &Visitor;
     }
 }
@@ -544,24 +548,24 @@ mod framework {
 }
 
 #[test]
-fn memtrack_may_be_found_elsewhere() {
+fn memtrack_may_be_reexported() {
     #[derive(References)]
     #[references(crate = crate::framework::memory)]
     struct Node(Rc<Leaf>, #[references(opaque)] fn());
     let node = Node(leaf(), || {});
-    assert_eq!(told(&node), [".0 -> Leaf", ".1 ? not looked into"]);
+    assert_eq!(reported(&node), [".0 -> Leaf", ".1 ? not inspected"]);
     (node.1)();
 }
 
 #[test]
-fn function_pointers_hold_nothing_whatever_they_take() {
+fn function_pointers_refer_to_nothing() {
     #[derive(References)]
     struct Functions {
         one: fn(&str, &mut Visitor<'_>) -> Rc<Leaf>,
         many: Vec<fn(Rc<Leaf>) -> usize>,
     }
     let functions = Functions { one: |_, _| leaf(), many: vec![|leaf| Rc::strong_count(&leaf)] };
-    assert_eq!(told(&functions), [""; 0]);
+    assert_eq!(reported(&functions), [""; 0]);
     let _ = functions.one;
 }
 
@@ -574,11 +578,11 @@ fn deprecated_fields_are_reported_without_a_warning() {
     }
     #[allow(deprecated)]
     let old = Old { leaf: leaf() };
-    assert_eq!(told(&old), [".leaf -> Leaf"]);
+    assert_eq!(reported(&old), [".leaf -> Leaf"]);
 }
 
 #[test]
-fn a_container_of_what_refers_to_nothing_is_passed_over() {
+fn containers_without_references_are_skipped() {
     #[derive(Clone, Copy, References)]
     struct Complex<T> {
         real: [T; 0],
@@ -591,26 +595,26 @@ fn a_container_of_what_refers_to_nothing_is_passed_over() {
     #[derive(Clone, Copy, References)]
     enum Never {}
 
-    // To look at each of them would take centuries.
+    // Visiting each of them would take centuries.
     let voxels = [Voxel::Full(PhantomData, Complex { real: [], imaginary: () }, None); usize::MAX];
-    assert_eq!(told(&voxels), [""; 0]);
-    assert_eq!(told(&voxels[1..]), [""; 0]);
+    assert_eq!(reported(&voxels), [""; 0]);
+    assert_eq!(reported(&voxels[1..]), [""; 0]);
     assert!(matches!(&voxels[7], Voxel::Full(_, Complex { real: [], imaginary: () }, None)));
 }
 
 #[test]
-fn a_container_of_what_is_shown_is_not_passed_over() {
+fn containers_with_shown_fields_are_visited() {
     #[derive(References)]
     struct Named(#[references(show)] u8);
-    assert_eq!(told(&vec![Named(1), Named(2)]), ["[0].0 = 1", "[1].0 = 2"]);
+    assert_eq!(reported(&vec![Named(1), Named(2)]), ["[0].0 = 1", "[1].0 = 2"]);
 }
 
-/// What a library shows and what it does not.
+/// A library with a public and a private type.
 pub mod library {
     use super::References;
     use std::rc::Rc;
 
-    /// Private types are no part of what is public.
+    /// A public type that contains a private one.
     #[derive(References)]
     pub struct Public<T> {
         inner: Vec<Private<T>>,
@@ -621,7 +625,7 @@ pub mod library {
     struct Private<T>(T);
 
     impl<T> Public<T> {
-        /// Of one value.
+        /// Creates it with one value.
         pub fn new(value: T) -> Self {
             Self { inner: vec![Private(value)], this: None }
         }
@@ -630,7 +634,7 @@ pub mod library {
 
 #[test]
 fn public_types_may_consist_of_private_ones() {
-    assert_eq!(told(&library::Public::new(leaf())), [".inner[0].0 -> Leaf"]);
+    assert_eq!(reported(&library::Public::new(leaf())), [".inner[0].0 -> Leaf"]);
 }
 
 #[test]
@@ -651,11 +655,11 @@ fn types_from_macros_are_derived() {
     let call = str::len;
     let node = Node { value: Rc::new(1_u8), left: None, right: leaf(), call };
     let node = Node { value: Rc::new(1_u8), left: Some(Rc::new(node)), right: leaf(), call };
-    assert_eq!(told(&node), [".value -> u8", ".left -> Node<u8>", ".right -> Leaf"]);
+    assert_eq!(reported(&node), [".value -> u8", ".left -> Node<u8>", ".right -> Leaf"]);
     assert_eq!((node.call)("text"), 4);
 }
 
-/// The handles of a backward closure, as a tape keeps them.
+/// A backward closure with its handles, as a tape stores it.
 trait Backward: References {
     fn backward(&self, gradient: &[f32]);
 }
@@ -673,27 +677,30 @@ struct Variable {
 }
 
 #[test]
-fn what_a_closure_is_called_with_is_reported() {
+fn handles_of_a_closure_are_reported() {
     let (a, b, sum) = (Rc::<Variable>::default(), Rc::<Variable>::default(), Variable::default());
     let add = Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient: &[f32]| {
         a.gradient.set(a.gradient.get() + gradient[0]);
         b.gradient.set(b.gradient.get() + gradient[0]);
     });
     *sum.backward.borrow_mut() = Some(Box::new(add));
-    assert_eq!(told(&sum), [".backward.handles.0 -> Variable", ".backward.handles.1 -> Variable"]);
+    assert_eq!(reported(&sum), [".backward.handles.0 -> Variable", ".backward.handles.1 -> Variable"]);
     let backward = sum.backward.borrow();
     backward.as_ref().expect("just set").backward(&[2.0]);
     assert_eq!((a.gradient.get(), b.gradient.get()), (2.0, 2.0));
 }
 
 #[test]
-fn a_closure_that_captures_handles_after_all_is_reported_as_not_looked_into() {
+fn closures_that_capture_handles_are_reported_as_opaque() {
     let hidden = leaf();
     let capturing = Capturing::new(leaf(), move |_, factor: usize| Rc::strong_count(&hidden) * factor);
-    assert_eq!(told(&capturing), [".handles -> Leaf", ".call ? a closure that captures values of its own"]);
+    assert_eq!(
+        reported(&capturing),
+        [".handles -> Leaf", ".call ? a closure that captures values of its own"]
+    );
     assert_eq!(capturing.call(3), 3);
     let factor = 2.0;
     let copies_a_number = Capturing::new((), move |(), value: f32| value * factor);
-    assert_eq!(told(&copies_a_number), [""; 0]);
+    assert_eq!(reported(&copies_a_number), [""; 0]);
     assert!(copies_a_number.call(1.0) > 1.9);
 }

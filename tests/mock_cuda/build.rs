@@ -1,5 +1,5 @@
-//! Names the library `libcuda.so.1`, and writes the table of its entries: those that `src/entry/` defines, and a stub
-//! for every other name in `names.txt`.
+//! Names the library `libcuda.so.1`, and writes the table of its entries: the functions that `src/entry/` defines, and a
+//! stub for every other name in `names.txt`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rerun-if-changed=src/entry");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // Else the table's addresses would be those of a preloaded hook, and so the hook its own original.
+    // Without this, the table's addresses would be those of a preloaded hook, which would then call itself.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let defined = defined_entries(Path::new("src/entry"));
@@ -21,25 +21,25 @@ fn main() {
     let mut code = String::new();
     let stubs: Vec<&str> = known.iter().copied().filter(|&name| !defined.contains(name)).collect();
     writeln!(code, "pub(crate) const STUBS: &std::ffi::CStr = c{:?};", stubs.join(" "))
-        .expect("a string takes all");
+        .expect("writing to a string cannot fail");
     for name in stubs {
         writeln!(
             code,
             "#[unsafe(no_mangle)]\nextern \"C\" fn {name}() -> i32 {{ crate::call::unsupported({name:?}) }}"
         )
-        .expect("a string takes all");
+        .expect("writing to a string cannot fail");
     }
     code.push_str("pub(crate) static ENTRIES: &[(&str, Address)] = &[\n");
     let all: BTreeSet<&str> = known.into_iter().chain(defined.iter().map(String::as_str)).collect();
     for name in all {
-        writeln!(code, "({name:?}, Address({name} as *const ())),").expect("a string takes all");
+        writeln!(code, "({name:?}, Address({name} as *const ())),").expect("writing to a string cannot fail");
     }
     code.push_str("];\n");
     let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&out).join("entries.rs"), code).expect("OUT_DIR can be written");
 }
 
-/// The names after `fn cu…`, and those after `as`, in the files of a folder.
+/// Returns the names after `fn cu…`, and those after `as`, in the files of a folder.
 fn defined_entries(folder: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in fs::read_dir(folder).expect("src/entry can be listed") {

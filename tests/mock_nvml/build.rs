@@ -1,4 +1,4 @@
-//! Names the library as the real one is named.
+//! Gives the library the name of the real one.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

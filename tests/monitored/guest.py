@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """guest.py CHECKOUT MEMTRACK [--scenarios FOLDER] [--only NAME ...] [--list]: a program does not notice memtrack.
 
-Each folder of guest/ has a run.sh that runs a program without and with memtrack and ends with PASS or FAIL; the lines above it print
-what was seen. A scenario is skipped if it lacks something (exit code 2: a package, a device, rights). Scenarios with a Rust program use
+Each folder of guest/ has a run.sh that runs a program without and with memtrack and prints PASS or FAIL at the end, after its
+observations. A scenario is skipped if it lacks something (exit code 2: a package, a device, rights). Scenarios with a Rust program use
 $LIVES, which is built here from the checkout. Needs gcc and g++; some need Debian packages, which they name. Standard library only."""
 import argparse
 import os
@@ -13,7 +13,7 @@ import tempfile
 here = os.path.dirname(os.path.abspath(__file__))
 
 
-def lives(checkout):
+def build_lives(checkout):
     """Builds the Rust program against the checkout and returns its path."""
     work = os.path.join(tempfile.gettempdir(), "memtrack-guest")
     os.makedirs(os.path.join(work, "src", "bin"), exist_ok=True)
@@ -33,35 +33,35 @@ def lives(checkout):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("checkout")
-    words.add_argument("memtrack", nargs="?")
-    words.add_argument("--scenarios", default=os.path.join(here, "guest"))
-    words.add_argument("--only", nargs="*")
-    words.add_argument("--list", action="store_true")
-    asked = words.parse_args()
-    folder = os.path.abspath(asked.scenarios)
-    names = [n for n in sorted(os.listdir(folder)) if os.path.exists(os.path.join(folder, n, "run.sh")) and (not asked.only or n in asked.only)]
-    if asked.list:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout")
+    parser.add_argument("memtrack", nargs="?")
+    parser.add_argument("--scenarios", default=os.path.join(here, "guest"))
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    folder = os.path.abspath(options.scenarios)
+    names = [n for n in sorted(os.listdir(folder)) if os.path.exists(os.path.join(folder, n, "run.sh")) and (not options.only or n in options.only)]
+    if options.list:
         print("\n".join(names))
         return
-    checkout = os.path.abspath(asked.checkout)
-    environment = dict(os.environ, MEMTRACK=os.path.abspath(asked.memtrack))
+    checkout = os.path.abspath(options.checkout)
+    environment = dict(os.environ, MEMTRACK=os.path.abspath(options.memtrack))
     if any("$LIVES" in open(os.path.join(folder, n, "run.sh")).read() for n in names):
-        environment["LIVES"] = lives(checkout)
-    good = bad = skipped = 0
+        environment["LIVES"] = build_lives(checkout)
+    passed = failed = skipped = 0
     for name in names:
         try:
             done = subprocess.run(["bash", os.path.join(folder, name, "run.sh")], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, errors="replace")
-            seen, code = done.stdout.strip().splitlines(), done.returncode
+            lines, code = done.stdout.strip().splitlines(), done.returncode
         except subprocess.TimeoutExpired:
-            seen, code = ["FAIL: no end in 400 s"], 1
-        verdict = "skipped" if code == 2 else "unharmed" if seen and seen[-1].startswith("PASS") else "fails"
-        good, bad, skipped = good + (verdict == "unharmed"), bad + (verdict == "fails"), skipped + (verdict == "skipped")
-        said = "; ".join(seen[-4:])[:300]
-        print(f"{verdict}: {name}" + (f": {said}" if verdict != "unharmed" else ""), flush=True)
-    print(f"{good} of {good + bad} scenarios unharmed" + (f", {skipped} skipped" if skipped else ""))
-    sys.exit(bad != 0)
+            lines, code = ["FAIL: did not end within 400 s"], 1
+        verdict = "skipped" if code == 2 else "unharmed" if lines and lines[-1].startswith("PASS") else "fails"
+        passed, failed, skipped = passed + (verdict == "unharmed"), failed + (verdict == "fails"), skipped + (verdict == "skipped")
+        output = "; ".join(lines[-4:])[:300]
+        print(f"{verdict}: {name}" + (f": {output}" if verdict != "unharmed" else ""), flush=True)
+    print(f"{passed} of {passed + failed} scenarios unharmed" + (f", {skipped} skipped" if skipped else ""))
+    sys.exit(failed != 0)
 
 
 main()

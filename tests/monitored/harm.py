@@ -1,4 +1,4 @@
-"""Recording harms no program: it causes no hang and no crash, writes into no file but its own, keeps its numbers right, and stays
+"""Recording harms no program: it causes no hang and no crash, writes only into its own file, keeps its numbers right, and stays
 within bounds of memory and time however long the program runs.
 
 Usage: python3 harm.py CHECKOUT [MEMTRACK] [--only NAME ...] [--scenarios FOLDER] [--list]
@@ -63,9 +63,9 @@ def stop(message):
 
 
 def build(command, what):
-    made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if made.returncode != 0:
-        stop(f"{what} does not build:\n{made.stdout.decode(errors='replace')[-4000:]}")
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if result.returncode != 0:
+        stop(f"{what} does not build:\n{result.stdout.decode(errors='replace')[-4000:]}")
 
 
 def refresh(path, content):
@@ -80,7 +80,7 @@ def target_folder():
 
 
 def build_rust(checkout, folder):
-    """Returns the folder of the programs."""
+    """Builds the Rust programs and returns their folder."""
     package = os.path.join(WORK, "package-" + hashlib.sha1(f"{checkout}\n{folder}".encode()).hexdigest()[:8])
     shutil.rmtree(os.path.join(package, "src", "bin"), ignore_errors=True)
     core = json.dumps(os.path.join(checkout, "memtrack-core"))
@@ -90,7 +90,7 @@ def build_rust(checkout, folder):
         shutil.copy(lock, package)
     refresh(os.path.join(package, "src", "lib.rs"), open(os.path.join(KIT, "src", "lib.rs"), "rb").read())
     programs = os.path.join(folder, "src", "bin")
-    shutil.copytree(programs, os.path.join(package, "src", "bin"))  # with the files' times
+    shutil.copytree(programs, os.path.join(package, "src", "bin"))  # preserves the files' times
     target = target_folder()
     build(["cargo", "build", "--release", "--manifest-path", os.path.join(package, "Cargo.toml"), "--target-dir", target],
           "the Rust part")
@@ -98,7 +98,7 @@ def build_rust(checkout, folder):
 
 
 def build_c(folder, libraries):
-    """Returns the folder of the programs and libraries."""
+    """Builds the C programs and libraries and returns their folder."""
     built = os.path.join(WORK, "c-" + hashlib.sha1(folder.encode()).hexdigest()[:8])
     os.makedirs(built, exist_ok=True)
     sources = os.path.join(folder, "c")
@@ -120,7 +120,7 @@ def find_memtrack(checkout, given):
     return os.path.join(target_folder(), "release", "memtrack")
 
 
-def ended(command, seconds, folder):
+def run_to_end(command, seconds, folder):
     """Runs a command in a folder; returns its exit code (None after a timeout), stdout and stderr. Kills everything that it
     started."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -141,20 +141,20 @@ def ended(command, seconds, folder):
 
 
 def how_it_ended(code, err):
-    number = -code if code < 0 else code - 128 if code > 128 else 0  # of a command that reports its child's signal
-    how = f"ended by {signal.Signals(number).name}" if number in list(signal.Signals) else f"exit code {code}, no answer"
-    said = " ".join(err.decode(errors="replace").split("\n")[:2]).strip()  # of a panic: the place and the message
-    return f"{how}: {said[:200]}" if said else how
+    number = -code if code < 0 else code - 128 if code > 128 else 0  # 128 + N: a command reports its child's signal
+    how = f"ended by {signal.Signals(number).name}" if number in list(signal.Signals) else f"exit code {code}, no verdict"
+    message = " ".join(err.decode(errors="replace").split("\n")[:2]).strip()  # for a panic, its place and its message
+    return f"{how}: {message[:200]}" if message else how
 
 
 def judge(commands, seconds):
-    """Runs commands in an empty folder; the last one prints the verdict. Returns whether it is unharmed, and what it saw."""
+    """Runs commands in an empty folder; the last one prints the verdict. Returns whether it is unharmed, and the observation."""
     folder = tempfile.mkdtemp(prefix="memtrack-harm-")
     try:
         for command in commands:
-            code, out, err = ended(command, seconds, folder)
+            code, out, err = run_to_end(command, seconds, folder)
             if code is None:
-                return False, f"no end after {seconds} s"
+                return False, f"did not end within {seconds} s"
             if command is not commands[-1] and code != 0:
                 return False, how_it_ended(code, err)
     finally:
@@ -170,14 +170,14 @@ def judge(commands, seconds):
 
 
 def run_scenario(scenario, rust, c, memtrack):
-    """Returns None for an unharmed scenario, else a line."""
+    """Returns None for an unharmed scenario, otherwise a line that describes the failure."""
     arguments = [argument.format(built=c) for argument in scenario.arguments]
     program = os.path.join(c, scenario.program)
     if os.path.exists(program):
-        bare, watched = [program, *arguments], [memtrack, "run", "--host", "--", program, *arguments]
+        bare, monitored = [program, *arguments], [memtrack, "run", "--host", "--", program, *arguments]
     else:
         program = os.path.join(rust, scenario.program)
-        bare, watched = [program, "off", *arguments], [program, "on", *arguments]
+        bare, monitored = [program, "off", *arguments], [program, "on", *arguments]
     last = [[program, *scenario.afterwards]] if scenario.afterwards else []
     if scenario.baseline:
         for _ in range(scenario.tries):
@@ -185,9 +185,9 @@ def run_scenario(scenario, rust, c, memtrack):
             if fine:
                 break
         else:
-            return f"broken: {scenario.name}: goes wrong without memtrack: {saw}"
+            return f"broken: {scenario.name}: fails without memtrack: {saw}"
     for _ in range(scenario.tries):
-        fine, saw = judge([watched, *last], scenario.seconds)
+        fine, saw = judge([monitored, *last], scenario.seconds)
         if fine:
             return None
     return f"fails: {scenario.name}: {saw}; must hold: {scenario.must}"
@@ -205,18 +205,18 @@ def main():
     if not scenarios:
         stop("no scenario of that name")
     if not os.path.isdir(os.path.join(checkout, "memtrack-core")):
-        stop(f"{checkout} is no checkout of memtrack")
+        stop(f"{checkout} is not a checkout of memtrack")
     rust, c = build_rust(checkout, folder), build_c(folder, listed.get("LIBRARIES", {}))
     needs_command = any(os.path.exists(os.path.join(c, s.program)) for s in scenarios)
     memtrack = find_memtrack(checkout, given.memtrack) if needs_command else None
-    bad = []
+    failures = []
     for scenario in scenarios:
         line = run_scenario(scenario, rust, c, memtrack)
         if line:
             print(line, flush=True)
-            bad.append(line)
-    print(f"{len(scenarios) - len(bad)} of {len(scenarios)} scenarios unharmed")
-    sys.exit(bool(bad))
+            failures.append(line)
+    print(f"{len(scenarios) - len(failures)} of {len(scenarios)} scenarios unharmed")
+    sys.exit(bool(failures))
 
 
 main()

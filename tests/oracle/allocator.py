@@ -1,7 +1,7 @@
 """`memtrack simulate WORKLOAD` prints the results of PyTorch's caching allocator, operation by operation.
 
 Within one operation, consecutive free_completed events are compared as a set, and so are consecutive segment_free and
-segment_unmap events: PyTorch's order is a hash table's. Of an error with INTERNAL ASSERT only the failure is compared."""
+segment_unmap events: PyTorch's order is a hash table's. The texts of errors with INTERNAL ASSERT are not compared."""
 import json
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check.py [MEMTRACK] [--only NAME ...] [--real FOLDER]: memtrack answers as PyTorch does, for all the reference data of this folder.
+"""check.py [MEMTRACK] [--only NAME ...] [--real FOLDER]: memtrack's output equals PyTorch's, for all the reference data of this folder.
 
 MEMTRACK is the command; without it, the newest of target/release/memtrack and target/debug/memtrack. Prints the result of each
 check, and exits with 1 if anything differs. --only runs some of the checks. --real adds snapshots that cannot be
@@ -28,7 +28,7 @@ def main():
     given = parser.parse_args()
     memtrack = given.memtrack or newest_build()
     if not memtrack or not os.path.exists(memtrack):
-        sys.exit("there is no command to check: cargo build --release -p memtrack-cli, or name it: check.py PATH/TO/memtrack")
+        sys.exit("there is no command to check: cargo build --release -p memtrack-cli, or give its path: check.py PATH/TO/memtrack")
     failed = []
     for name in CHECKS:
         if name not in given.only:

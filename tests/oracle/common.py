@@ -1,4 +1,4 @@
-"""Shared by the checks: runs memtrack under limits, reads the reference data, reports differences. Standard library only."""
+"""Functions for the checks: run memtrack under limits, read the reference data, report differences. Standard library only."""
 import atexit
 import gzip
 import hashlib
@@ -15,15 +15,15 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 def arguments(doc, real=False):
     """Returns the command's path and the data folders; with `real` also the folder named by --real, or None."""
-    words, real_folder = sys.argv[1:], None
-    if real and "--real" in words[:-1]:
-        at = words.index("--real")
-        real_folder = os.path.abspath(words[at + 1])
-        del words[at:at + 2]
-    if not words or words[0] in ("-h", "--help"):
+    argv, real_folder = sys.argv[1:], None
+    if real and "--real" in argv[:-1]:
+        at = argv.index("--real")
+        real_folder = os.path.abspath(argv[at + 1])
+        del argv[at:at + 2]
+    if not argv or argv[0] in ("-h", "--help"):
         print(doc.strip() + f"\n\nusage: python3 CHECK.py path/to/memtrack {'[--real FOLDER] ' if real else ''}[data folder ...]")
         sys.exit(2)
-    memtrack, roots = os.path.abspath(words[0]), [os.path.abspath(p) for p in words[1:]] or [DATA]
+    memtrack, roots = os.path.abspath(argv[0]), [os.path.abspath(p) for p in argv[1:]] or [DATA]
     return (memtrack, roots, real_folder) if real else (memtrack, roots)
 
 
@@ -50,7 +50,7 @@ def crashed(code, err):
 
 
 def read(path):
-    """Returns the bytes of a file, or those of PATH.gz, unpacked."""
+    """Returns the bytes of a file, or those of PATH.gz, decompressed."""
     if os.path.exists(path):
         with open(path, "rb") as file:
             return file.read()
@@ -59,7 +59,7 @@ def read(path):
 
 
 def unpacked_folder():
-    """The folder for unpacked copies, removed at the end."""
+    """Returns the folder for decompressed copies, which is removed at the end."""
     if not hasattr(unpacked_folder, "path"):
         unpacked_folder.path = tempfile.mkdtemp(prefix="memtrack-oracle-")
         atexit.register(shutil.rmtree, unpacked_folder.path, ignore_errors=True)
@@ -67,7 +67,7 @@ def unpacked_folder():
 
 
 def plain(path):
-    """Returns the path of a file, or of an unpacked copy of PATH.gz."""
+    """Returns the path of a file, or of a decompressed copy of PATH.gz."""
     if os.path.exists(path):
         return path
     copy = os.path.join(unpacked_folder(), hashlib.sha1(path.encode()).hexdigest()[:12] + "-" + os.path.basename(path))
@@ -77,11 +77,11 @@ def plain(path):
     return copy
 
 
-def finish(lines, summary, ok, most=25):
+def finish(lines, summary, ok, limit=25):
     """Prints the differences and the summary, and exits with 0 or 1."""
-    for line in lines[:most]:
+    for line in lines[:limit]:
         print(line)
-    if len(lines) > most:
-        print(f"(+{len(lines) - most} more)")
+    if len(lines) > limit:
+        print(f"(+{len(lines) - limit} more)")
     print(summary)
     sys.exit(0 if ok else 1)

@@ -1,9 +1,9 @@
-"""`memtrack cycles` finds and draws in every object graph what torch.utils.viz._cycles does.
+"""`memtrack cycles` finds and draws the same nodes as torch.utils.viz._cycles in every object graph.
 
 For each cycles/NAME/input.json:
   memtrack cycles input.json -o X.dot   = graph.dot, byte for byte
   memtrack cycles input.json --nodes    prints the kept nodes, renumbered, as in nodes.json (compared as JSON)
-  memtrack cycles input.json -o X.html  is one page that loads nothing from another site
+  memtrack cycles input.json -o X.html  is a page that loads nothing from another site
 """
 import json
 import os

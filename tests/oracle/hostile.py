@@ -1,6 +1,6 @@
-"""No hostile pickle makes a command that reads it panic, run code, take more than 4 s, or use more than 1 GiB of address space.
+"""No command that reads a hostile pickle panics, runs code, takes more than 4 s, or uses more than 1 GiB of address space.
 
-`stats` refuses every file that the manifest rejects (exit code other than 0) and reads every file that it accepts (exit code
+`stats` rejects every file that the manifest rejects (exit code other than 0) and reads every file that it accepts (exit code
 other than 3, unreadable)."""
 import json
 import os
@@ -25,7 +25,7 @@ for root in roots:
             elif verb == "stats" and entry["expect"] == "reject" and code == 0:
                 bad.append(f"stats {entry['file']}: accepted ({entry['why']})")
             elif verb == "stats" and entry["expect"] == "accept" and code == 3:
-                bad.append(f"stats {entry['file']}: refused ({entry['why']})")
+                bad.append(f"stats {entry['file']}: rejected ({entry['why']})")
 if os.path.exists(os.path.join(cwd, "HOSTILE_RAN")):
     bad.insert(0, "CODE FROM A PICKLE WAS RUN")
 shutil.rmtree(cwd)

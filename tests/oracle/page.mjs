@@ -1,4 +1,4 @@
-// page.mjs PAGE.html QUESTIONS.json ANSWERS.json: queries a viewer page (window.memtrack) in headless Chromium.
+// page.mjs PAGE.html QUERIES.json RESULTS.json: queries a viewer page (window.memtrack) in headless Chromium.
 // Needs playwright-core (MEMTRACK_PLAYWRIGHT = a folder with node_modules) and Debian's chromium.
 import {createRequire} from 'node:module';
 import fs from 'node:fs';
@@ -6,8 +6,8 @@ import os from 'node:os';
 import {pathToFileURL} from 'node:url';
 const require = createRequire((process.env.MEMTRACK_PLAYWRIGHT ?? os.tmpdir() + '/memtrack-playwright') + '/x.js');
 const {chromium} = require('playwright-core');
-const [page_file, questions_file, answers_file] = process.argv.slice(2);
-const questions = JSON.parse(fs.readFileSync(questions_file, 'utf8'));
+const [page_file, queries_file, results_file] = process.argv.slice(2);
+const queries = JSON.parse(fs.readFileSync(queries_file, 'utf8'));
 const browser = await chromium.launch({executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu']});
 const page = await (await browser.newContext({viewport: {width: 1280, height: 800}, offline: false})).newPage();
 const errors = [], requests = [];
@@ -32,9 +32,9 @@ try {
         blocks: Array.from(blocks, b => [b.address, Number(b.size), !!b.pending])});
     }
     return answers;
-  }, questions);
+  }, queries);
   if (process.env.SHOT) await page.screenshot({path: process.env.SHOT});
 } catch (e) { out.failed = String(e).split('\n')[0]; }
 out.errors = errors; out.requests = requests;
-fs.writeFileSync(answers_file, JSON.stringify(out));
+fs.writeFileSync(results_file, JSON.stringify(out));
 await browser.close();

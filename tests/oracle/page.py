@@ -3,8 +3,8 @@
 
 Writes each page with `memtrack trace-plot FILE -o PAGE.html`, queries it through window.memtrack in headless Chromium (page.mjs), and
 replays the pickle here, backwards from the blocks that are live at its end. Compares addresses and pending frees. Console errors, dialogs
-and network requests fail it. Needs Node and Debian's chromium; MEMTRACK_PLAYWRIGHT names a folder whose node_modules has
-playwright-core, which is otherwise fetched with npm. A snapshot NAME.gz is unpacked first."""
+and network requests are failures. Needs Node and Debian's chromium; MEMTRACK_PLAYWRIGHT is a folder whose node_modules has
+playwright-core, which is otherwise installed with npm. A snapshot NAME.gz is decompressed first."""
 import json
 import os
 import pickle
@@ -67,27 +67,27 @@ work = tempfile.mkdtemp(prefix="memtrack-viewer-")
 for file in files:
     name = os.path.basename(file)
     snapshot = Plain(open(file, "rb")).load()
-    page, questions_file, answers_file = (os.path.join(work, name + x) for x in (".html", ".q", ".a"))
+    page, queries_file, results_file = (os.path.join(work, name + x) for x in (".html", ".q", ".a"))
     p = subprocess.run([memtrack, "trace-plot", file, "-o", page], capture_output=True, text=True, timeout=120)
     if p.returncode or not os.path.exists(page):
         bad.append(f"{name}: no page: {p.stderr.strip()[:120]}")
         n += 1
         continue
-    rng, questions = random.Random(7), []
+    rng, queries = random.Random(7), []
     devices = [d for d, trace in enumerate(snapshot["device_traces"]) if trace]
-    for place, device in enumerate(devices):
+    for index, device in enumerate(devices):
         events = len(snapshot["device_traces"][device])
         for event in sorted({-1, 0, events - 1, *(rng.randrange(events) for _ in range(20))}):
-            questions.append({"device": place, "event": event, "ordinal": device})
-    json.dump(questions, open(questions_file, "w"))
-    subprocess.run(["node", os.path.join(here, "page.mjs"), page, questions_file, answers_file], timeout=300, capture_output=True)
-    a = json.load(open(answers_file)) if os.path.exists(answers_file) else {"failed": "the browser ended"}
+            queries.append({"device": index, "event": event, "ordinal": device})
+    json.dump(queries, open(queries_file, "w"))
+    subprocess.run(["node", os.path.join(here, "page.mjs"), page, queries_file, results_file], timeout=300, capture_output=True)
+    a = json.load(open(results_file)) if os.path.exists(results_file) else {"failed": "the browser ended"}
     n += 1
     if a.get("failed") or a.get("errors") or a.get("requests"):
         bad.append(f"{name}: {a.get('failed') or a.get('errors') or a.get('requests')}"[:200])
         continue
-    states = {d: replay(snapshot, d, {q["event"] for q in questions if q["ordinal"] == d}) for d in devices}
-    for q, answer in zip(questions, a["answers"]):
+    states = {d: replay(snapshot, d, {q["event"] for q in queries if q["ordinal"] == d}) for d in devices}
+    for q, answer in zip(queries, a["answers"]):
         n += 1
         want = states[q["ordinal"]][q["event"]]
         got = {int(x[0], 16): (x[1], x[2]) for x in answer["blocks"]}

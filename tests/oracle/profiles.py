@@ -1,4 +1,4 @@
-"""`memtrack timeline` and `memtrack categories` answer for every operator trace as PyTorch's memory profile did.
+"""`memtrack timeline` and `memtrack categories` print the results of PyTorch's memory profile for every operator trace.
 
 For each profiles/MODEL/trace.optrace.jsonl.gz:
   memtrack timeline TRACE --compat --device cpu -o X.json          = timeline_cpu.json.gz (coalesced export)

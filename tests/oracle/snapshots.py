@@ -1,7 +1,7 @@
 """`stats`, `trace`, `segments --folded` and `memory --folded` print PyTorch 2.15's text for every snapshot.
 
-One more newline at the end is fine. `compare --folded BEFORE AFTER` prints the lines `only_before = [..]` and `only_after = [..]`
-(compared as sets) and the folded lines. Where PyTorch itself raises, memtrack must not crash.
+One more newline at the end is allowed. `compare --folded BEFORE AFTER` prints the lines `only_before = [..]` and `only_after = [..]`
+(compared as sets) and the folded lines. Where PyTorch raises an error, memtrack must not crash.
 
 --real FOLDER: more snapshots and their reports, for data that cannot be published: FOLDER/real/NAME.pickle[.gz] with FOLDER/real/NAME/,
 and in FOLDER/compare the pairs of those."""

@@ -1,4 +1,4 @@
-"""`memtrack tracker STATS.pickle --top N` prints what PyTorch's MemoryTracker.summary(top=N) prints."""
+"""`memtrack tracker STATS.pickle --top N` prints the text of PyTorch's MemoryTracker.summary(top=N)."""
 import os
 
 from common import arguments, finish, read, run

@@ -13,14 +13,14 @@ TOOLS = os.path.join(ROOT, "tests", "oracle", "make", "allocator")
 
 def arguments(doc, count):
     parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("venv", help="where PyTorch is installed")
+    parser.add_argument("venv", help="the environment in which PyTorch is installed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=count)
     return parser.parse_args()
 
 
 def pytorch(venv, *command, driver="lib"):
-    """Python with the simulated runtime before CUDA's own."""
+    """Runs Python with the simulated runtime instead of CUDA's."""
     environment = dict(
         os.environ,
         LD_LIBRARY_PATH=os.path.join(OUT, driver),
@@ -32,25 +32,25 @@ def pytorch(venv, *command, driver="lib"):
 
 def comparable(line):
     result = json.loads(line)
-    # The text of PyTorch's own failures has no meaning for others.
+    # The text of PyTorch's internal failures has no meaning elsewhere.
     if "INTERNAL ASSERT" in result.get("error", ""):
         result["error"] = "fails"
     return result
 
 
 def run(venv, name, operations):
-    """The results of PyTorch and of memtrack, line by line; none where PyTorch fails itself."""
+    """Returns the results of PyTorch and of memtrack, line by line; None if PyTorch fails."""
     path = os.path.join(OUT, name)
     with open(path + ".workload.jsonl", "w") as file:
         file.writelines(json.dumps(operation) + "\n" for operation in operations)
     tool = os.path.join(TOOLS, "run_workload.py")
-    theirs = pytorch(venv, tool, path + ".workload.jsonl", path + ".expected.jsonl")
-    if theirs.returncode != 0:
-        print(f"{name}: PyTorch fails ({theirs.returncode}): {(theirs.stderr.strip().splitlines() or [''])[-1][:160]}")
+    pytorch_run = pytorch(venv, tool, path + ".workload.jsonl", path + ".expected.jsonl")
+    if pytorch_run.returncode != 0:
+        print(f"{name}: PyTorch fails ({pytorch_run.returncode}): {(pytorch_run.stderr.strip().splitlines() or [''])[-1][:160]}")
         return None
-    ours = subprocess.run([MEMTRACK, "simulate", path + ".workload.jsonl"], capture_output=True, text=True)
-    if ours.returncode != 0:
-        print(f"{name}: memtrack fails ({ours.returncode}): {ours.stderr.strip()}")
-        ours.stdout = ""
+    memtrack_run = subprocess.run([MEMTRACK, "simulate", path + ".workload.jsonl"], capture_output=True, text=True)
+    if memtrack_run.returncode != 0:
+        print(f"{name}: memtrack fails ({memtrack_run.returncode}): {memtrack_run.stderr.strip()}")
+        memtrack_run.stdout = ""
     with open(path + ".expected.jsonl") as file:
-        return [[comparable(line) for line in lines] for lines in (file, ours.stdout.splitlines())]
+        return [[comparable(line) for line in lines] for lines in (file, memtrack_run.stdout.splitlines())]

@@ -1,18 +1,18 @@
-"""Object graphs by memtrack's script and by PyTorch's own `create_graph`, of the same objects, which must agree.
+"""Compares object graphs of memtrack's script and of PyTorch's `create_graph`, of the same objects, which must agree.
 
-Runs with the Python of an environment that has PyTorch; `cycles.sh` makes one. Each program of `cycles_programs.py` runs
-twice, and the collector keeps what it leaves: once for memtrack's script, once for PyTorch, because PyTorch
-changes the objects that it looks at. OUT/NAME.json is the script's graph. With --oracle, also the programs of
-`tests/oracle/data/cycles`, whose objects are kept alive.
+Runs with the Python of an environment that has PyTorch; `cycles.sh` creates one. Each program of `cycles_programs.py` runs
+twice, and the collector keeps its garbage: once for memtrack's script, once for PyTorch, because PyTorch changes the objects
+that it visits. OUT/NAME.json is the script's graph. With --oracle, also the programs of `tests/oracle/data/cycles`, whose
+objects are kept alive.
 
-What may differ, and is counted:
+Accepted differences, which are counted:
 
-    named     PyTorch says `?`, the script knows the name
-    found     a reference that PyTorch does not see, because by asking for an attribute's name it moved all attributes
-    again     PyTorch repeats a reference of a container that holds an object more than once
-    key       PyTorch prints a key in the words of its class, the script by the class's name
+    named     PyTorch prints `?`, the script knows the name
+    found     a reference that PyTorch misses, because its look-up of an attribute's name moved all attributes
+    again     PyTorch repeats a reference of a container that contains an object more than once
+    key       PyTorch prints a key with the `repr` of its class, the script with the class's name
 
-With --memtrack the command must then draw the script's graph as PyTorch's own functions draw it.
+With --memtrack the command must then draw the script's graph as PyTorch's functions draw it.
 """
 import argparse
 import gc
@@ -29,7 +29,7 @@ ORACLE = os.path.join(os.path.dirname(HERE), "oracle")
 
 
 def script(memtrack, out):
-    """The script that the command prints, or the checkout's, as a module."""
+    """Returns the script that the command prints, or the checkout's, as a module."""
     path = os.path.join(out, "memtrack_cycles.py")
     with open(path, "wb") as file:
         if memtrack:
@@ -48,7 +48,7 @@ def module(name, path):
 
 
 def left_behind(program):
-    """What the collector finds after a program has run."""
+    """Returns the garbage that the collector finds after a program has run."""
     gc.collect()
     program()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -59,14 +59,14 @@ def left_behind(program):
     return garbage
 
 
-def theirs(objects, context):
-    """PyTorch's graph of all objects, in the script's form."""
+def pytorch_graph(objects, context):
+    """Returns PyTorch's graph of all objects, in the script's form."""
     import torch
     from torch.utils.viz import _cycles
 
-    _cycles.is_cuda_tensor = lambda held: isinstance(held, torch.Tensor)
+    _cycles.is_cuda_tensor = lambda value: isinstance(value, torch.Tensor)
     nodes = _cycles.create_graph(objects, context=context, filter=lambda _: True)
-    roots = [isinstance(held, torch.Tensor) for held in objects]
+    roots = [isinstance(value, torch.Tensor) for value in objects]
     return [
         {"label": node.label, "context": node.context, "root": root, "references": list(map(list, node.referrents))}
         for node, root in zip(nodes, roots)
@@ -74,7 +74,7 @@ def theirs(objects, context):
 
 
 def drawing(nodes):
-    """The graph's DOT by PyTorch's own functions, of what leads to tensors."""
+    """Returns the DOT of PyTorch's functions for the objects that lead to tensors."""
     from torch.utils.viz import _cycles
 
     holders = [[] for _ in nodes]
@@ -100,87 +100,87 @@ def without_addresses(text):
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
-def differences(ours, their):
-    """Sentences about what must not differ, and how often something did that may."""
-    bad, may = [], Counter()
-    if len(ours) != len(their):
-        return [f"{len(ours)} objects against {len(their)}"], may
-    for index, (our, other) in enumerate(zip(ours, their)):
+def differences(script_nodes, pytorch_nodes):
+    """Returns sentences about the differences, and the counts of the accepted ones."""
+    bad, accepted = [], Counter()
+    if len(script_nodes) != len(pytorch_nodes):
+        return [f"{len(script_nodes)} objects against {len(pytorch_nodes)}"], accepted
+    for index, (node, other) in enumerate(zip(script_nodes, pytorch_nodes)):
         for field in ("label", "context", "root"):
-            left, right = our[field], other[field]
+            left, right = node[field], other[field]
             if field == "label":
                 left, right = without_addresses(left), without_addresses(right)
             if left != right:
                 bad.append(f"{index}: {field} {left!r} against {right!r}")
-        seen, known = Counter(), {}
+        seen, pytorch_texts = Counter(), {}
         for text, target in other["references"]:
             seen[text, target] += 1
-            known.setdefault(target, set()).add(text)
-        may["again"] += sum(count - 1 for count in seen.values() if count > 1)
-        mine = {}
-        for text, target in our["references"]:
-            if text in mine.setdefault(target, set()):
+            pytorch_texts.setdefault(target, set()).add(text)
+        accepted["again"] += sum(count - 1 for count in seen.values() if count > 1)
+        script_texts = {}
+        for text, target in node["references"]:
+            if text in script_texts.setdefault(target, set()):
                 bad.append(f"{index}: {text!r} to {target} twice")
-            mine[target].add(text)
-        for target in mine.keys() | known.keys():
-            left, right = mine.get(target, set()), known.get(target, set())
+            script_texts[target].add(text)
+        for target in script_texts.keys() | pytorch_texts.keys():
+            left, right = script_texts.get(target, set()), pytorch_texts.get(target, set())
             if left == right:
                 continue
-            where = f"{index} ({our['label']!r}) to {target} ({ours[target]['label']!r})"
+            where = f"{index} ({node['label']!r}) to {target} ({script_nodes[target]['label']!r})"
             if not right:
-                may["found"] += 1
+                accepted["found"] += 1
             elif right == {"?"} and left:
-                may["named"] += 1
+                accepted["named"] += 1
             elif any(text.startswith("[<") for text in left - right):
-                may["key"] += 1
+                accepted["key"] += 1
             else:
                 bad.append(f"{where}: {sorted(left)} against {sorted(right)}")
-    return bad, +may
+    return bad, +accepted
 
 
 def reference(cycles):
-    """The programs of the reference data by the script, and the reference graphs."""
+    """Returns the script's graphs of the programs of the reference data, and the reference graphs."""
     made = os.path.join(ORACLE, "make", "make_cycles.py")
     with open(made) as file:
         code = compile(file.read(), "make_cycles.py", "exec")
     names = {"__name__": "make_cycles", "__file__": made, "REEXEC": True}
     sys.modules["make_cycles"] = sys.modules["__main__"]
     exec(code, names)
-    # The classes were made in the program that ran as such.
+    # When the reference graphs were made, the classes belonged to `__main__`.
     names["Thing"].__module__ = "__main__"
     for build in names["SETS"]["stored"]:
         with open(os.path.join(ORACLE, "data", "cycles", build.__name__, "input.json")) as file:
-            their = json.load(file)
-        contexts = iter([node["context"] for node in their if node["root"]])
+            reference_nodes = json.load(file)
+        contexts = iter([node["context"] for node in reference_nodes if node["root"]])
         gc.disable()
         names["__name__"] = "__main__"
         objects = build()
-        ours = cycles.graph(objects, cpu=True, context=lambda _: next(contexts))
+        nodes = cycles.graph(objects, cpu=True, context=lambda _: next(contexts))
         gc.enable()
-        yield f"oracle {build.__name__}", ours, their
+        yield f"oracle {build.__name__}", nodes, reference_nodes
 
 
 def runs(options, cycles):
-    """The name of each program, the script's graph, and PyTorch's."""
+    """Yields the name of each program, the script's graph, and PyTorch's."""
     sys.path.insert(0, HERE)
     from cycles_programs import PROGRAMS
 
     number = iter(range(1 << 30))
 
-    def context(held):
+    def context(value):
         import torch
 
-        return f"train.py:{next(number) % 100}:forward" if isinstance(held, torch.Tensor) else None
+        return f"train.py:{next(number) % 100}:forward" if isinstance(value, torch.Tensor) else None
 
     for program in PROGRAMS:
         if options.names and program.__name__ not in options.names:
             continue
         number = iter(range(1 << 30))
-        ours = cycles.graph(left_behind(program), cpu=True, context=context)
+        nodes = cycles.graph(left_behind(program), cpu=True, context=context)
         number = iter(range(1 << 30))
-        yield program.__name__, ours, theirs(left_behind(program), context)
+        yield program.__name__, nodes, pytorch_graph(left_behind(program), context)
     if options.oracle and sys.version_info[:2] != (3, 11):
-        print("the reference graphs are of Python 3.11: left out")
+        print("left out: the reference graphs, which need Python 3.11")
     elif options.oracle:
         yield from reference(cycles)
 
@@ -195,10 +195,10 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     cycles = script(options.memtrack, options.out)
     bad = done = 0
-    for name, ours, their in runs(options, cycles):
+    for name, script_nodes, pytorch_nodes in runs(options, cycles):
         path = os.path.join(options.out, f"{name.replace(' ', '-')}.json")
-        cycles.save(ours, path)
-        found, may = differences(ours, their)
+        cycles.save(script_nodes, path)
+        found, accepted = differences(script_nodes, pytorch_nodes)
         if options.memtrack:
             command = [options.memtrack, "cycles", path, "-o", path[:-5] + ".dot", "--force"]
             drawn = subprocess.run(command, capture_output=True)
@@ -206,11 +206,11 @@ def main():
                 found.append(f"memtrack: exit {drawn.returncode}: {drawn.stderr.decode(errors='replace').strip()}")
             else:
                 with open(path[:-5] + ".dot", encoding="utf-8") as file:
-                    found += [] if file.read() == drawing(ours) else ["memtrack draws it otherwise"]
+                    found += [] if file.read() == drawing(script_nodes) else ["memtrack draws it differently"]
         bad, done = bad + bool(found), done + 1
-        told = ", ".join(f"{kind} {count}" for kind, count in sorted(may.items())) or "the same"
-        print(f"{name:28} {len(ours):3} objects: {told}" + "".join(f"\n    {line}" for line in found))
-    print(f"{done - bad} of {done} programs as PyTorch has them")
+        summary = ", ".join(f"{kind} {count}" for kind, count in sorted(accepted.items())) or "equal"
+        print(f"{name:28} {len(script_nodes):3} objects: {summary}" + "".join(f"\n    {line}" for line in found))
+    print(f"{done - bad} of {done} programs agree with PyTorch")
     return 1 if bad else 0
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Object graphs of Python programs by memtrack's script, and what PyTorch makes of the same objects.
-# Usage: cycles.sh VENV OUT [argument of cycles.py ...]; makes the environment VENV (5 GB) if it is not there.
+# Compares memtrack's and PyTorch's object graphs of Python programs.
+# Usage: cycles.sh VENV OUT [argument of cycles.py ...]; creates the environment VENV (5 GB) if it does not exist.
 set -eu
 venv=$1
 out=$2

@@ -1,7 +1,7 @@
-"""Programs that leave garbage with tensors behind, for `cycles.py`. Each makes its objects and forgets them.
+"""Programs that leave garbage with tensors behind, for `cycles.py`. Each creates objects and drops them.
 
-`attributes` gives the dictionary of an object's attributes, which Python 3.11 and newer only makes when asked. PyTorch
-asks in the middle of looking at the objects, so where it must not go wrong the programs ask before.
+`attributes` returns the dictionary of an object's attributes, which Python 3.11 and newer creates on first access. PyTorch
+accesses it while it visits the objects, which gives wrong results, so most programs access it first.
 """
 import functools
 import types
@@ -27,9 +27,9 @@ def self_list():
     held += [held, held]
 
 
-def instances(ask=attributes):
+def instances(access=attributes):
     module, hook = Thing(), Thing()
-    ask(module), ask(hook)
+    access(module), access(hook)
     module.hook, hook.owner, module.weight, hook.note = hook, module, torch.ones(4), "text"
 
 

@@ -1,10 +1,10 @@
-"""Operator traces by memtrack's script and PyTorch's own answers about the same profiles, which memtrack must give too.
+"""Compares memtrack's analysis of operator traces, recorded by its script, with PyTorch's analysis of the same profiles.
 
-Runs with the Python of an environment that has PyTorch; `optrace.sh` makes one. For each program of `optrace_models.py`,
-OUT/profiles/NAME gets `trace.optrace.jsonl.gz` and what PyTorch's memory profile says: `timeline_cpu.json.gz`,
-`raw_cpu.json.gz` and `oracle.json.gz` with the categories, or the error with which it ends. With --memtrack it is asked for the
-same (`timeline --compat`, `categories --compat --tensors`). With --times the processor times of both analyses, reading apart,
-stand beside one another; memtrack must be a hundred times as fast.
+Runs with the Python of an environment that has PyTorch; `optrace.sh` creates one. For each program of `optrace_models.py`,
+OUT/profiles/NAME gets `trace.optrace.jsonl.gz` and the output of PyTorch's memory profile: `timeline_cpu.json.gz`,
+`raw_cpu.json.gz` and `oracle.json.gz` with the categories, or the error with which it ends. With --memtrack, memtrack must print
+the same (`timeline --compat`, `categories --compat --tensors`). With --times, prints the processor times of both analyses,
+without reading; memtrack must be a hundred times as fast.
 """
 import argparse
 import gzip
@@ -37,8 +37,8 @@ def device(key):
     return [key.device.type, key.device.index]
 
 
-def theirs(results, folder):
-    """What PyTorch says, as files; None or the error, and the processor time in seconds of its analysis alone."""
+def pytorch_analysis(results, folder):
+    """Writes PyTorch's analysis; returns None or the error, and the processor seconds of the analysis alone."""
     from torch.profiler import _memory_profiler as memory
 
     start = time.process_time()
@@ -66,81 +66,81 @@ def theirs(results, folder):
 
 
 def make(run, export, folder, stacks):
-    """Runs a program, and keeps its trace and PyTorch's answers."""
+    """Runs a program, and writes its trace and PyTorch's analysis."""
     import torch
 
     os.makedirs(folder, exist_ok=True)
     trace = os.path.join(folder, "trace.optrace.jsonl.gz")
     torch.manual_seed(1)
     profile = run(lambda *models: export.operator_trace(trace, *models, stacks=stacks))
-    return theirs(profile.profiler.kineto_results, folder)
+    return pytorch_analysis(profile.profiler.kineto_results, folder)
 
 
 def anonymous(trace):
-    """Takes out of a trace on which machine it was made."""
+    """Removes the machine and the process from a trace."""
     with gzip.open(trace, "rt") as file:
         header, rest = file.read().split("\n", 1)
     header = {name: value for name, value in json.loads(header).items() if name not in ("host", "pid")}
     packed(trace, json.dumps(header, separators=(",", ":")) + "\n" + rest)
 
 
-def ours(memtrack, *arguments):
-    """memtrack's exit code, standard output and error."""
+def run_memtrack(memtrack, *arguments):
+    """Runs memtrack; returns its exit code, standard output and error."""
     result = subprocess.run([memtrack, *arguments], capture_output=True)
     return result.returncode, result.stdout, result.stderr.decode(errors="replace").strip()
 
 
 def analysis_ms(folders):
-    """What the bench says of each trace, in ms of processor time. It goes on with traces of its own, which have no path."""
+    """Returns the bench's time of each trace, in ms of processor time. It also prints generated traces, which have no path."""
     traces = [os.path.abspath(os.path.join(folder, "trace.optrace.jsonl.gz")) for folder in folders]
     bench = ["cargo", "bench", "-q", "-p", "memtrack-core", "--features", "profile", "--bench", "profile", "--", *traces]
-    said = subprocess.run(bench, check=True, capture_output=True, text=True, cwd=os.path.join(HERE, "../..")).stdout
-    return [float(ms) for ms in re.findall(r"^/.*; analysis .*\(middle ([0-9.]+) ms\)", said, re.M)]
+    output = subprocess.run(bench, check=True, capture_output=True, text=True, cwd=os.path.join(HERE, "../..")).stdout
+    return [float(ms) for ms in re.findall(r"^/.*; analysis .*\(middle ([0-9.]+) ms\)", output, re.M)]
 
 
-def same(our, their):
-    """Whether exports are equal. PyTorch 2.1 did not make µs of ns in the coalesced one: not to be compared."""
-    in_ns = len(their) == 2 and their[0] and isinstance(their[0][0], int) and their[0][0] > 1 << 53
-    return in_ns or our == their
+def same(export, reference):
+    """Whether exports are equal. The coalesced one of PyTorch 2.1 is not compared, because it has ns instead of µs."""
+    in_ns = len(reference) == 2 and reference[0] and isinstance(reference[0][0], int) and reference[0][0] > 1 << 53
+    return in_ns or export == reference
 
 
 def repaired(memtrack, trace):
-    """What is wrong with the answer without --compat, which there must always be, and never with less than no memory."""
+    """Returns the errors of the analysis without --compat, which must always succeed and have no negative sizes."""
     with tempfile.TemporaryDirectory() as work:
-        made = os.path.join(work, "made.json")
-        code, _, said = ours(memtrack, "timeline", trace, "--device", "cpu", "-o", made)
+        export = os.path.join(work, "export.json")
+        code, _, error = run_memtrack(memtrack, "timeline", trace, "--device", "cpu", "-o", export)
         if code != 0:
-            return [f"without --compat: exit {code}: {said}"]
-        least = min((bytes_ for row in unpacked(made)[1] for bytes_ in row), default=0)
+            return [f"without --compat: exit {code}: {error}"]
+        least = min((bytes_ for row in unpacked(export)[1] for bytes_ in row), default=0)
     return [] if least >= 0 else [f"without --compat: {least} bytes"]
 
 
-def differences(memtrack, folder, error):
-    """What memtrack answers otherwise than PyTorch, as sentences."""
+def differences(memtrack, folder, pytorch_error):
+    """Returns the differences between memtrack and PyTorch, as sentences."""
     trace = os.path.join(folder, "trace.optrace.jsonl.gz")
     found = repaired(memtrack, trace)
-    if error is not None:
-        code, _, said = ours(memtrack, "categories", trace, "--compat", "--json")
-        return found + ([] if code == 3 else [f"PyTorch fails ({error}), memtrack --compat ends with {code}: {said}"])
+    if pytorch_error is not None:
+        code, _, error = run_memtrack(memtrack, "categories", trace, "--compat", "--json")
+        return found + ([] if code == 3 else [f"PyTorch fails ({pytorch_error}), memtrack --compat ends with {code}: {error}"])
     with tempfile.TemporaryDirectory() as work:
         for name, suffix in (("timeline", "json"), ("raw", "raw.json.gz")):
-            made = os.path.join(work, f"made.{suffix}")
-            code, _, said = ours(memtrack, "timeline", trace, "--compat", "--device", "cpu", "-o", made)
+            export = os.path.join(work, f"export.{suffix}")
+            code, _, error = run_memtrack(memtrack, "timeline", trace, "--compat", "--device", "cpu", "-o", export)
             if code != 0:
-                found.append(f"{name}: exit {code}: {said}")
-            elif not same(unpacked(made), unpacked(os.path.join(folder, f"{name}_cpu.json.gz"))):
+                found.append(f"{name}: exit {code}: {error}")
+            elif not same(unpacked(export), unpacked(os.path.join(folder, f"{name}_cpu.json.gz"))):
                 found.append(f"{name}: not the same")
-    code, out, said = ours(memtrack, "categories", trace, "--compat", "--tensors", "--json")
-    want = [
+    code, out, error = run_memtrack(memtrack, "categories", trace, "--compat", "--tensors", "--json")
+    expected = [
         {**key, "device": key["device"][0], "version": version, "category": category}
         for key, version, category in unpacked(os.path.join(folder, "oracle.json.gz"))["categories"]
     ]
     got = json.loads(out) if code == 0 else None
     if code != 0:
-        found.append(f"categories: exit {code}: {said}")
-    elif got != want:
-        first = next((i for i, pair in enumerate(zip(got, want)) if pair[0] != pair[1]), min(len(got), len(want)))
-        found.append(f"categories: {len(got)} against {len(want)}, first at {first}: {got[first:][:1]} {want[first:][:1]}")
+        found.append(f"categories: exit {code}: {error}")
+    elif got != expected:
+        first = next((i for i, pair in enumerate(zip(got, expected)) if pair[0] != pair[1]), min(len(got), len(expected)))
+        found.append(f"categories: {len(got)} against {len(expected)}, first at {first}: {got[first:][:1]} {expected[first:][:1]}")
     return found
 
 
@@ -150,8 +150,8 @@ def main():
     parser.add_argument("--memtrack", help="the command; without it nothing is compared, and the script is the checkout's")
     parser.add_argument("--models", default="optrace_models", help="another module with MODELS, in --path")
     parser.add_argument("--path", default=HERE, help="the folder of that module")
-    parser.add_argument("--count", type=int, default=0, help="this many random programs instead; what is equal is not kept")
-    parser.add_argument("--seed", type=int, default=1, help="of the first of them")
+    parser.add_argument("--count", type=int, default=0, help="this many random programs instead; equal ones are not kept")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first of them")
     parser.add_argument("--times", action="store_true", help="compare the speed of both analyses; needs cargo")
     parser.add_argument("--no-stacks", action="store_true", help="smaller traces")
     parser.add_argument("names", nargs="*", help="only these programs")
@@ -192,17 +192,17 @@ def main():
         if options.count and not found:
             shutil.rmtree(folder)
             continue
-        told = "fails" if error else "answers"
-        print(f"{name:20} PyTorch {told}; {'; '.join(found) or 'memtrack too' if options.memtrack else 'not compared'}")
+        outcome = "fails" if error else "succeeds"
+        print(f"{name:20} PyTorch {outcome}; {'; '.join(found) or 'memtrack too' if options.memtrack else 'not compared'}")
         if error is None:
             timed.append((name, folder, seconds * 1e3))
     if options.memtrack:
-        print(f"{done - bad} of {done} as PyTorch answers, {failing} of them refused by both")
+        print(f"{done - bad} of {done} agree with PyTorch; on {failing} both fail")
     if options.times:
-        for (name, _, theirs_ms), ours_ms in zip(timed, analysis_ms([folder for _, folder, _ in timed])):
-            factor = theirs_ms / ours_ms
+        for (name, _, pytorch_ms), memtrack_ms in zip(timed, analysis_ms([folder for _, folder, _ in timed])):
+            factor = pytorch_ms / memtrack_ms
             bad += factor < 100
-            print(f"{name:20} PyTorch {theirs_ms:6.1f} ms, memtrack {ours_ms:6.3f} ms: {factor:.0f} times as fast")
+            print(f"{name:20} PyTorch {pytorch_ms:6.1f} ms, memtrack {memtrack_ms:6.3f} ms: {factor:.0f} times as fast")
     return 1 if bad else 0
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Operator traces from PyTorch, by memtrack's script, and what PyTorch and memtrack say about them.
-# Usage: optrace.sh VENV OUT [argument of optrace.py ...]; makes the environment VENV (5 GB) if it is not there.
+# Records operator traces of PyTorch with memtrack's script, and compares PyTorch's and memtrack's analyses of them.
+# Usage: optrace.sh VENV OUT [argument of optrace.py ...]; creates the environment VENV (5 GB) if it does not exist.
 set -eu
 venv=$1
 out=$2

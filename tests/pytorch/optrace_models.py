@@ -1,5 +1,5 @@
-"""Small programs for `optrace.py`, each for something that the memory profile has to get right. Each is called with
-`profile`, and returns what `with profile(model) as it:` gave.
+"""Small programs for `optrace.py`, each for one feature of the memory profile. Each is called with `profile`, and returns the
+value of `with profile(model) as it:`.
 """
 import threading
 
@@ -64,7 +64,7 @@ def fused(profile):
 
 
 def inference(profile):
-    """A transformer's layer without gradients, in both ways to do without them."""
+    """A transformer's layer without gradients, with `no_grad` and with `inference_mode`."""
     model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
     with profile(model) as it:
         with torch.no_grad():
@@ -75,7 +75,7 @@ def inference(profile):
 
 
 def in_place(profile):
-    """No module and no optimizer: operators that write their arguments, views, outputs that are handed in."""
+    """No module and no optimizer: operators that write their arguments, views, outputs that are passed in."""
     w = torch.randn(8, 8, requires_grad=True)
     b = torch.zeros(8, requires_grad=True)
     x = torch.randn(4, 8)
@@ -189,7 +189,7 @@ def double_backward(profile):
 
 
 def annotated(profile):
-    """Annotations of the user's around parts of a step, and a scheduler of the learning rate."""
+    """The user's annotations of parts of a step, and a scheduler of the learning rate."""
     model = perceptron()
     optimizer = torch.optim.RAdam(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -206,7 +206,7 @@ def annotated(profile):
 
 
 def other_thread(profile):
-    """The backward pass runs on a thread that the profiler does not see: PyTorch's own analysis fails on this."""
+    """The backward pass runs on a thread that the profiler does not record: PyTorch's analysis fails on this."""
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.randn(8, 16)

@@ -1,5 +1,5 @@
-"""Random programs for `optrace.py`: tensors are made, written, viewed, resized and dropped; modules and optimizers come and
-go; gradients are added up, replaced and taken of gradients. What a program does hangs on its seed alone.
+"""Random programs for `optrace.py`: tensors are created, written, viewed, resized and dropped; modules and optimizers are created
+and dropped; gradients are accumulated, replaced and differentiated. A program depends only on its seed.
 """
 import random
 import threading
@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-N = 6  # Most tensors are N × N, so that most of what is tried works.
+N = 6  # Most tensors are N × N, so that most operations succeed.
 
 
 def moved(tensor):
-    """Gives the memory of a tensor back and takes new. Without memory, the next operator would crash."""
+    """Frees the memory of a tensor and allocates it again. Without memory, the next operator would crash."""
     storage = tensor.untyped_storage()
     size = storage.nbytes()
     storage.resize_(0)
@@ -61,7 +61,7 @@ OPTIMIZERS = (
 
 
 class Square(torch.autograd.Function):
-    """An operator of the user's."""
+    """A user's operator."""
 
     @staticmethod
     def forward(ctx, x):
@@ -74,7 +74,7 @@ class Square(torch.autograd.Function):
 
 
 class Program:
-    """What a random program holds, and its next step."""
+    """The state of a random program, and its random steps."""
 
     def __init__(self, seed):
         self.choice = random.Random(seed)
@@ -176,7 +176,7 @@ class Program:
             self.one()
 
     def elsewhere(self):
-        # The profiler sees neither the operators nor the memory of other threads; then PyTorch's analysis often fails.
+        # The profiler records neither the operators nor the memory of other threads; PyTorch's analysis then often fails.
         if self.has_threads:
             thread = threading.Thread(target=self.one)
             thread.start()
@@ -192,11 +192,11 @@ class Program:
         try:
             step(self)
         except (RuntimeError, IndexError, TypeError, ValueError, AttributeError, NotImplementedError):
-            pass  # What does not fit does nothing, or only its first part.
+            pass  # An operation that does not fit has no effect, or only its first part.
 
 
 def programs(seed, count):
-    """Functions as in `optrace_models.MODELS`."""
+    """Yields functions as in `optrace_models.MODELS`."""
     for number in range(seed, seed + count):
         def run(profile, number=number):
             torch.manual_seed(number)

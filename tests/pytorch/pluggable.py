@@ -1,6 +1,6 @@
-"""A random program of tensors on memtrack's pluggable library, loaded by PyTorch, and on PyTorch's own allocator: the
-statistics and segments must be equal. Not compared is what hangs on PyTorch's numbers of streams, which a pluggable allocator
-does not hear of: the order in which blocks of several streams become free, and so the sums of `inactive_split`."""
+"""Runs a random program of tensors on memtrack's pluggable library, loaded by PyTorch, and on PyTorch's own allocator: the
+statistics and segments must be equal. The order in which blocks of several streams become free, and so the sums of
+`inactive_split`, are not compared: they depend on PyTorch's numbers of streams, which a pluggable allocator does not get."""
 import ctypes
 import json
 import os
@@ -14,7 +14,7 @@ TOTAL = 8 << 30
 
 
 def install(torch):
-    """As the library's documentation says it."""
+    """Installs the allocator as the library's documentation describes."""
     path = os.path.join(ROOT, "target", "release", "libmemtrack_allocator.so")
     allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memtrack_malloc", "memtrack_free")
     library, hooks = ctypes.CDLL(path), allocator._allocator
@@ -78,7 +78,7 @@ def child(which, seed):
 
 
 def segments(snapshot):
-    """What is in a snapshot but for addresses and streams."""
+    """Returns the segments of a snapshot without addresses and streams."""
     names = ("total_size", "allocated_size", "active_size", "requested_size", "segment_type", "is_expandable")
     block = lambda block: (block["size"], block["requested_size"], block["state"])
     found = ((*(s[name] for name in names), *map(block, s["blocks"])) for s in snapshot["segments"])

@@ -1,4 +1,4 @@
-"""Random settings strings through PyTorch and memtrack: the same must be refused, and the same be in force."""
+"""Parses random settings strings with PyTorch and memtrack: both must reject the same ones, and end with the same settings."""
 import random
 import sys
 
@@ -17,7 +17,7 @@ GOOD = {
     "roundup_power2_divisions": ["4", "[256:2,512:4]"],
     "garbage_collection_threshold": ["0.5"],
     "expandable_segments": ["True"],
-    # Absurd ones are cut at another size here.
+    # Absurdly large values are clamped differently.
     "large_segment_size_mb": ["5", "20", "40", "x", "[40]"],
 }
 
@@ -42,17 +42,17 @@ def main():
         operations.append({"op": "settings", "value": text(r)})
         operations.append({"op": "snapshot", "file": "state.pickle"})
         if r.random() < 0.3:
-            # Its error names the size of large segments, which no snapshot has.
+            # Its error contains the size of large segments, which no snapshot has.
             operations.append({"op": "settings", "value": "max_split_size_mb:1"})
     results = run(options.venv, f"settings-{options.seed}", operations)
     if results is None:
         sys.exit(1)
     different = abs(len(results[0]) - len(results[1]))
-    for operation, theirs, ours in zip(operations, *results):
+    for operation, pytorch_result, memtrack_result in zip(operations, *results):
         keys = ("error", "allocator_settings")
-        if any(theirs.get(key) != ours.get(key) for key in keys):
+        if any(pytorch_result.get(key) != memtrack_result.get(key) for key in keys):
             different += 1
-            print(operation, *({key: side.get(key) for key in keys} for side in (theirs, ours)), sep="\n    ")
+            print(operation, *({key: side.get(key) for key in keys} for side in (pytorch_result, memtrack_result)), sep="\n    ")
     print(f"{different} of {len(operations)} differ")
     sys.exit(different != 0)
 

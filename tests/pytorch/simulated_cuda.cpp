@@ -1,8 +1,8 @@
-// A CUDA runtime without a device, for PyTorch's caching allocator: to be preloaded. Device memory is a counter,
-// kernels do nothing, every stream is done at once but for what `sim_set_events_ready` says. What is not here comes
-// from the real runtime library and fails as it does without a GPU.
+// A CUDA runtime without a device, for PyTorch's caching allocator: to be preloaded. Device memory is a counter, kernels
+// do nothing, and every stream is done immediately unless `sim_set_events_ready` changes it. All other functions come
+// from the real runtime library and fail as they do without a GPU.
 //
-// Beside CUDA's functions there are those that run_workload.py of the reference data asks for (`sim_*`).
+// The additional functions `sim_*` are for run_workload.py of the reference data.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -33,7 +33,7 @@ int devices = 1;
 size_t total = size_t(24) << 30;
 bool events_ready = true;
 size_t used[64];
-// Addresses are never used again.
+// Addresses are never reused.
 uint64_t next_address = 0x100000000000;
 uintptr_t next_stream = 0x1000;
 CUmemGenericAllocationHandle next_handle = 1;
@@ -53,7 +53,7 @@ cudaError_t error(cudaError_t code) { return last = code; }
 
 size_t rounded(size_t size) { return (size + GRANULARITY - 1) / GRANULARITY * GRANULARITY; }
 
-bool take(int device, size_t size) {
+bool reserve_bytes(int device, size_t size) {
     if (size > total || used[device] + size > total) return false;
     used[device] += size;
     return true;
@@ -67,7 +67,7 @@ uint64_t addresses(size_t size) {
 
 }  // namespace
 
-// What a test says.
+// Settings for tests.
 
 API void sim_configure(int count, size_t bytes) {
     devices = count;
@@ -78,18 +78,18 @@ API void sim_set_events_ready(int ready) { events_ready = ready; }
 
 API int sim_range_count(void) { return int(ranges.size()); }
 
-API void sim_range(int place, uint64_t *base, uint64_t *size) {
-    *base = ranges[place].first;
-    *size = ranges[place].second;
+API void sim_range(int index, uint64_t *base, uint64_t *size) {
+    *base = ranges[index].first;
+    *size = ranges[index].second;
 }
 
-// A stream takes part in a capture.
+// Adds a stream to a capture.
 API void sim_join_capture(cudaStream_t stream, unsigned long long capture) {
     Guard guard(mutex);
     captures[stream] = capture;
 }
 
-// From now on streams are those of the driver that is there: a pluggable allocator asks it about them. 0 if it has any.
+// Makes new streams those of the loaded driver, which a pluggable allocator queries about them. Returns 0 on success.
 API int sim_use_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     auto init = (CUresult(*)(unsigned))dlsym(driver, "cuInit");
@@ -146,10 +146,10 @@ API cudaError_t cudaPeekAtLastError() { return last; }
 
 API cudaError_t cudaMalloc(void **address, size_t size) {
     Guard guard(mutex);
-    size_t taken = rounded(size);
-    if (taken < size || !take(current, taken)) return error(cudaErrorMemoryAllocation);
-    uint64_t at = addresses(taken);
-    segments[at] = {taken, current};
+    size_t reserved = rounded(size);
+    if (reserved < size || !reserve_bytes(current, reserved)) return error(cudaErrorMemoryAllocation);
+    uint64_t at = addresses(reserved);
+    segments[at] = {reserved, current};
     *address = (void *)at;
     return cudaSuccess;
 }
@@ -158,7 +158,7 @@ API cudaError_t cudaFree(void *address) {
     if (!address) return cudaSuccess;
     auto segment = segments.find(uint64_t(address));
     if (segment == segments.end()) {
-        fprintf(stderr, "cudaFree of what is no segment: %p\n", address);
+        fprintf(stderr, "cudaFree of an unknown segment: %p\n", address);
         return error(cudaErrorInvalidValue);
     }
     used[segment->second.device] -= segment->second.size;
@@ -264,7 +264,7 @@ CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAl
                 unsigned long long) {
     Guard guard(mutex);
     Piece page = {rounded(size), properties->location.id};
-    if (!take(page.device, page.size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!reserve_bytes(page.device, page.size)) return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = next_handle++;
     pages[*handle] = page;
     return CUDA_SUCCESS;
@@ -286,7 +286,7 @@ CUresult context(CUcontext *current) { return *current = (CUcontext)16, CUDA_SUC
 
 CUresult text(CUresult, const char **text) { return *text = "an error of the simulated driver", CUDA_SUCCESS; }
 
-CUresult fine() { return CUDA_SUCCESS; }
+CUresult success() { return CUDA_SUCCESS; }
 
 }  // namespace
 
@@ -302,7 +302,7 @@ API cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **functi
         {"cuGetErrorString", (void *)text},
     };
     auto known = functions.find(name);
-    *function = known == functions.end() ? (void *)fine : known->second;
+    *function = known == functions.end() ? (void *)success : known->second;
     if (found) *found = cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }

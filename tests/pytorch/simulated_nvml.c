@@ -1,4 +1,4 @@
-/* An NVML that knows of no process and no link. */
+/* An NVML without processes and links. */
 #define NOT_SUPPORTED 3
 
 int nvmlInit_v2(void) { return 0; }

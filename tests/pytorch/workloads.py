@@ -1,4 +1,4 @@
-"""Random workloads through PyTorch's allocator and memtrack's: every result must be equal."""
+"""Runs random workloads on PyTorch's allocator and memtrack's: every result must be equal."""
 import os
 import random
 import sys
@@ -22,7 +22,7 @@ VALUES = {
 
 def settings(r, at_start):
     chosen = [f"{key}:{r.choice(values)}" for key, values in VALUES.items() if r.random() < 0.2]
-    # At run time this makes PyTorch give back segments that are in use.
+    # At run time this makes PyTorch free segments that are in use.
     if at_start and r.random() < 0.3:
         chosen.append(f"max_split_size_mb:{r.choice([64, 100, 200, 500])}")
     r.shuffle(chosen)
@@ -72,17 +72,17 @@ def main():
         if results is None:
             failed += 1
             continue
-        theirs, ours = results
-        if theirs == ours:
+        pytorch_results, memtrack_results = results
+        if pytorch_results == memtrack_results:
             same += 1
             for suffix in (".workload.jsonl", ".expected.jsonl"):
                 os.remove(os.path.join(OUT, w.name + suffix))
         else:
-            pairs = enumerate(zip(theirs, ours))
-            first = next((line for line, (a, b) in pairs if a != b), min(len(theirs), len(ours)))
-            print(f"{w.name}: line {first} of {len(theirs)} differs; {w.ops[0]}", flush=True)
-    print(f"{same} of {options.count} equal, {failed} that PyTorch refuses or does not survive")
-    # Where PyTorch never runs, nothing was compared.
+            pairs = enumerate(zip(pytorch_results, memtrack_results))
+            first = next((line for line, (a, b) in pairs if a != b), min(len(pytorch_results), len(memtrack_results)))
+            print(f"{w.name}: line {first} of {len(pytorch_results)} differs; {w.ops[0]}", flush=True)
+    print(f"{same} of {options.count} equal, {failed} that PyTorch rejects or does not survive")
+    # If PyTorch never runs, nothing was compared.
     sys.exit(same == 0 or same + failed != options.count)
 
 

@@ -36,7 +36,7 @@ pub struct Places {
 }
 
 /// The number of a segment or range, counted from 0, and an offset in it.
-pub type Place = (usize, u64);
+pub type Offset = (usize, u64);
 
 fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
@@ -64,7 +64,7 @@ impl Places {
     ///
     /// # Panics
     /// When a segment's event matches no call, or an event is in no segment.
-    pub fn of_event(&mut self, entry: &TraceEntry) -> Place {
+    pub fn of_event(&mut self, entry: &TraceEntry) -> Offset {
         let at = entry.address;
         let segment = |call: Call| matches!(call, Call::Allocate(address, _) if address == at);
         match entry.action {
@@ -91,7 +91,7 @@ impl Places {
     ///
     /// # Panics
     /// When it is in no segment and no range.
-    pub fn find(&self, address: u64) -> Place {
+    pub fn find(&self, address: u64) -> Offset {
         let (start, (size, number)) = self.live.range(..=address).next_back().expect("there is a segment");
         assert!(address - start < *size, "{address:#x} is in no segment");
         (*number, address - start)

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Opens the data sets that `memtrack export --parquet` writes, with DuckDB and pyarrow: every table of generated ranks, each of
-memtrack-cli/queries/*.sql, whose answers must be those of `memtrack ranks --json`, and what a killed writer leaves. The queries
-must be ones that the parsers of the other engines' dialects take.
+"""Opens the data sets of `memtrack export --parquet` with DuckDB and pyarrow: every table of generated ranks, each of
+memtrack-cli/queries/*.sql, whose results must be those of `memtrack ranks --json`, and the files that a killed writer leaves. The
+parsers of the other engines' dialects must accept the queries.
 
 Usage: VENV/bin/python3 tests/tools/dataset.py MEMTRACK [--engine memtrack]      (VENV: tests/tools/setup.sh)
-With --engine memtrack, `memtrack sql` answers the queries, which MEMTRACK must be built with (feature `sql`), and each answer is
-DuckDB's too.
+With --engine memtrack, `memtrack sql` runs the queries (MEMTRACK must have the feature `sql`), and each result must also be DuckDB's.
 """
 
 import json
@@ -25,7 +24,7 @@ import sqlglot.expressions
 
 from dataset_checks import QUERIES, ROOT, TABLES, Checks, write_ranks
 
-# Names that Trino takes only in quotes, by its documentation.
+# Names that Trino accepts only in quotes, by its documentation.
 TRINO_RESERVED = set("""ALTER AND AS BETWEEN BY CASE CAST CONSTRAINT CREATE CROSS CUBE CURRENT_CATALOG CURRENT_DATE CURRENT_PATH
 CURRENT_ROLE CURRENT_SCHEMA CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DEALLOCATE DELETE DESCRIBE DISTINCT DROP ELSE END ESCAPE
 EXCEPT EXECUTE EXISTS EXTRACT FALSE FOR FROM FULL GROUP GROUPING HAVING IN INNER INSERT INTERSECT INTO IS JOIN JSON_ARRAY
@@ -35,7 +34,7 @@ WITH""".split())
 
 
 def opened(folder):
-    """DuckDB in a data set, with its tables."""
+    """Returns a DuckDB connection in a data set, with its tables."""
     os.chdir(folder)
     base = duckdb.connect()
     base.execute((QUERIES / "tables.duckdb.sql").read_text())
@@ -43,7 +42,7 @@ def opened(folder):
 
 
 def rows(base, text):
-    """The rows of a ready query, given as its text, as dictionaries."""
+    """Returns the rows of one of the queries, given as its text, as dictionaries."""
     answer = base.execute(text)
     names = [column[0] for column in answer.description]
     found = [dict(zip(names, row)) for row in answer.fetchall()]
@@ -51,19 +50,19 @@ def rows(base, text):
         return found
     query = next(file.stem for file in QUERIES.glob("*.sql") if file.read_text() == text)
     # The data set is the working folder.
-    said = json.loads(memtrack("sql", "--json", "--query", query, ".").stdout)
-    equal(f"columns of {query}.sql", [column["name"] for column in said["columns"]], names)
+    result = json.loads(memtrack("sql", "--json", "--query", query, ".").stdout)
+    equal(f"columns of {query}.sql", [column["name"] for column in result["columns"]], names)
 
     def comparable(row):
         # Sums of fractions depend on their order.
         return str([f"{value:.9g}" if isinstance(value, float) else value for value in row.values()])
 
-    equal(f"{query}.sql is DuckDB's", sorted(map(comparable, said["rows"])), sorted(map(comparable, found)))
-    return said["rows"]
+    equal(f"{query}.sql has DuckDB's result", sorted(map(comparable, result["rows"])), sorted(map(comparable, found)))
+    return result["rows"]
 
 
 def dialects():
-    """The queries are SQL in the dialects of all engines, and name nothing by a word that Trino reserves."""
+    """Checks that the queries are SQL in the dialects of all engines, and use no name that Trino reserves."""
     for file in sorted(QUERIES.glob("*.sql")):
         if file.name.startswith("tables."):
             continue
@@ -80,7 +79,7 @@ def dialects():
 
 
 def tables(folder, ranks, events):
-    """Each table is there for DuckDB and pyarrow, with the same rows."""
+    """Checks that DuckDB and pyarrow read the same rows of each table."""
     base = opened(folder)
     documented = (ROOT / "docs" / "RANKS.md").read_text()
     for table in TABLES:
@@ -97,7 +96,7 @@ def tables(folder, ranks, events):
 
 
 def same_answers(name, files):
-    """The SQL's answers are those of `memtrack ranks`."""
+    """Checks that the results of the SQL are those of `memtrack ranks`."""
     folder = WORK / f"set {name}"
     memtrack("export", "--parquet", folder, "--job", "a job", *files)
     base = tables(folder, len(files), False)
@@ -106,7 +105,7 @@ def same_answers(name, files):
 
 
 def events(file):
-    """With --events every event is there, and names its allocation."""
+    """Checks that --events exports every event, with its allocation."""
     folder = WORK / "events"
     memtrack("export", "--parquet", folder, "--events", file)
     base = tables(folder, 1, True)
@@ -115,18 +114,18 @@ def events(file):
         for device, trace in enumerate(traces) for event in trace]
     found = base.execute("SELECT device, action, address, size_bytes, free_bytes FROM events ORDER BY event").fetchall()
     equal("events", found, expected)
-    equal("frees name allocations of their address and size", base.execute("""
+    equal("frees refer to allocations of the same address and size", base.execute("""
         SELECT count(*) FROM events f JOIN events a ON a.event = f.alloc_event
         WHERE a.action = 'alloc' AND a.address = f.address AND a.size_bytes = f.size_bytes""").fetchone()[0],
         sum(event["action"].startswith("free") for trace in traces for event in trace))
     functions = base.execute("""SELECT function FROM events e JOIN stacks s USING (job, rank, stack)
         JOIN frames f USING (job, rank, frame) WHERE e.event = 2 ORDER BY depth""").fetchall()
     equal("the stack of an event", [name for (name,) in functions], [frame["name"] for frame in traces[0][2]["frames"]])
-    check("lifetimes.sql answers", rows(base, (QUERIES / "lifetimes.sql").read_text()))
+    check("lifetimes.sql has rows", rows(base, (QUERIES / "lifetimes.sql").read_text()))
 
 
 def remains(files):
-    """What a killed writer leaves is seen by nobody, and goes with the folder."""
+    """Checks that readers ignore the files of a killed writer, and that ranks can still be added."""
     folder = WORK / "killed"
     memtrack("export", "--parquet", folder, *files[:2])
     job = next(folder.iterdir())
@@ -137,35 +136,35 @@ def remains(files):
     before = opened(folder).execute("SELECT count(*) FROM devices").fetchone()
     walked = duckdb.connect().execute(f"SELECT count(*) FROM '{folder}/**/devices.parquet'").fetchone()
     arrow = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive", ignore_prefixes=[".", "_"])
-    check("pyarrow passes over it", not any(".tmp" in file for file in arrow.files), arrow.files)
-    equal("DuckDB passes over it", walked, before)
+    check("pyarrow ignores it", not any(".tmp" in file for file in arrow.files), arrow.files)
+    equal("DuckDB ignores it", walked, before)
     memtrack("export", "--parquet", folder, *files)
     equal("ranks are added to it", opened(folder).execute("SELECT count(*) FROM runs").fetchone()[0], len(files))
 
 
 def kills(file):
-    """A writer that is killed at any moment, and two at once, leave a whole rank and nothing doubled."""
+    """Checks that a writer that is killed at any moment, and concurrent writers, leave one complete rank."""
     folder = WORK / "kills"
     command = [MEMTRACK, "export", "--parquet", str(folder), "--events", str(file)]
-    begun = time.monotonic()
+    start = time.monotonic()
     memtrack(*command[1:])
-    whole = time.monotonic() - begun
+    duration = time.monotonic() - start
     count = f"SELECT count(*) FROM '{folder}/job=*/rank=*/events.parquet'"
     expected = duckdb.connect().execute(count).fetchone()
     for kill in range(30):
         writer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        time.sleep(whole * kill / 25)
+        time.sleep(duration * kill / 25)
         writer.kill()
         writer.wait()
         equal(f"after kill {kill}", duckdb.connect().execute(count).fetchone(), expected)
     for writer in [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(4)]:
-        equal("one of four writers at once", writer.wait(), 0)
-    equal("after four writers at once", duckdb.connect().execute(count).fetchone(), expected)
-    equal("tables are all there", len(list(folder.glob("job=*/rank=*/*.parquet"))), len(TABLES))
+        equal("one of four concurrent writers", writer.wait(), 0)
+    equal("after four concurrent writers", duckdb.connect().execute(count).fetchone(), expected)
+    equal("all tables exist", len(list(folder.glob("job=*/rank=*/*.parquet"))), len(TABLES))
 
 
 def races(file):
-    """Of many files that are exported as one rank at once, one is that rank, and the others are refused."""
+    """Checks that of several files that are exported concurrently as one rank, one succeeds and the others fail."""
     folder = WORK / "races"
     for race in range(10):
         files = [WORK / f"race{race}-{number}.pickle" for number in range(6)]
@@ -176,7 +175,7 @@ def races(file):
         codes = [writer.wait() for writer in writers]
         equal(f"race {race}: exit codes", sorted(codes), [0] + [2] * (len(files) - 1))
         there = duckdb.connect().execute(f"SELECT source FROM '{folder}/job={race}/rank=*/runs.parquet'").fetchall()
-        equal(f"race {race}: who is there", there, [(str(files[codes.index(0)]),)])
+        equal(f"race {race}: the exported file", there, [(str(files[codes.index(0)]),)])
 
 
 def main():
@@ -186,9 +185,9 @@ def main():
         ("one", 1, 3, 1, ()), ("two", 2, 3, 1, (1,)), ("equal", 5, 3, 1, ()), ("odd", 8, 6, 1, (3,)), ("even", 7, 5, 2, (0, 6)),
     ]:
         files = write_ranks(WORK / f"run-{name}", ranks, steps, devices, odd)
-        said = same_answers(name, files)
+        report = same_answers(name, files)
         if name == "odd":
-            check("somebody is odd", any(one["outliers"] for one in said["memories"]), said)
+            check("there is an outlier", any(one["outliers"] for one in report["memories"]), report)
             events(files[3])
             remains(files)
             kills(files[3])
@@ -203,7 +202,7 @@ def main():
             files[-1].symlink_to(file)
         same_answers("real", files)
     else:
-        print(f"left out: {real} is not here")
+        print(f"left out: {real} does not exist")
 
 
 if len(sys.argv) not in (2, 4) or sys.argv[2:3] not in ([], ["--engine"]) or sys.argv[3:] not in ([], ["memtrack"]):

@@ -1,5 +1,5 @@
-"""What must be so of a data set of ranks, whichever engine reads it: its tables fit together, and the answers of
-memtrack-cli/queries are those of `memtrack ranks --json`. Used by dataset.py (DuckDB) and spark.py (Spark)."""
+"""Checks of a data set of ranks in any engine: its tables are consistent, and the results of memtrack-cli/queries are those of
+`memtrack ranks --json`. Used by dataset.py (DuckDB) and spark.py (Spark)."""
 
 import json
 import pickle
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class Checks:
-    """Counts checks, and names those that fail."""
+    """A counter of checks, which prints those that fail."""
 
     def __init__(self, memtrack):
         self.memtrack_path = memtrack
@@ -35,27 +35,27 @@ class Checks:
         return done
 
     def closing_line(self):
-        """Prints it; returns the exit code."""
+        """Prints the closing line; returns the exit code."""
         print(f"{self.passed} passed, {self.failed} failed")
         return 1 if self.failed or not self.passed else 0
 
     def consistent(self, name, value):
-        """The tables of a data set fit together. `value` gives the only value of a query's answer."""
-        self.equal(f"{name}: frames of stacks are there", value(
+        """Checks that the tables of a data set are consistent. `value` returns the only value of a query's result."""
+        self.equal(f"{name}: frames of stacks exist", value(
             "SELECT count(*) FROM stacks s ANTI JOIN frames f USING (job, rank, frame)"), 0)
-        self.equal(f"{name}: stacks of what is live are there", value(
+        self.equal(f"{name}: stacks of live blocks exist", value(
             "SELECT count(*) FROM (SELECT * FROM live WHERE stack <> 0) l ANTI JOIN stacks s USING (job, rank, stack)"), 0)
-        self.equal(f"{name}: what is live adds up to the peak", value("""
+        self.equal(f"{name}: live blocks add up to the peak", value("""
             SELECT count(*) FROM devices d WHERE peak_bytes <> coalesce((SELECT sum(bytes) FROM live l WHERE l.job = d.job
             AND l.rank = d.rank AND l.device = d.device AND moment = 'peak'), 0)"""), 0)
-        self.equal(f"{name}: the timeline's highest is the peak", value("""
+        self.equal(f"{name}: the maximum of the timeline is the peak", value("""
             SELECT count(*) FROM devices d WHERE peak_bytes <> coalesce((SELECT max(live_bytes) FROM timeline l
             WHERE l.job = d.job AND l.rank = d.rank AND l.device = d.device), 0)"""), 0)
 
     def same_answers(self, name, rows, files):
-        """The answers of the queries are those of `memtrack ranks --json`, which is returned. `rows` gives the rows of a query's
-        text as dictionaries."""
-        said = json.loads(self.memtrack("ranks", "--json", *files).stdout)
+        """Checks that the results of the queries are those of `memtrack ranks --json`, which is returned. `rows` returns the rows
+        of a query's text as dictionaries."""
+        report = json.loads(self.memtrack("ranks", "--json", *files).stdout)
 
         def answer(query):
             return rows((QUERIES / f"{query}.sql").read_text())
@@ -67,7 +67,7 @@ class Checks:
             (rank["rank"], device["device"]["name"], device["peak"]["requested_bytes"], device["peak"]["seconds"],
              device["peak"]["phase"], device["peak"]["operator"], device["reserved"] and device["reserved"]["reserved_bytes"],
              device["waste_bytes"], device["end_requested_bytes"], device["out_of_memory_count"])
-            for rank in said["ranks"] for device in rank["devices"]
+            for rank in report["ranks"] for device in rank["devices"]
         ]
         found = [tuple(row.values())[1:] for row in answer("ranks")]
         self.equal(f"{name}: ranks.sql", sorted(found, key=str), sorted(expected, key=str))
@@ -75,13 +75,13 @@ class Checks:
         expected = [
             (memory(one), measure["measure"], measure["ranks"], measure["median_bytes"], measure["deviation_bytes"],
              measure["tolerance_bytes"])
-            for one in said["memories"] for measure in one["measures"]
+            for one in report["memories"] for measure in one["measures"]
         ]
         found = [tuple(row.values())[1:] for row in answer("usual")]
         self.equal(f"{name}: usual.sql", sorted(found), sorted(expected))
 
         expected, reasons = [], []
-        for one in said["memories"]:
+        for one in report["memories"]:
             for odd in one["outliers"]:
                 expected.append((memory(one), odd["rank"], odd["measure"], odd["own_bytes"], odd["median_bytes"], odd["change_bytes"]))
                 for why in odd["why"]:
@@ -94,20 +94,20 @@ class Checks:
 
         expected = [
             (memory(one), step["number"], step["ranks"], step["median_bytes"], step["most_bytes"],
-             None if step["highest"] is None else said["ranks"][step["highest"]]["rank"], step["end_median_bytes"], step["end_most_bytes"])
-            for one in said["memories"] for step in (one["skew"] or {"steps": []})["steps"]
+             None if step["highest"] is None else report["ranks"][step["highest"]]["rank"], step["end_median_bytes"], step["end_most_bytes"])
+            for one in report["memories"] for step in (one["skew"] or {"steps": []})["steps"]
         ]
         found = [tuple(row.values())[1:-1] for row in answer("skew")]
         self.equal(f"{name}: skew.sql", sorted(found, key=str), sorted(expected, key=str))
 
         for query in ("timeline", "stacks", "lifetimes"):
-            there = answer(query)
-            self.check(f"{name}: {query}.sql answers", query == "lifetimes" or there, there)
-        return said
+            found = answer(query)
+            self.check(f"{name}: {query}.sql has rows", query == "lifetimes" or found, found)
+        return report
 
 
 def write_ranks(folder, ranks, steps, devices, odd):
-    """Snapshots of the ranks of a training job; those in `odd` are outliers. Returns their paths."""
+    """Writes snapshots of the ranks of a training job; those in `odd` are outliers. Returns their paths."""
     folder.mkdir()
     files = []
     for rank in range(ranks):
@@ -118,7 +118,7 @@ def write_ranks(folder, ranks, steps, devices, odd):
 
 
 def snapshot(rank, steps, devices, outlier):
-    """A training run on `devices`: each step allocates and frees; the outlier keeps one block of every step, and more."""
+    """Returns a snapshot of a training run on `devices`: each step allocates and frees; an outlier also keeps a block of every step."""
     frames = {
         name: [{"name": name, "filename": f"/app/{name}.py", "line": 10 + at}, {"name": "step", "filename": "/app/train.py", "line": 7}]
         for at, name in enumerate(["weights", "forward", "loss", "cache"])
@@ -164,8 +164,8 @@ def snapshot(rank, steps, devices, outlier):
             blocks.append(dict(address=address, size=size, requested_size=size, state="active_allocated", frames=[]))
             at = address + size
         blocks.append(dict(address=at, size=base + reserved - at, requested_size=0, state="inactive", frames=[]))
-        held = sum(size for _, size in live)
-        segments.append(dict(device=device, address=base, total_size=reserved, allocated_size=held, active_size=held,
-            requested_size=held, stream=0, segment_type="large", segment_pool_id=(0, 0), is_expandable=False, frames=[], blocks=blocks))
+        allocated = sum(size for _, size in live)
+        segments.append(dict(device=device, address=base, total_size=reserved, allocated_size=allocated, active_size=allocated,
+            requested_size=allocated, stream=0, segment_type="large", segment_pool_id=(0, 0), is_expandable=False, frames=[], blocks=blocks))
         traces.append(trace)
     return dict(segments=segments, device_traces=traces, allocator_settings={}, external_annotations=annotations)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Opens what `memtrack convert` writes by the tools it is for, and compares what they say with memtrack's own reports:
-pprof by `go tool pprof`, the table of blocks by Python's csv and by DuckDB, that of events by DuckDB and pyarrow, speedscope by
-its own page in Chromium.
+"""Opens the exports of `memtrack convert` in the tools they are for, and compares the results with memtrack's reports:
+pprof in `go tool pprof`, the table of blocks in Python's csv and DuckDB, the table of events in DuckDB and pyarrow, speedscope in
+its page in Chromium.
 
 Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/exports.py MEMTRACK WORK [FILE...]
 Files are recordings and snapshots; without any, fixtures of PyTorch's with one device and with several.
@@ -23,15 +23,15 @@ FIXTURES = [TESTS / "fixtures/snapshots/samples" / f"{name}.pickle" for name in 
 
 
 def run(*command):
-    """What a command prints; an error with what it complained of, if it fails."""
+    """Returns a command's output; raises an error with its stderr if it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         raise AssertionError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return done.stdout
 
 
-class Told:
-    """What memtrack itself says of a file: (blocks, bytes) of each device."""
+class Reports:
+    """memtrack's reports on a file: (blocks, bytes) of each device."""
 
     def __init__(self, memtrack, file):
         def answers(*verb):
@@ -47,14 +47,14 @@ class Told:
         self.peak = totals(peaks)
         self.end = totals(answers("top", "--by", "stack", "--at", "end", "-n", "1"))
         self.events = {name: one["highest"]["event"] for name, one in peaks.items()}
-        # Where sampling began after the peak, the peak is exact, and sums over all blocks are not.
+        # If sampling began after the peak, the peak is exact, and sums over all blocks are not.
         self.estimated = {name for name, one in peaks.items() if one["highest"]["estimated"]}
         self.estimated |= {name for name, one in ranked.items() if any(row["estimated"] for row in one["rows"])}
         self.devices = sorted(self.allocated.keys() | self.peak.keys())
 
 
-def shown(profile, index, *more):
-    """What `go tool pprof -top` adds up, and what it prints above the table."""
+def pprof_top(profile, index, *more):
+    """Returns the sum of `go tool pprof -top`, and its text."""
     unit = ["-unit=B"] if index.endswith("space") else []
     text = run("go", "tool", "pprof", "-top", "-nodefraction=0", "-nodecount=100000", f"-sample_index={index}", *unit, *more, profile)
     found = re.search(r"Showing nodes accounting for (-?\d+)B?, .* of (-?\d+)B? total", text)
@@ -62,39 +62,39 @@ def shown(profile, index, *more):
     return int(found[1]), text
 
 
-def alike(found, expected, estimated):
-    """Whether two numbers are one. Where small blocks were sampled, files hold estimates and reports what was counted."""
+def agree(found, expected, estimated):
+    """Whether two numbers agree. If small blocks were sampled, files contain estimates, and reports the recorder's counts."""
     return found == expected or (estimated and abs(found - expected) <= 0.3 * expected + 1)
 
 
-def pprof(memtrack, file, told, folder):
-    """Sums of the four types by device, and the error in the comments."""
+def pprof(memtrack, file, reports, folder):
+    """Checks the sums of the four types by device, and the error in the comments."""
     profile = folder / "a.pb.gz"
     run(memtrack, "convert", file, profile, "--force")
-    for place, (blocks, space) in enumerate([("alloc_objects", "alloc_space"), ("inuse_objects", "inuse_space")]):
-        expected = (told.allocated, told.peak)[place]
-        for device in told.devices:
+    for index, (blocks, space) in enumerate([("alloc_objects", "alloc_space"), ("inuse_objects", "inuse_space")]):
+        expected = (reports.allocated, reports.peak)[index]
+        for device in reports.devices:
             focus = f"-tagfocus=device=^{device}$"
-            many, size = expected.get(device, (0, 0))
-            found, _ = shown(profile, space, focus)
-            estimated = device in told.estimated
-            assert alike(found, size, estimated), f"{device} {space}: {found}, expected {size}"
-            found, _ = shown(profile, blocks, focus)
-            assert alike(found, many, estimated), f"{device} {blocks}: {found}, expected {many}"
-    # What is shown when nothing is asked for, and the same with frames of one's own choice.
+            count, size = expected.get(device, (0, 0))
+            found, _ = pprof_top(profile, space, focus)
+            estimated = device in reports.estimated
+            assert agree(found, size, estimated), f"{device} {space}: {found}, expected {size}"
+            found, _ = pprof_top(profile, blocks, focus)
+            assert agree(found, count, estimated), f"{device} {blocks}: {found}, expected {count}"
+    # The default type.
     text = run("go", "tool", "pprof", "-top", "-unit=B", profile)
     assert "Type: inuse_space" in text, text[:300]
     comments = run("go", "tool", "pprof", "-comments", profile)
-    for device in told.devices:
-        says = f"{device}: small blocks were sampled" in comments
-        assert says == (device in told.estimated), comments
+    for device in reports.devices:
+        has_comment = f"{device}: small blocks were sampled" in comments
+        assert has_comment == (device in reports.estimated), comments
 
 
 def peak_of_table(folder):
-    """The highest sum of live bytes by device, and the event that reached it, from the rows alone."""
+    """Returns the highest sum of live bytes by device, and the event that reached it, from the rows alone."""
     query = """
         with ends as (
-          -- A column without any value is taken for text.
+          -- DuckDB infers text for a column without values.
           select *, coalesce(free_requested_event::bigint, free_completed_event::bigint) freed_event
           from blocks),
         changes as (
@@ -109,8 +109,8 @@ def peak_of_table(folder):
     return base, {name: (int(size), int(event)) for name, size, event in base.execute(query).fetchall()}
 
 
-def table(memtrack, file, told, folder):
-    """Sums and peaks of the table of blocks, by Python's csv and by DuckDB."""
+def table(memtrack, file, reports, folder):
+    """Checks the sums and peaks of the table of blocks, in Python's csv and DuckDB."""
     run(memtrack, "convert", file, folder / "a.csv", "--force")
     sums, rows = defaultdict(lambda: [0.0, 0]), 0
     with open(folder / "a.csv", encoding="utf-8", newline="") as text:
@@ -120,23 +120,22 @@ def table(memtrack, file, told, folder):
             if row["older_than_trace"] == "false":
                 sums[row["device_name"]][0] += float(row["blocks"])
                 sums[row["device_name"]][1] += round(int(row["requested_bytes"]) * float(row["blocks"]))
-    for device, (many, size) in told.allocated.items():
-        for found, expected in [(round(sums[device][0]), many), (sums[device][1], size)]:
-            assert alike(found, expected, device in told.estimated), f"{device}: {sums[device]}, expected {many}, {size}"
+    for device, (count, size) in reports.allocated.items():
+        for found, expected in [(round(sums[device][0]), count), (sums[device][1], size)]:
+            assert agree(found, expected, device in reports.estimated), f"{device}: {sums[device]}, expected {count}, {size}"
     base, peaks = peak_of_table(folder)
     assert base.execute("select count(*) from blocks").fetchone() == (rows,)
     kinds = dict(base.execute("select column_name, column_type from (describe blocks)").fetchall())
     assert kinds["requested_bytes"] == "BIGINT" and kinds["estimated"] == "BOOLEAN", kinds
-    for device, (_, size) in told.peak.items():
-        event = told.events[device]
-        # Rounding may make another event of equal height the first.
+    for device, (_, size) in reports.peak.items():
+        event = reports.events[device]
         expected = (size, -1 if event is None else event)
-        # That of a table of estimates is the highest of them, and says nothing of the counted one.
-        assert peaks[device] == expected or device in told.estimated, f"{device}: {peaks[device]}, expected {expected}"
+        # The peak of a table of estimates is the highest estimate, which does not determine the counted peak.
+        assert peaks[device] == expected or device in reports.estimated, f"{device}: {peaks[device]}, expected {expected}"
 
 
-def events(memtrack, file, told, folder):
-    """The table of events in DuckDB and pyarrow: its allocations and frees are those of the table of blocks."""
+def events(memtrack, file, reports, folder):
+    """Checks the table of events in DuckDB and pyarrow: its allocations and frees are those of the table of blocks."""
     run(memtrack, "convert", file, folder / "a.parquet", "--force")
     run(memtrack, "convert", file, folder / "a.csv", "--force")
     base, _ = peak_of_table(folder)
@@ -160,8 +159,8 @@ def events(memtrack, file, told, folder):
     expected = base.execute("""select device, count(*) from blocks
         where not older_than_trace and free_completed_event is not null group by all order by all""").fetchall()
     assert found == expected, f"frees: {found}, expected {expected}"
-    # Of one device, and to a pipe.
-    device = told.devices[0]
+    # One device, and to a pipe.
+    device = reports.devices[0]
     option = {"host heap": "host", "pinned host memory": "pinned"}.get(device, device.removeprefix("device "))
     piped = subprocess.run([memtrack, "convert", file, "-", "--to", "parquet", "--device", option], capture_output=True, check=True)
     (folder / "one.parquet").write_bytes(piped.stdout)
@@ -171,23 +170,23 @@ def events(memtrack, file, told, folder):
     assert found == expected and found, f"{device}: {len(found)} events, expected {len(expected)}"
 
 
-def speedscope(memtrack, file, told, folder, work):
-    """The names and totals of the profiles, as the page shows them."""
+def speedscope(memtrack, file, reports, folder, work):
+    """Checks the names and totals of the profiles that the page shows."""
     path = folder / "a.speedscope.json"
     run(memtrack, "convert", file, path, "--force")
     pages = json.loads(run("node", TESTS / "tools/speedscope.mjs", work / "npm", path))
     expected = {}
-    for device in told.devices:
-        for what, sums in [("in use at the peak", told.peak), ("in use at the end", told.end), ("allocated in all", told.allocated)]:
+    for device in reports.devices:
+        for title, sums in [("in use at the peak", reports.peak), ("in use at the end", reports.end), ("allocated in all", reports.allocated)]:
             if device in sums and sums[device][1]:
-                expected[f"{device}: {what}"] = sums[device][1]
+                expected[f"{device}: {title}"] = sums[device][1]
     found = {page["name"].split(",")[0].lower(): page["total"] for page in pages}
     assert found.keys() == expected.keys(), f"{sorted(found)}, expected {sorted(expected)}"
     written = {one["name"].split(",")[0].lower(): sum(one["weights"]) for one in json.loads(path.read_text())["profiles"]}
     for name, size in expected.items():
-        estimated = name.rsplit(":", 1)[0] in told.estimated
-        assert alike(written[name], size, estimated), f"{name}: {written[name]} in the file, expected {size} bytes"
-        # The page prints two digits behind the point of each function, and of many the smallest are out of sight.
+        estimated = name.rsplit(":", 1)[0] in reports.estimated
+        assert agree(written[name], size, estimated), f"{name}: {written[name]} in the file, expected {size} bytes"
+        # The page rounds each function's size to two decimals, and the smallest of many functions are not visible.
         size = written[name]
         assert abs(found[name] - size) <= size * 0.01 + 10, f"{name}: {found[name]}, expected {size} bytes"
 
@@ -199,18 +198,18 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     passed = failed = 0
     for file in files:
-        told = Told(memtrack, file)
+        reports = Reports(memtrack, file)
         checks = [
-            ("pprof", lambda: pprof(memtrack, file, told, folder)),
-            ("csv", lambda: table(memtrack, file, told, folder)),
-            ("parquet", lambda: events(memtrack, file, told, folder)),
-            ("speedscope", lambda: speedscope(memtrack, file, told, folder, work)),
+            ("pprof", lambda: pprof(memtrack, file, reports, folder)),
+            ("csv", lambda: table(memtrack, file, reports, folder)),
+            ("parquet", lambda: events(memtrack, file, reports, folder)),
+            ("speedscope", lambda: speedscope(memtrack, file, reports, folder, work)),
         ]
         for name, check in checks:
             try:
                 check()
                 passed += 1
-            except Exception as why:  # noqa: BLE001 - whatever it is, the others are checked too
+            except Exception as why:  # noqa: BLE001 - the other checks run after any error
                 failed += 1
                 print(f"FAILED {file.name} {name}: {type(why).__name__}: {why}")
     print(f"{passed} passed, {failed} failed")

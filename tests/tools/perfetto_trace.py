@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Reads memtrack's Perfetto traces by Perfetto's own definitions, field by field.
+"""Reads memtrack's Perfetto traces with Perfetto's own definitions, field by field.
 
 Usage: tests/tools/setup.sh WORK && WORK/venv/bin/python3 tests/tools/perfetto_trace.py MEMTRACK [FILE...]
-MEMTRACK is the command. Files are recordings and snapshots; without any, fixtures. Each is converted, and what is in the
-trace is compared with `memtrack summary` and `memtrack top`. The definitions are those of the package `perfetto` on PyPI. Its
-program that opens traces must be downloaded from elsewhere, so the rules by which that reads counters, slices and heap
-profiles are applied here.
+MEMTRACK is the command. Files are recordings and snapshots; without any, fixtures. Each is converted, and the trace is
+compared with `memtrack summary` and `memtrack top`. The definitions are those of the package `perfetto` on PyPI. Perfetto's
+trace processor is not part of it, so this script implements its rules for counters, slices and heap profiles.
 """
 
 import json
@@ -27,7 +26,7 @@ MONOTONIC_COARSE, BOOTTIME = 4, 6
 
 
 class Wrong(Exception):
-    """What is wrong with a trace."""
+    """An error in a trace."""
 
 
 def need(condition, what):
@@ -36,7 +35,7 @@ def need(condition, what):
 
 
 def all_known(message, where="trace"):
-    """Every field is one that Perfetto defines, and every number of an enum is one of its names."""
+    """Checks that Perfetto defines every field, and every number of an enum."""
     unknown = [field.field_number for field in UnknownFieldSet(message)]
     need(not unknown, f"{where}: fields {unknown} are not Perfetto's")
     for field, value in message.ListFields():
@@ -50,7 +49,7 @@ def all_known(message, where="trace"):
 
 
 class Sequence:
-    """What packets of a sequence refer to by number."""
+    """The entries that packets of a sequence refer to by number."""
 
     KINDS = ("event_categories", "event_names", "function_names", "frames", "callstacks", "build_ids",
              "mapping_paths", "source_paths", "mappings")
@@ -66,16 +65,16 @@ class Sequence:
         if flags & perfetto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
             self.known = {kind: {} for kind in self.KINDS}
         if flags & perfetto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE:
-            need(self.known is not None, "a packet needs names, and none were given")
+            need(self.known is not None, "a packet needs names, but none were defined")
         for kind in self.KINDS:
             for entry in getattr(packet.interned_data, kind):
-                need(entry.iid != 0, f"{kind}: 0 is no number")
-                need(entry.iid not in self.known[kind], f"{kind}: {entry.iid} is given twice")
+                need(entry.iid != 0, f"{kind}: 0 is not a valid number")
+                need(entry.iid not in self.known[kind], f"{kind}: {entry.iid} is defined twice")
                 self.known[kind][entry.iid] = entry
         for frame in packet.interned_data.frames:
             self.of("function_names", frame.function_name_id)
             self.of("mappings", frame.mapping_id)
-            need(not frame.HasField("line_number") or frame.HasField("source_path_iid"), "a line of no file")
+            need(not frame.HasField("line_number") or frame.HasField("source_path_iid"), "a line without a file")
             if frame.HasField("source_path_iid"):
                 self.of("source_paths", frame.source_path_iid)
         for mapping in packet.interned_data.mappings:
@@ -89,11 +88,11 @@ class Sequence:
                 self.of("frames", frame)
 
     def of(self, kind, iid):
-        need(iid in self.known[kind], f"{kind}: {iid} was never given")
+        need(iid in self.known[kind], f"{kind}: {iid} is not defined")
         return self.known[kind][iid]
 
     def profile(self, packet):
-        """A dump of a heap may be in several packets, which are counted."""
+        """Reads a packet of a heap's dump, which may consist of several numbered packets."""
         profile = packet.profile_packet
         need(profile.index == self.index + 1, f"packet {profile.index} of a heap after {self.index}")
         self.index = profile.index
@@ -104,7 +103,7 @@ class Sequence:
 
 
 class Trace:
-    """A trace as Perfetto reads it: packets in the order of time, and of the file where times are equal."""
+    """A trace as Perfetto reads it: packets in the order of time, and in the order of the file if times are equal."""
 
     def __init__(self, data):
         trace = perfetto.Trace()
@@ -118,7 +117,7 @@ class Trace:
         sequences = defaultdict(Sequence)
         events = defaultdict(list)
         for place, packet in enumerate(trace.packet):
-            need(packet.trusted_packet_sequence_id != 0, "a packet of no sequence")
+            need(packet.trusted_packet_sequence_id != 0, "a packet without a sequence")
             sequence = sequences[packet.trusted_packet_sequence_id]
             sequence.packet(packet)
             data = packet.WhichOneof("data")
@@ -127,12 +126,12 @@ class Trace:
             elif data == "track_descriptor":
                 track = packet.track_descriptor
                 need(track.uuid not in self.tracks, f"two tracks are {track.uuid}")
-                need(not track.parent_uuid or track.parent_uuid in self.tracks, "a track below none")
+                need(not track.parent_uuid or track.parent_uuid in self.tracks, "a track without its parent")
                 self.tracks[track.uuid] = track
             elif data == "track_event":
                 event = packet.track_event
                 need(packet.HasField("timestamp"), "an event without a time")
-                need(event.track_uuid in self.tracks, "an event on no track")
+                need(event.track_uuid in self.tracks, "an event without a track")
                 name = sequence.of("event_names", event.name_iid).name if event.name_iid else None
                 for category in event.category_iids:
                     sequence.of("event_categories", category)
@@ -154,8 +153,8 @@ class Trace:
         track, open_slices = self.tracks[uuid], []
         for ns, _, name, event in events:
             if event.type == TrackEvent.TYPE_COUNTER:
-                need(track.HasField("counter"), f"{track.name} is no counter")
-                need(track.counter.unit == perfetto.CounterDescriptor.UNIT_SIZE_BYTES, f"{track.name}: no bytes")
+                need(track.HasField("counter"), f"{track.name} is not a counter")
+                need(track.counter.unit == perfetto.CounterDescriptor.UNIT_SIZE_BYTES, f"{track.name}: not in bytes")
                 self.counters[track.name].append((ns, event.counter_value))
                 continue
             need(not track.HasField("counter"), f"{track.name} is a counter")
@@ -173,7 +172,7 @@ class Trace:
         need(not open_slices, f"{track.name}: {len(open_slices)} slices never end")
 
     def dump(self, sequence, heaps):
-        """Numbers of a dump count from the beginning: what is live is the difference, and none may shrink."""
+        """Adds a dump. Its numbers are cumulative: live bytes are the difference, and none may decrease."""
         need(MONOTONIC_COARSE in self.clocks, "no clock of the dumps")
         samples, names = {}, set()
         for heap in heaps:
@@ -181,7 +180,7 @@ class Trace:
             need(heap.sampling_interval_bytes >= 1, "an interval of 0")
             for sample in heap.samples:
                 sequence.of("callstacks", sample.callstack_id)
-                need(sample.callstack_id not in samples, "a stack is twice in a dump")
+                need(sample.callstack_id not in samples, "a stack occurs twice in a dump")
                 samples[sample.callstack_id] = sample
         need(len(names) == 1, f"a dump of {len(names)} heaps")
         _, name, ns = names.pop()
@@ -195,26 +194,26 @@ class Trace:
             total["frees"] += sample.free_count
             before = dumps[-1]["samples"].get(stack) if dumps else None
             if before:
-                need(before.self_allocated <= sample.self_allocated, "a sum shrinks")
-                need(before.self_freed <= sample.self_freed, "a sum shrinks")
+                need(before.self_allocated <= sample.self_allocated, "a sum decreases")
+                need(before.self_freed <= sample.self_freed, "a sum decreases")
         need(not dumps or dumps[-1]["ns"] <= ns, "dumps go back in time")
         total["live"] = total["allocated"] - total["freed"]
         dumps.append(total)
 
 
-def close(found, told, estimated, what):
-    # Where small blocks were sampled the trace has estimates, and reports say what the recorder counted.
-    need(estimated or found == told, f"{what}: {found} in the trace, {told} by memtrack")
+def close(found, reported, estimated, what):
+    # If small blocks were sampled, the trace has estimates, and reports have the recorder's counts.
+    need(estimated or found == reported, f"{what}: {found} in the trace, {reported} by memtrack")
 
 
 def answer(command, *arguments):
-    """What memtrack says, by the device's name."""
-    told = subprocess.run([command, *arguments, "--json"], check=True, capture_output=True)
-    return {device["device"]["name"]: device for device in json.loads(told.stdout)["devices"]}
+    """Returns a report of memtrack, by the device's name."""
+    report = subprocess.run([command, *arguments, "--json"], check=True, capture_output=True)
+    return {device["device"]["name"]: device for device in json.loads(report.stdout)["devices"]}
 
 
 def check(command, snapshot, folder):
-    """Compares a snapshot's trace with memtrack's reports; returns how many devices were, and the trace."""
+    """Compares a snapshot's trace with memtrack's reports; returns the number of devices, and the trace."""
     target = Path(folder) / "trace.pftrace"
     subprocess.run([command, "convert", snapshot, target, "--force"], check=True, capture_output=True)
     trace = Trace(target.read_bytes())
@@ -222,11 +221,11 @@ def check(command, snapshot, folder):
     top = {at: answer(command, "top", snapshot, "--by", "size", *(("--at", at) if at else ())) for at in ("", "peak", "end")}
     for name, device in summary.items():
         heading = next((each for each in (name, f"{name} (estimates)") if f"{each}: requested" in trace.counters), None)
-        need(heading, f"nothing is told of {name}")
+        need(heading, f"the trace does not have {name}")
         estimated = heading != name
-        need(estimated == top["end"][name]["totals"]["estimated"] or estimated, f"{name}: who says that it is exact?")
+        need(estimated == top["end"][name]["totals"]["estimated"] or estimated, f"{name}: the trace is exact, but the report is estimated")
         in_all, at_peak, at_end = (top[at][name]["totals"] for at in ("", "peak", "end"))
-        # In the order of the file where times are equal: the last number of a moment counts.
+        # In the order of the file if times are equal: the last number of a moment applies.
         live = [value for _, value in trace.counters[f"{heading}: requested"]]
         close(max(live), top[""][name]["peak"]["live_bytes"], estimated, f"{name}: peak")
         close(live[-1], at_end["requested_bytes"], estimated, f"{name}: live at the end")
@@ -237,7 +236,7 @@ def check(command, snapshot, folder):
         need(len(ran_out) == device["out_of_memory_events"], f"{name}: {len(ran_out)} times out of memory")
         if len(ran_out) == len(device["out_of_memory"]):
             for (_, _, details), event in zip(ran_out, device["out_of_memory"]):
-                need(details["requested_bytes"] == event["requested_bytes"], f"{name}: asked for")
+                need(details["requested_bytes"] == event["requested_bytes"], f"{name}: requested bytes")
         dumps = trace.heaps.get(heading)
         need(dumps or max(live) == 0, f"{name} has no heap profile")
         if dumps:

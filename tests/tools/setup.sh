@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs by which the scripts beside this one open what memtrack writes: of Debian's packages what is not
-# there, of PyPI's and npm's what is listed here, below a folder of its own. Whoever needs one more adds it to its list.
+# Installs the programs with which the scripts in this folder open memtrack's output: Debian's packages unless they are
+# installed, and those of PyPI and npm in FOLDER. A script that needs another package adds it to a list here.
 # Usage: tests/tools/setup.sh FOLDER     then run scripts with FOLDER/venv/bin/python3
 set -euo pipefail
 work=$(mkdir -p "$1" && cd "$1" && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs memtrack-cli/spark on a cluster of this machine: a master and two workers, processes of their own as on many machines.
-64 ranks are exported while a worker is killed whose memtrack is writing; then again while a worker is killed whose memtrack
-lives on and ends later. Both times the data set must be that of an undisturbed export, file for file and byte for byte, and the
-queries in Spark SQL must answer what `memtrack ranks` does.
+"""Runs memtrack-cli/spark on a cluster on this machine: a master and two workers, in separate processes as on many machines.
+Exports 64 ranks while a worker is killed whose memtrack is writing; then again while a worker is killed whose memtrack
+survives and ends later. Both times the data set must be that of an undisturbed export, file for file and byte for byte, and the
+queries in Spark SQL must have the results of `memtrack ranks`.
 
 Usage: tests/tools/spark.sh MEMTRACK FOLDER
 """
@@ -24,13 +24,13 @@ from dataset_checks import ROOT, TABLES, Checks, write_ranks
 JOBS = ROOT / "memtrack-cli" / "spark"
 RANKS, STEPS, ODD = 64, 30, (9, 40)
 PATIENCE_S = 400
-# Of which rank the writer is halted, the first time and the second.
+# The ranks whose writers are halted, the first time and the second.
 VICTIMS = (17, 41)
 
 
 def halting(arguments):
-    """memtrack, halted while it writes the rank of a victim: MEMTRACK FOLDER ARGUMENTS…; FOLDER/VICTIM says whose, and is taken
-    away, so that the next to export that rank is not halted. FOLDER/halted then says which process is."""
+    """Runs memtrack and halts it while it writes the rank of a victim: MEMTRACK FOLDER ARGUMENTS…. The folder FOLDER/VICTIM
+    selects the rank, and is removed, so that the next export of that rank is not halted. FOLDER/halted then has the process."""
     memtrack, folder, *arguments = arguments
     victim = Path(folder) / Path(arguments[-1]).stem
     try:
@@ -41,7 +41,7 @@ def halting(arguments):
     rank = victim.name.removeprefix("rank")
     hidden = f".rank={rank}."
     while True:
-        # In a session of its own: the kernel hangs up on stopped processes whose parent ends in theirs.
+        # In a new session: the kernel sends SIGHUP to stopped processes if their parent ends in the same session.
         child = subprocess.Popen([memtrack, *arguments], stdout=subprocess.DEVNULL, start_new_session=True)
         while child.poll() is None:
             writing = [name for name in (os.listdir(job) if job.is_dir() else []) if name.startswith(f"{hidden}{child.pid}-")]
@@ -49,22 +49,22 @@ def halting(arguments):
                 continue
             os.kill(child.pid, signal.SIGSTOP)
             if state(child.pid) == "T" and is_unfinished(job / writing[0]):
-                told = Path(folder) / "halted"
-                told.with_suffix(".tmp").write_text(json.dumps(dict(memtrack=child.pid, folder=str(job / writing[0]))))
-                told.with_suffix(".tmp").rename(told)
+                halted = Path(folder) / "halted"
+                halted.with_suffix(".tmp").write_text(json.dumps(dict(memtrack=child.pid, folder=str(job / writing[0]))))
+                halted.with_suffix(".tmp").rename(halted)
                 child.wait()
                 sys.exit(1)
             os.kill(child.pid, signal.SIGCONT)
 
 
 def is_unfinished(folder):
-    """Whether a writer's folder has files, and none of them is complete."""
+    """Whether a writer's folder has files of which none is complete."""
     names = os.listdir(folder)
     return bool(names) and all(name.endswith(".parquet.tmp") for name in names)
 
 
 def stat(pid):
-    """What the kernel says of a process behind its name; none when it is gone."""
+    """Returns the fields of /proc/PID/stat after the name; None if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -72,7 +72,7 @@ def stat(pid):
 
 
 def state(pid):
-    """The state of a process, once a stop has reached it."""
+    """Returns the state of a process, after waiting for it to stop."""
     for _ in range(1000):
         now = stat(pid)
         if now is None or now[0] in "TZ":
@@ -90,7 +90,7 @@ def ancestors(pid):
 
 
 def descendants(pid):
-    """A process and all below it."""
+    """Returns a process and all its descendants."""
     children = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (now := stat(int(entry.name))) is not None:
@@ -102,7 +102,7 @@ def descendants(pid):
 
 
 def wait_for(what, ready):
-    """What `ready` gives, once it gives something."""
+    """Waits until `ready` returns something, and returns that."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if answer := ready():
@@ -118,7 +118,7 @@ def free_port():
 
 
 class Cluster:
-    """A master and workers of one core each."""
+    """A master, and workers with one core each."""
 
     def __init__(self, work):
         import pyspark
@@ -156,7 +156,7 @@ class Cluster:
         wait_for("workers", lambda: self.alive() == count)
 
     def kill_worker_of(self, pid, spared=()):
-        """Kills the worker under which a process is, with all that it started, at once."""
+        """Kills the worker that started a process, with all its descendants."""
         worker = next(one for one in ancestors(pid) if one in self.workers)
         self.workers.remove(worker)
         for one in descendants(worker):
@@ -195,7 +195,7 @@ class Test:
         self.cluster = Cluster(work)
         self.files = write_ranks(work / "run", RANKS, STEPS, 1, ODD)
         self.plain, self.set, self.report = work / "plain", work / "set", work / "report"
-        # What the workers run: memtrack, which is halted where a folder for the victim is.
+        # The command that the workers run: memtrack, which is halted if there is a folder for the victim.
         self.halts = work / "halts"
         self.halts.mkdir()
         self.command = work / "memtrack-halting"
@@ -212,42 +212,42 @@ class Test:
             print(output, (self.work / "submitted.log").read_text()[-3000:])
         return output
 
-    def disturbed(self, victim, lives_on):
-        """Exports all ranks, and kills the worker that writes the victim's."""
+    def disturbed(self, victim, survives):
+        """Exports all ranks, and kills the worker that writes the victim's rank."""
         checks, halted = self.checks, self.halts / "halted"
         halted.unlink(missing_ok=True)
         (self.halts / f"rank{victim}").mkdir()
         job = self.export("--memtrack", self.command, self.work / "run" / "rank*.pickle", "--", "--events")
         wait_for("a writer", lambda: halted.exists() or job.poll() is not None)
-        told = json.loads(halted.read_text())
-        checks.equal("the writer is halted", state(told["memtrack"]), "T")
-        left = Path(told["folder"])
+        writer = json.loads(halted.read_text())
+        checks.equal("the writer is halted", state(writer["memtrack"]), "T")
+        left = Path(writer["folder"])
         checks.check("it was writing", is_unfinished(left), os.listdir(left))
-        self.cluster.kill_worker_of(told["memtrack"], [told["memtrack"]] if lives_on else [])
+        self.cluster.kill_worker_of(writer["memtrack"], [writer["memtrack"]] if survives else [])
         output = self.ended(job, 0)
-        checks.check("it is said what is left over", str(left) in output, output)
+        checks.check("the remaining folder is reported", str(left) in output, output)
         answers = {answer["rank"]: answer for answer in report(self.report)}
         checks.equal("ranks of the report", sorted(answers), list(range(RANKS)))
         checks.equal("attempts at the victim", answers[victim]["attempt"], 1)
-        checks.check("what the writer left is still there", left.is_dir(), left)
-        if lives_on:
-            os.kill(told["memtrack"], signal.SIGCONT)
-            wait_for("the end of the writer that lived on", lambda: state_or_gone(told["memtrack"]))
-            checks.check("it has put its rank into its place", not left.exists(), left)
+        checks.check("the writer's folder still exists", left.is_dir(), left)
+        if survives:
+            os.kill(writer["memtrack"], signal.SIGCONT)
+            wait_for("the end of the surviving writer", lambda: has_ended(writer["memtrack"]))
+            checks.check("it has moved its rank into place", not left.exists(), left)
         return answers
 
     def compare(self):
-        """The data set is that of an undisturbed export, to the byte, but for what killed writers left."""
+        """Checks that the data set is that of an undisturbed export, to the byte, except for the folders of killed writers."""
         def files(folder):
             return {str(file.relative_to(folder)): file.read_bytes() for file in folder.glob("job=*/rank=*/*")}
 
         found, plain = files(self.set), files(self.plain)
         self.checks.equal("files", sorted(found), sorted(plain))
         self.checks.equal("files that differ", [name for name in plain if found.get(name) != plain[name]], [])
-        self.checks.equal("how many", len(found), RANKS * len(TABLES))
+        self.checks.equal("number of files", len(found), RANKS * len(TABLES))
 
     def failures(self):
-        """What cannot be exported is named, and the rest is."""
+        """Checks that files that cannot be exported are reported, and the others are exported."""
         folder = self.work / "odd run"
         files = write_ranks(folder, 3, 3, 1, ())
         files[1].write_bytes(b"\x80\x04no pickle")
@@ -260,23 +260,23 @@ class Test:
         output = self.work / "a set"
         job = self.cluster.submit("export_ranks.py", "--memtrack", self.memtrack, "--ship", "--output", output.as_uri(), "--report",
             self.report, "--job", "a job", "--files-from", names)
-        told = self.ended(job, 3)
+        output_text = self.ended(job, 3)
         answers = {Path(answer["file"]): answer for answer in report(self.report)}
         for file, why in [(files[1], "rank1.pickle"), (folder / "first.pickle", "cannot determine the rank of")]:
-            self.checks.check(f"{file.name} is named", why in (answers[file]["error"] or "") and str(file) in told, told)
+            self.checks.check(f"{file.name} is reported", why in (answers[file]["error"] or "") and str(file) in output_text, output_text)
         errors = [answers[file]["error"] for file in (files[2], other)]
-        self.checks.check("of two files of one rank one is refused", errors.count(None) == 1 and "is from" in str(errors), errors)
+        self.checks.check("one of two files of a rank fails", errors.count(None) == 1 and "is from" in str(errors), errors)
         there = sorted(str(path.relative_to(output)) for path in output.glob("*/*"))
-        self.checks.equal("what is there", there, ["job=a%20job/rank=2"])
+        self.checks.equal("exported ranks", there, ["job=a%20job/rank=2"])
         for wrong, why in [
             (["--output", "s3://bucket/set", files[2]], "not a folder"), (["--output", output, folder], "is a folder"),
             (["--output", output, files[2], other], "--job"), (["--output", output, folder / "none*"], "matches no file"),
         ]:
             job = self.cluster.submit("export_ranks.py", *wrong)
-            self.checks.check(f"{wrong} is refused", why in self.ended(job, 2), why)
+            self.checks.check(f"{wrong} is rejected", why in self.ended(job, 2), why)
 
-    def questions(self, spark):
-        """The queries, unchanged, in Spark SQL."""
+    def queries(self, spark):
+        """Runs the queries, unchanged, in Spark SQL."""
         spec = importlib.util.spec_from_file_location("query", JOBS / "query.py")
         query = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(query)
@@ -290,10 +290,10 @@ class Test:
         found = {row.name: row.ranks for row in counts.collect()}
         checks.equal("ranks that Spark sees", {name for name, ranks in found.items() if ranks == RANKS}, set(TABLES) - {"out_of_memory"})
         checks.consistent("Spark", lambda text: spark.sql(text).first()[0])
-        said = checks.same_answers("Spark", rows, self.files)
-        odd = {rank["rank"] for one in said["memories"] for rank in one["outliers"]}
-        checks.equal("who is odd", odd, set(ODD))
-        checks.check("lifetimes.sql answers", rows((query.QUERIES / "lifetimes.sql").read_text()))
+        ranks_report = checks.same_answers("Spark", rows, self.files)
+        odd = {rank["rank"] for one in ranks_report["memories"] for rank in one["outliers"]}
+        checks.equal("outliers", odd, set(ODD))
+        checks.check("lifetimes.sql has rows", rows((query.QUERIES / "lifetimes.sql").read_text()))
         # The views of tables.spark.sql are the same.
         there = Path.cwd()
         expected = {table: sorted(spark.table(table).columns) for table in TABLES}
@@ -302,13 +302,13 @@ class Test:
                 spark.sql(statement.replace("path 'job", f"path '{self.set}/job").replace("basePath '.'", f"basePath '{self.set}'"))
         checks.equal("columns of tables.spark.sql", {table: sorted(spark.table(table).columns) for table in TABLES}, expected)
         os.chdir(there)
-        return said
+        return ranks_report
 
-    def asked(self, said):
-        """query.py, as a user runs it."""
+    def query_script(self, ranks_report):
+        """Runs query.py as a user does."""
         answer = self.ended(self.cluster.submit("query.py", "outliers", self.set, "--json"), 0)
         found = [json.loads(line) for line in answer.splitlines() if line.startswith("{")]
-        self.checks.equal("outliers by query.py", len(found), sum(len(one["outliers"]) for one in said["memories"]))
+        self.checks.equal("outliers by query.py", len(found), sum(len(one["outliers"]) for one in ranks_report["memories"]))
         answer = self.ended(self.cluster.submit("query.py", "SELECT job, count(*) AS ranks FROM runs GROUP BY job", self.set), 0)
         self.checks.check("query.py prints a table", f"|run|{RANKS}   |" in answer, answer)
         self.ended(self.cluster.submit("query.py", "nothing", self.set), 2)
@@ -320,28 +320,28 @@ class Test:
 
         self.checks.memtrack("export", "--parquet", self.plain, "--events", *self.files)
         self.cluster.until_workers(2)
-        answers = self.disturbed(VICTIMS[0], lives_on=False)
-        # What is to be killed may have been too fast for it, and was run again.
+        answers = self.disturbed(VICTIMS[0], survives=False)
+        # The victim's writer may have been too fast to be halted, and was then run again.
         replaced = [one for one in answers.values() if one["replaced"] and one["rank"] != VICTIMS[0]]
         self.checks.equal("ranks that were replaced", replaced, [])
         self.cluster.until_workers(2)
         self.failures()
-        begun = time.time()
-        answers = self.disturbed(VICTIMS[1], lives_on=True)
+        start = time.time()
+        answers = self.disturbed(VICTIMS[1], survives=True)
         self.checks.equal("ranks that were replaced", sum(answer["replaced"] for answer in answers.values()), RANKS)
         self.cluster.until_workers(2)
-        self.checks.check("every rank is new", all(path.stat().st_mtime >= begun for path in self.set.glob("job=*/rank=*/runs.parquet")))
+        self.checks.check("every rank is new", all(path.stat().st_mtime >= start for path in self.set.glob("job=*/rank=*/runs.parquet")))
         self.compare()
         spark = (SparkSession.builder.master(self.cluster.url).config("spark.executor.memory", "1g").config("spark.driver.memory", "1g")
             .config("spark.sql.shuffle.partitions", "4").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
             .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-        said = self.questions(spark)
+        ranks_report = self.queries(spark)
         spark.stop()
-        self.asked(said)
+        self.query_script(ranks_report)
 
 
-def state_or_gone(pid):
-    """Whether a process is gone."""
+def has_ended(pid):
+    """Whether a process has ended."""
     now = stat(pid)
     return now is None or now[0] == "Z"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Exports 64 ranks with Spark, on a cluster of two workers on this machine of which one is killed in the middle, and asks
-# memtrack-cli/queries in Spark SQL. Run by hand, because of what it installs: PySpark below FOLDER (0.5 GB), and Java from
-# Debian where there is none.
+# Exports 64 ranks with Spark, on a cluster of two workers on this machine of which one is killed during the export, and runs
+# memtrack-cli/queries in Spark SQL. Run it by hand, because it installs PySpark in FOLDER (0.5 GB), and Debian's Java if
+# there is none.
 # Usage: tests/tools/spark.sh MEMTRACK FOLDER
 set -euo pipefail
 [ $# = 2 ] || { sed -n 's/^# U/u/p' "$0" >&2; exit 2; }

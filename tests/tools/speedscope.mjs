@@ -1,5 +1,5 @@
-// Opens a file in speedscope's own page, in Chromium, and prints what the page shows of each profile: its name, and the
-// total of all its stacks. Usage: node tests/tools/speedscope.mjs NPM_FOLDER FILE
+// Opens a file in speedscope's page, in Chromium, and prints each profile as the page shows it: its name, and the total of
+// all its stacks. Usage: node tests/tools/speedscope.mjs NPM_FOLDER FILE
 import {createRequire} from 'node:module';
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
@@ -7,7 +7,7 @@ import {pathToFileURL} from 'node:url';
 const [folder, file] = process.argv.slice(2).map(name => path.resolve(name));
 const {chromium} = createRequire(path.join(folder, 'package.json'))('playwright-core');
 const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
-// The page draws by WebGL, which a machine without a GPU does in software.
+// The page draws with WebGL, which is done in software on a machine without a GPU.
 const args = ['--no-sandbox', '--use-angle=swiftshader', '--enable-unsafe-swiftshader', '--ignore-gpu-blocklist'];
 const browser = await chromium.launch({executablePath, args});
 try {
@@ -17,7 +17,7 @@ try {
   await page.goto(pathToFileURL(path.join(folder, 'node_modules/speedscope/dist/release/index.html')).href);
   const input = await page.waitForSelector('input[type=file]', {state: 'attached'});
   await input.setInputFiles(file);
-  // `name (1/6)`, or the name alone where there is one profile.
+  // `name (1/6)`, or the name alone if there is only one profile.
   const shown = () => page.evaluate(() => document.body.innerText.split('\n').find(line => /^.+: .+ in .+ blocks?/.test(line)));
   const until = async wanted => {
     for (let tries = 0; tries < 200; tries++) {
@@ -30,7 +30,7 @@ try {
   let line = await until(() => true);
   const count = Number(/\(1\/(\d+)\)$/.exec(line)?.[1] ?? 1), profiles = [];
   await page.keyboard.press('3');
-  // Only rows in sight are there.
+  // Only visible rows exist in the page.
   await page.setViewportSize({width: 1000, height: 20000});
   await page.waitForTimeout(300);
   for (let number = 1; number <= count; number++) {
@@ -46,8 +46,8 @@ try {
   await browser.close();
 }
 
-// Bytes of all stacks: the view "sandwich" lists functions, and what is theirs alone adds up to everything. Sizes are
-// printed with two digits behind the point.
+// Returns the bytes of all stacks: the view "sandwich" lists functions, whose sizes without callees add up to the total.
+// Sizes are printed with two decimals.
 async function total(page) {
   const texts = await page.evaluate(() => [...document.querySelectorAll('table tr')].map(row => row.innerText));
   const sizes = texts.map(text => [...text.matchAll(/([\d.]+) ([KMGT]?B) \(/g)].map(([, number, unit]) => number * 1024 ** 'BKMGT'.indexOf(unit[0])));

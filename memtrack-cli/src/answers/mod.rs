@@ -78,7 +78,7 @@ macro_rules! answers {
 }
 use answers;
 
-/// The description of an answer, whatever it consists of.
+/// The description of an answer of any type.
 pub(crate) trait Described {
     /// Returns the verb.
     fn verb(&self) -> &'static str;
@@ -109,16 +109,17 @@ impl<T: Serialize + JsonSchema> Answer<T> {
 }
 
 impl Answer<WrittenAnswer> {
-    /// Reports what was written: as JSON if requested, on standard output or, if that has the data, on standard error.
+    /// Reports the written file: as JSON if requested, on standard output or, if that has the data, on standard
+    /// error.
     pub(crate) fn report_written(
         &self,
         target: &Path,
         format: &str,
-        asked: WrittenArgs,
+        args: WrittenArgs,
         streams: &mut Streams<'_>,
     ) -> Result<(), CliError> {
         let to_stdout = target == Path::new("-");
-        if !asked.json {
+        if !args.json {
             if !to_stdout {
                 // A hint; if it cannot be printed, the file is there all the same.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());

@@ -83,14 +83,14 @@ pub(crate) struct SegmentAnswer {
     pub(crate) total_bytes: WideAnswer,
 }
 
-/// What changed between two files.
+/// The changes between two files.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FilesDiffAnswer {
     /// The earlier file.
     pub(crate) before: DiffFileAnswer,
     /// The later file.
     pub(crate) after: DiffFileAnswer,
-    /// What changed.
+    /// The changes.
     #[serde(flatten)]
     pub(crate) diff: DiffAnswer,
 }
@@ -98,7 +98,7 @@ pub(crate) struct FilesDiffAnswer {
 /// One of two files.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DiffFileAnswer {
-    /// Its path; `-`: it came from standard input.
+    /// Its path; `-` for standard input.
     pub(crate) path: String,
     /// Whether it is PyTorch's own.
     pub(crate) is_pytorch: bool,
@@ -120,7 +120,7 @@ pub(crate) struct DevicesReplayAnswer {
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// How a program ended, and its recordings.
+/// The end of a program, and its recordings.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {
@@ -132,7 +132,7 @@ pub(crate) struct RunAnswer {
     pub(crate) exit_code: Option<i32>,
     /// The signal that ended it.
     pub(crate) signal: Option<i32>,
-    /// Its recording; null where it took no memory that is recorded.
+    /// Its recording; null where it allocated no recorded memory.
     pub(crate) recording: Option<RecordingAnswer>,
     /// The recordings of programs that its process executed later.
     pub(crate) became: Vec<RecordingAnswer>,
@@ -146,7 +146,7 @@ pub(crate) struct RunAnswer {
 pub(crate) struct RecordingAnswer {
     /// Its path.
     pub(crate) path: String,
-    /// Its size; null where it is gone.
+    /// Its size; null where the file is gone.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct RecordingAnswer {
 pub(crate) struct SummaryAnswer {
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
-    /// Who held the memory of a recording that was not ended, or that ran out of memory; null for others.
+    /// The holders of memory in a recording that was not ended, or that ran out of memory; null for others.
     pub(crate) who_holds: Option<WhoHoldsAnswer>,
 }
 
@@ -171,13 +171,13 @@ pub(crate) struct TopAnswer {
 /// The operators with which memory grew most.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TrackerAnswer {
-    /// How often the allocator had to empty its cache and try again.
+    /// The number of times that the allocator had to empty its cache and try again.
     pub(crate) num_alloc_retries: u64,
     /// The number of operators requested.
     pub(crate) top: usize,
     /// The operators, largest growth first.
     pub(crate) operators: Vec<OperatorGrowthAnswer>,
-    /// The number of operators before those that the file kept one by one.
+    /// The number of earlier operators, which the file does not list one by one.
     pub(crate) folded_operators: u64,
 }
 
@@ -186,8 +186,8 @@ pub(crate) struct TrackerAnswer {
 pub(crate) struct OperatorGrowthAnswer {
     /// The operator's full name.
     pub(crate) operator: String,
-    /// Allocated memory after it less before it; negative when it freed memory. Null where the file has no number. Files
-    /// have MiB as floating-point numbers, from which this is rounded.
+    /// Allocated memory after the operator minus that before it; negative when it freed memory. Null where the file has
+    /// no number. Files have MiB as floating-point numbers, from which this is rounded.
     pub(crate) growth_bytes: Option<i64>,
 }
 
@@ -230,11 +230,11 @@ pub(crate) struct MemoryAnswer {
 /// A file that was written.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct WrittenAnswer {
-    /// Its path; null: it went to standard output.
+    /// Its path; null for standard output.
     pub(crate) path: Option<String>,
     /// Its format: the suffix of such files.
     pub(crate) format: String,
-    /// Its size; null where it went to standard output.
+    /// Its size; null for standard output.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -246,7 +246,7 @@ pub(crate) struct ExportAnswer {
     pub(crate) folder: String,
     /// The ranks that were written.
     pub(crate) ranks: Vec<ExportedRank>,
-    /// The files that were not, and the reasons.
+    /// The files that were not written, and the reasons.
     pub(crate) failed: Vec<UnexportedFile>,
 }
 
@@ -281,7 +281,7 @@ pub(crate) struct UnexportedFile {
 /// The result of a query.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlAnswer {
-    /// The columns, in their order.
+    /// The columns, in order.
     pub(crate) columns: Vec<SqlColumn>,
     /// The rows, each an object with all columns by their names.
     #[schemars(with = "Vec<serde_json::Map<String, Value>>")]

@@ -26,7 +26,7 @@ Caches that have filled up, buffers that are emptied now and then and vectors th
 has the full rule.
 Patterns: one glob a line, # begins a comment; each is compared with the functions and files of all frames of a stack.
 Exit codes: 0 nothing leaks, 1 something leaks (with --strict: or was freed only at the end), 2 wrong usage, or snapshots that
-are not of one process and in order, 3 unreadable input, or a recording that is too short or incomplete to tell.")]
+are not of one process and in order, 3 unreadable input, or a recording that is too short or incomplete to judge.")]
 pub(crate) struct LeaksArgs {
     /// A recording or PyTorch snapshot with its trace, or at least three of one process, in order; `-` reads standard input
     #[arg(value_name = "FILE", required = true)]

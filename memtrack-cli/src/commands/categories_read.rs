@@ -19,12 +19,12 @@ pub(super) fn run(
     streams: &mut Streams<'_>,
 ) -> Result<Exit, CliError> {
     let only_traces = [(args.trace.compat, "--compat"), (args.tensors, "--tensors")];
-    if let Some((_, option)) = only_traces.into_iter().find(|&(is_asked, _)| is_asked) {
+    if let Some((_, option)) = only_traces.into_iter().find(|&(is_given, _)| is_given) {
         let path = args.trace.path.display();
         let why = "is not an operator trace; `memtrack export-script` prints the script that records one";
         return Err(CliError::Usage(format!("{option}: {path} {why}")));
     }
-    let asked = args.trace.device.as_deref().map(device).transpose()?;
+    let requested = args.trace.device.as_deref().map(device).transpose()?;
     mention_reordered(snapshot.order_by_time(), streams);
     let moments = match args.at {
         None => vec![ReadingAt::Peak, ReadingAt::End],
@@ -43,9 +43,9 @@ pub(super) fn run(
         let blocks = BlockCategories::read(&snapshot, &mut symbols, device);
         CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
     };
-    let mut devices: Vec<CategoryReading> = chosen(&snapshot, asked)?.into_iter().map(read).collect();
+    let mut devices: Vec<CategoryReading> = chosen(&snapshot, requested)?.into_iter().map(read).collect();
     let is_used = |device: &CategoryReading| device.all.blocks > 0;
-    if asked.is_none() && devices.iter().any(is_used) {
+    if requested.is_none() && devices.iter().any(is_used) {
         devices.retain(is_used);
     }
     if args.format.json {

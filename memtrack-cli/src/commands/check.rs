@@ -76,7 +76,7 @@ fn read_base(
     Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns what is compared: the peaks, by lines where there are any.
+/// Returns the compared values: the peaks, by lines where there are any.
 fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
     Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let mut hiding = scrub::asked(&args.scrub);
+    let mut hiding = scrub::requested(&args.scrub);
     let mut load = |path| {
         let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
         Ok::<_, CliError>(scrub::hidden_pytorch(snapshot, hiding.as_mut()))

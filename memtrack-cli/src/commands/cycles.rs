@@ -18,7 +18,7 @@ use std::path::Path;
 /// A compressed graph may unpack to this many times its size, and to a number of bytes more.
 const MOST_UNPACKED: u64 = 64;
 const UNPACKED_ANYWAY: u64 = 64 << 20;
-/// How often that is checked, in bytes.
+/// The interval of that check, in bytes.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Counts the bytes that are read.

@@ -9,10 +9,13 @@ use memtrack_core::snapshot::Snapshot;
 ///
 /// # Errors
 /// A usage error when it has no such device.
-pub(super) fn chosen(snapshot: &Snapshot, asked: Option<DeviceSelector>) -> Result<Vec<DeviceId>, CliError> {
+pub(super) fn chosen(
+    snapshot: &Snapshot,
+    requested: Option<DeviceSelector>,
+) -> Result<Vec<DeviceId>, CliError> {
     let there = snapshot.device_ids();
-    let Some(asked) = asked else { return Ok(there) };
-    let is_it = |&device: &DeviceId| match asked {
+    let Some(requested) = requested else { return Ok(there) };
+    let is_it = |&device: &DeviceId| match requested {
         DeviceSelector::Ordinal(ordinal) => snapshot.ordinal(device) == ordinal,
         DeviceSelector::Host => snapshot.is_heap(device),
         DeviceSelector::Pinned => snapshot.is_pinned(device),
@@ -28,6 +31,6 @@ pub(super) fn chosen(snapshot: &Snapshot, asked: Option<DeviceSelector>) -> Resu
         };
         let there: Vec<_> = there.iter().map(number).collect();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        CliError::Usage(format!("the file has no {asked}; it has: {there}"))
+        CliError::Usage(format!("the file has no {requested}; it has: {there}"))
     })
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stacks: picture.is_some(),
     };
     let mut unmatched = Unmatched::new(&args.rules);
-    let mut hiding = scrub::asked(&args.scrub);
+    let mut hiding = scrub::requested(&args.scrub);
     let before = reading.read(&args.before, args.input, hiding.as_mut(), &mut unmatched, streams)?;
     reading.by = Some(before.side.by);
     let after = reading.read(&args.after, args.input, hiding.as_mut(), &mut unmatched, streams)?;
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-/// How files are reduced.
+/// The options for reducing files.
 pub(super) struct Reading<'a> {
     /// The grouping; none: the default for the file.
     pub(super) by: Option<DiffBy>,
@@ -105,7 +105,7 @@ pub(super) struct Reading<'a> {
     pub(super) device: Option<DeviceSelector>,
     /// Folders with binaries.
     pub(super) symbols: &'a [PathBuf],
-    /// Which code is the user's own.
+    /// The rules for the user's code.
     pub(super) rules: &'a Rules,
     /// Whether groups by stack are needed too.
     pub(super) stacks: bool,
@@ -115,7 +115,7 @@ impl Reading<'_> {
     /// Reads a file, with `hiding`'s pseudonyms if there are any; when this returns, only its groups are in memory.
     ///
     /// # Errors
-    /// When it cannot be read, holds nothing, or does not have the device.
+    /// Fails when it cannot be read, holds nothing, or does not have the device.
     fn read(
         &self,
         path: &Path,
@@ -140,7 +140,7 @@ impl Reading<'_> {
     /// Reduces a file that was read, and is in order of time.
     ///
     /// # Errors
-    /// When it holds nothing, or does not have the device.
+    /// Fails when it holds nothing, or does not have the device.
     pub(super) fn reduce(
         &self,
         path: &Path,

@@ -30,7 +30,7 @@ struct Work<'a> {
     taken: Mutex<HashMap<(String, u64), PathBuf>>,
 }
 
-/// A rank that was written, and what is odd about its file.
+/// A rank that was written, and the oddities of its file.
 type One = Result<(ExportedRank, Vec<String>), CliError>;
 
 /// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the
@@ -121,7 +121,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     let mut name = RankName::of(&loaded.snapshot, &called(file));
     // Steps are found by the name that was given.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    let mut hiding = scrub::asked(&args.scrub).map(keeping);
+    let mut hiding = scrub::requested(&args.scrub).map(keeping);
     loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols.places);
     let mut hidden = |path: &Path| match &mut hiding {
         Some(scrub) => scrub.file(path),

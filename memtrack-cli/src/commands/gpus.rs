@@ -12,7 +12,7 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         Ok(page) => page,
         Err(error) => {
             if args.format.json {
-                // A script parses the output whatever the machine has.
+                // A script parses the output on any machine.
                 answers::GPUS.print(&Gpus::none(error.clone()).answer(), streams)?;
             }
             return Err(CliError::Io(error.to_string()));

@@ -1,4 +1,4 @@
-//! How the verbs about operator traces load a trace, and choose its device.
+//! Loads the trace for the verbs about operator traces, and chooses its device.
 
 use crate::Streams;
 use crate::args::TraceArgs;
@@ -23,7 +23,7 @@ use std::path::Path;
 /// Reads the first bytes of the file, which distinguish an operator trace from other files.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
@@ -52,7 +52,7 @@ pub(super) struct Source {
 /// Reads the trace, or that of a recording.
 ///
 /// # Errors
-/// When it cannot be read, or is a recording without operators.
+/// Fails when it cannot be read, or is a recording without operators.
 pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source, CliError> {
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
@@ -130,7 +130,7 @@ pub(super) fn mode(args: &TraceArgs) -> Mode {
 /// Analyses the trace, and reports the repairs.
 ///
 /// # Errors
-/// When the trace has no allocations, or PyTorch would refuse it and is to be imitated.
+/// Fails when the trace has no allocations, or PyTorch would refuse it and is to be imitated.
 pub(super) fn analysed<'a>(
     args: &TraceArgs,
     source: &'a Source,
@@ -171,11 +171,13 @@ pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIn
         names.join(", ")
     };
     match (&args.device, &devices[..]) {
-        (Some(asked), _) => devices
+        (Some(requested), _) => devices
             .iter()
             .copied()
-            .find(|device| name(device) == asked || short(name(device)) == asked)
-            .ok_or_else(|| CliError::Usage(format!("the trace has no device {asked}: it has {}", list()))),
+            .find(|device| name(device) == requested || short(name(device)) == requested)
+            .ok_or_else(|| {
+                CliError::Usage(format!("the trace has no device {requested}: it has {}", list()))
+            }),
         (None, [only]) => Ok(*only),
         (None, _) => {
             Err(CliError::Usage(format!("the trace has several devices: choose one by --device: {}", list())))

@@ -64,7 +64,7 @@ fn write(
 /// Writes a page to a file.
 ///
 /// # Errors
-/// When it cannot be written; an existing file is then unchanged.
+/// Fails when it cannot be written; an existing file is then unchanged.
 pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::output(target, error);
     let mut file = ReplacingFile::create(target).map_err(failed)?;

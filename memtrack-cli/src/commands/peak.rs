@@ -13,7 +13,7 @@ use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::analysis::top::TopOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the snapshot, prints what was live at the peak of each device.
+/// Loads the snapshot, prints the memory that was live at the peak of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);

@@ -30,14 +30,14 @@ const WARNINGS: usize = 5;
 struct Work<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,
-    /// Where each rank's own page goes, if it is to be written.
+    /// The path of each rank's own page, if it is to be written.
     pages: RankPages,
 }
 
 /// The result of one file.
 struct Read {
     digest: RankDigest,
-    /// What is odd about the file.
+    /// The oddities of the file.
     odd: Vec<String>,
     /// The address of its page, or why that could not be written.
     page: Option<Result<String, CliError>>,
@@ -129,7 +129,7 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
 /// Returns the source of pseudonyms, if requested. Steps are found by the name that was given.
 fn hiding(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    scrub::asked(&args.scrub).map(keeping)
+    scrub::requested(&args.scrub).map(keeping)
 }
 
 /// Reads a file, reduces it, and writes its page.

@@ -1,4 +1,4 @@
-//! Where the pages of `memtrack ranks` go: the one of all ranks, and with `--pages` one for each, its name, and its
+//! The paths of the pages of `memtrack ranks`: the one of all ranks, and with `--pages` one for each, its name, and its
 //! address on the first.
 
 use crate::args::RanksArgs;

@@ -14,7 +14,7 @@ use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
 /// Loads the snapshot, replays each device under each of the settings, prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let asked = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let requested = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
     let devices = chosen(&snapshot, args.device.device)?;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
     }
     for device in devices.into_iter().filter(|device| !is_host(device)) {
-        let report = report(&snapshot, device, &asked, args.capacity, streams)?;
+        let report = report(&snapshot, device, &requested, args.capacity, streams)?;
         if report.requests > 0 || report.existing_blocks > 0 {
             reports.push(report);
         }
@@ -58,7 +58,7 @@ fn replayable(text: &str) -> Result<Settings, String> {
 fn report(
     snapshot: &PytorchSnapshot,
     device: DeviceId,
-    asked: &[Settings],
+    requested: &[Settings],
     capacity: Option<u64>,
     streams: &mut Streams<'_>,
 ) -> Result<ReplayReport, CliError> {
@@ -75,12 +75,12 @@ fn report(
             );
         }
     }
-    if asked.is_empty() {
+    if requested.is_empty() {
         for text in GRID {
             settings.push(parse(text)?);
         }
     } else {
-        settings.extend_from_slice(asked);
+        settings.extend_from_slice(requested);
     }
     // Each once.
     let mut seen = std::collections::HashSet::new();

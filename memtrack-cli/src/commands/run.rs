@@ -83,8 +83,8 @@ fn value_of(value: impl ValueEnum) -> String {
 /// Returns the libraries before those that are preloaded already.
 fn preloaded(libraries: &[PathBuf]) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
-    let ours = libraries.iter().map(|path| path.as_os_str().to_owned());
-    ours.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
+    let paths = libraries.iter().map(|path| path.as_os_str().to_owned());
+    paths.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
 /// Returns the recording's absolute path, which does not exist yet and can be written.
@@ -175,7 +175,7 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     Recorded { own, later, children }
 }
 
-/// Writes how the program ended, and what was recorded, to the requested file.
+/// Writes the program's end and the list of its recordings to the requested file.
 fn answer(
     target: &Path,
     name: &OsStr,
@@ -207,7 +207,7 @@ fn answer(
     write_files(&[(target.to_owned(), content)])
 }
 
-/// Reports what was written.
+/// Reports the recordings.
 fn report_recordings(
     streams: &mut Streams<'_>,
     name: &OsStr,

@@ -11,7 +11,7 @@ mod with {
     use crate::answers::{self, SqlAnswer};
     use crate::args::SqlArgs;
     use crate::error::{CliError, Exit};
-    use crate::sql::{Query, READY, Ready, SqlRows, ask, columns, write_csv, write_text};
+    use crate::sql::{Query, READY, Ready, SqlRows, columns, execute, write_csv, write_text};
     use std::ffi::OsStr;
     use std::io::Read;
     use std::num::NonZero;
@@ -27,10 +27,10 @@ mod with {
             list(streams)?;
             return Ok(Exit::Fine);
         }
-        let (sql, folder) = asked(args, streams)?;
+        let (sql, folder) = query_and_folder(args, streams)?;
         let jobs =
             args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN);
-        let result = ask(Query { sql, folder, memory: args.memory, jobs })?;
+        let result = execute(Query { sql, folder, memory: args.memory, jobs })?;
         if args.format.json {
             let (rows, failed) = SqlRows::of(result.batches);
             let answer = SqlAnswer { columns: columns(&result.schema), rows };
@@ -47,7 +47,7 @@ mod with {
     }
 
     /// Returns the query and the folder.
-    fn asked(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<(String, PathBuf), CliError> {
+    fn query_and_folder(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<(String, PathBuf), CliError> {
         let words: Vec<&OsStr> =
             [&args.first, &args.second].into_iter().flatten().map(|word| &**word).collect();
         // An unknown option was taken for the query.

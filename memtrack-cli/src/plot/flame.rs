@@ -9,7 +9,7 @@ use std::path::Path;
 /// Checks whether a flame graph may be written to `target`.
 ///
 /// # Errors
-/// When the name requests another format than SVG, or the file exists and `force` is not set.
+/// Fails when the name requests another format than SVG, or the file exists and `force` is not set.
 pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     match target.extension() {
         Some(suffix) if suffix != "svg" => {
@@ -22,7 +22,7 @@ pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
 /// Draws `lines` (`frame;frame bytes`) to `target`, and reports it.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub(crate) fn write(
     target: &Path,
     title: &str,

@@ -58,7 +58,7 @@ impl FigureFiles {
     /// Returns the files with their content.
     ///
     /// # Errors
-    /// When a figure cannot be drawn.
+    /// Fails when a figure cannot be drawn.
     pub(crate) fn render(&self, stats: &TrackerStats) -> Result<Vec<(PathBuf, Vec<u8>)>, CliError> {
         let figures = self.targets.iter().zip(Figure::EACH);
         let files = figures.map(|(target, figure)| {

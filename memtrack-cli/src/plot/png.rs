@@ -29,7 +29,7 @@ type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 /// Runs `draw` on an area of that size times the scale passed to it, and returns the bytes of a PNG file.
 ///
 /// # Errors
-/// When `draw` fails.
+/// Fails when `draw` fails.
 pub(crate) fn image(
     width: u32,
     height: u32,

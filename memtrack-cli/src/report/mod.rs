@@ -50,7 +50,7 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
     }
 }
 
-/// Reports on standard error what is odd about a file.
+/// Reports the oddities of a file on standard error.
 pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
         // A warning; if it cannot be printed, the report is there all the same.

@@ -1,5 +1,5 @@
-//! Who held the memory of a program that has ended, from the file that it left: also when it was killed and could not
-//! report it itself.
+//! The holders of memory in a program that has ended, from the file that it left: also when it was killed and could not
+//! report them itself.
 
 use crate::args::RulesArgs;
 use crate::ownership::rules;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Recordings up to this size are read at the end of a run; a larger one takes seconds, which would delay the shell.
 const LARGEST_BYTES: u64 = 64 << 20;
 
-/// How long symbolizing functions may take.
+/// The time limit for symbolizing functions.
 const NAMING: Duration = Duration::from_secs(2);
 
 /// Returns the paragraph about a recording; `None` where it holds nothing, or is too large to be read now.
@@ -26,7 +26,7 @@ pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
         return Some(format!("memtrack: who held the memory: memtrack summary {}\n", recording.display()));
     }
     let snapshot = Snapshot::open(recording, LoadOptions::default()).ok()?.snapshot;
-    // Every report prints what is wrong with a rules file.
+    // Every report prints the errors of a rules file.
     let rules = rules(&RulesArgs::default()).unwrap_or_default();
     let query = HoldsQuery::at_the_end(&snapshot, was_killed).rules(rules).within(NAMING);
     let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;

@@ -23,7 +23,7 @@ static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so")
 /// Returns the libraries' paths in the order in which they are to be loaded.
 ///
 /// # Errors
-/// When this command was built without the libraries, or no folder takes them.
+/// Fails when this command was built without the libraries, or no folder takes them.
 pub(crate) fn installed(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     if LIBRARY.is_empty() || HEAP.is_empty() {
         let why = "this memtrack was built without its preload libraries: `run` needs Linux with glibc, and \

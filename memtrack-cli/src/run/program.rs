@@ -24,7 +24,7 @@ pub(crate) const CANNOT_RUN: u8 = 126;
 /// Returns where the shell would find `name`.
 ///
 /// # Errors
-/// When it is not there (127), or cannot be executed (126).
+/// Fails when it is not there (127), or cannot be executed (126).
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
@@ -56,7 +56,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
 /// Checks whether a library can be preloaded into the program, or into its interpreter.
 ///
 /// # Errors
-/// When it cannot, with the reason.
+/// Fails when it cannot, with the reason.
 pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     let mut at = path.to_owned();
     // An interpreter may be a script as well; the kernel follows a few.
@@ -119,7 +119,7 @@ enum Kind {
     Unknown,
 }
 
-/// Longer names of loaders are none.
+/// Longer names are not loaders.
 const LONGEST_NAME: u64 = 4096;
 
 fn kind(file: &mut (impl Read + Seek)) -> Kind {

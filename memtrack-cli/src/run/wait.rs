@@ -1,7 +1,7 @@
 //! Waits for the program as a shell does: signals sent to the command reach the program, and its end becomes an exit
 //! code.
 //!
-//! **Why wait, instead of becoming the program?** So that the command can report what was recorded.
+//! **Why wait, instead of becoming the program?** So that the command can report the recordings.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct Ended {
 /// Runs the program to its end.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Fails when it cannot be started.
 pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
     EARLY.store(0, Ordering::SeqCst);
     let before = PASSED_ON.map(pass_on);
@@ -43,7 +43,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
         Ok(Ended { process: program.id(), status: ended? })
     });
     for (signal, before) in PASSED_ON.into_iter().zip(before) {
-        // SAFETY: what was there before.
+        // SAFETY: restores the earlier action.
         unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
     }
     // SAFETY: as above.
@@ -70,7 +70,7 @@ pub(crate) fn code_of(ended: ExitStatus) -> u8 {
 
 /// Passes a signal on, unless it is ignored. A program that is started gets its default back.
 fn pass_on(signal: i32) -> libc::sigaction {
-    // SAFETY: the actions are whole, and the handler does what a handler may.
+    // SAFETY: the actions are complete, and the handler calls only functions that a handler may call.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut before);

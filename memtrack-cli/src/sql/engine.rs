@@ -54,7 +54,7 @@ pub(crate) struct Batches {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the engine's thread sends: the columns first.
+/// A message of the engine's thread: the columns first.
 enum Sent {
     Columns(SchemaRef),
     Rows(RecordBatch),
@@ -91,8 +91,8 @@ impl Drop for Batches {
 /// Runs a query. Returns with the first rows, so that earlier errors are known before anything is written.
 ///
 /// # Errors
-/// When the data set cannot be read, or the query cannot be result.
-pub(crate) fn ask(query: Query) -> Result<QueryResult, CliError> {
+/// Fails when the data set cannot be read, or the query cannot be result.
+pub(crate) fn execute(query: Query) -> Result<QueryResult, CliError> {
     let (sender, receiver) = sync_channel(WAITING);
     let thread = Builder::new()
         .name("memtrack-sql".into())
@@ -117,7 +117,7 @@ fn run(query: &Query, sender: &SyncSender<Sent>) -> Result<(), CliError> {
     let folder = &query.folder;
     let ranks = ranks_of(folder).map_err(|bad| CliError::input(&bad.path, bad.why))?;
     let (store, files) = store(folder).map_err(|error| CliError::input(folder, error))?;
-    let dataset = Arc::new(Dataset { folder: folder.clone(), ranks, store, asked: Mutex::default() });
+    let dataset = Arc::new(Dataset { folder: folder.clone(), ranks, store, scanned: Mutex::default() });
     let jobs = query.jobs.get();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(jobs)
@@ -182,8 +182,8 @@ async fn answer(query: &Query, context: &SessionContext, sender: &SyncSender<Sen
 
 /// Returns the first of the query's files that cannot be read to its end.
 async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
-    let asked = std::mem::take(&mut *dataset.asked.lock().unwrap_or_else(PoisonError::into_inner));
-    for (table, place) in asked {
+    let scanned = std::mem::take(&mut *dataset.scanned.lock().unwrap_or_else(PoisonError::into_inner));
+    for (table, place) in scanned {
         let alone: Arc<dyn TableProvider> = Arc::new(RankTable::new(Arc::clone(dataset), table, Some(place)));
         let read = async {
             let mut stream = context.read_table(alone)?.execute_stream().await?;

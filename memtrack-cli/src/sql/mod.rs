@@ -1,6 +1,6 @@
 //! Queries of `memtrack sql`: Apache DataFusion over the tables of a data set. `ready` has the queries that come with
-//! memtrack, `tables` makes the files of a data set known to the engine, `engine` runs a query on separate threads,
-//! `refusal` formats in a line why one failed, and `rows` writes the result.
+//! memtrack, `tables` registers the files of a data set with the engine, `engine` runs a query on separate threads,
+//! `refusal` formats the reason of a failure in one line, and `rows` writes the result.
 //!
 //! **Why DataFusion, and what does it cost?** It is in the command (Apache-2.0) behind a feature that nothing turns on:
 //! 153 crates in addition to the command's 149. The lock file has 122 more because of it (14 MB to fetch), all under
@@ -20,6 +20,6 @@ mod refusal;
 mod rows;
 mod tables;
 
-pub(crate) use engine::{Query, ask};
+pub(crate) use engine::{Query, execute};
 pub(crate) use ready::{READY, Ready};
 pub(crate) use rows::{SqlRows, columns, write_csv, write_text};

@@ -1,4 +1,4 @@
-//! Why a query failed, in one line: what is wrong, where in the query or in which file, and what to do.
+//! The reason why a query failed, in one line: the problem, its place in the query or the file, and the remedy.
 
 use super::tables::BadFile;
 use crate::error::CliError;
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn the_place_of_an_error_comes_first() {
-        let said = "Expected: an expression, found: FROM at Line: 2, Column: 8";
-        assert_eq!(located(said), Some(("Expected: an expression, found: FROM", (2, 8))));
+        let message = "Expected: an expression, found: FROM at Line: 2, Column: 8";
+        assert_eq!(located(message), Some(("Expected: an expression, found: FROM", (2, 8))));
         assert_eq!(located("no place"), None);
     }
 }

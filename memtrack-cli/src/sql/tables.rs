@@ -31,7 +31,7 @@ const END_BYTES: usize = 64 << 10;
 pub(super) struct BadFile {
     /// Its path.
     pub(super) path: PathBuf,
-    /// What is wrong with it.
+    /// Its fault.
     pub(super) why: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Dataset {
     pub(super) ranks: Vec<RankFolder>,
     pub(super) store: ObjectStoreUrl,
     /// The files that the query has read, each with its table.
-    pub(super) asked: Mutex<Vec<(&'static dataset::Table, usize)>>,
+    pub(super) scanned: Mutex<Vec<(&'static dataset::Table, usize)>>,
 }
 
 impl Dataset {
@@ -140,7 +140,7 @@ impl TableProvider for RankTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let places = self.only.map_or(0..self.dataset.ranks.len(), |only| only..only + 1);
         self.dataset
-            .asked
+            .scanned
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(places.clone().map(|place| (self.table, place)));
@@ -174,7 +174,7 @@ impl TableProvider for RankTable {
 /// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// A description of what the folder is instead, and what to do.
+/// A description of the folder's actual kind, and of the remedy.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;

@@ -11,7 +11,7 @@
 //! let block = allocator.caching_allocator_alloc(100 << 20, device, stream)?;
 //! assert_eq!(allocator.memory_allocated(device)?, 100 << 20);
 //! allocator.caching_allocator_delete(block)?;
-//! // The memory is cached: the next request that fits gets it without asking the device.
+//! // The memory is cached: the next request that fits gets it without a call to the driver.
 //! assert_eq!(allocator.memory_reserved(device)?, 100 << 20);
 //! allocator.empty_cache()?;
 //! assert_eq!(allocator.memory_reserved(device)?, 0);
@@ -39,10 +39,11 @@
 //!
 //! The modules:
 //!
-//! - `api`: what programs call; `backend`: `torch.cuda.memory`'s functions as a trait, and its implementations.
-//! - `state`: what a device holds; `steps`: what happens to a request; `memory`: where memory comes from; `settings`: the
-//!   option strings.
-//! - `replay`: recorded requests under other settings; `workload`: what `memtrack simulate` runs.
+//! - `api`: the interface for programs; `backend`: `torch.cuda.memory`'s functions as a trait, and its
+//!   implementations.
+//! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: the sources of memory;
+//!   `settings`: the option strings.
+//! - `replay`: recorded requests under other settings; `workload`: the operations of `memtrack simulate`.
 
 mod api;
 mod backend;

@@ -1,5 +1,5 @@
-//! What the caching allocator costs on a simulated device, whose own calls cost next to nothing: a pair of alloc and
-//! free from the cache, with and without history, and how the cost grows with the number of cached blocks.
+//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: a pair of alloc and free
+//! from the cache, with and without history, and the growth of the cost with the number of cached blocks.
 //!
 //! `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints
 //! medians of batches in processor time; asserts nothing.
@@ -18,18 +18,18 @@ const BATCHES: usize = 31;
 const CALLS: usize = 20_000;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
-/// Calls above a measured event, so that stacks are as deep as PyTorch's in its measurement: 21 return addresses, of
-/// which the innermost one or two are the allocator's own.
+/// Calls above a measured event, so that stacks are as deep as those in PyTorch's measurement: 21 return addresses, of
+/// which the innermost one or two are in the allocator.
 const DEPTH: usize = 11;
 
-/// The processor time of this thread: what else the machine does hardly shows in it.
+/// The processor time of this thread, which other work on the machine hardly affects.
 struct CpuTime(Duration);
 
 impl CpuTime {
     #[allow(unsafe_code)]
     fn now() -> Self {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the out-pointer is ours; the clock always exists.
+        // SAFETY: the out-pointer is a local variable; the clock always exists.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
         Self(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// Steps of a training loop: activations that live for a while, temporaries that do not, as 1 M events.
+/// Replays steps of a training loop as 1 M events: activations that live for a while, and short-lived temporaries.
 fn replay_of_a_million_events() {
     let mut workload =
         Workload::read(&br#"{"op":"config","total_bytes":1099511627776}"#[..], u64::MAX).expect("a workload");
@@ -114,14 +114,14 @@ fn replay_of_a_million_events() {
     }
 }
 
-/// How many frames the newest event's stack has, inlined ones among them.
+/// Returns the number of frames of the newest event's stack, including inlined ones.
 fn frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
     let snapshot = allocator.snapshot();
     let newest = snapshot.events.stack.last().expect("an event");
     snapshot.named.get(*newest).len()
 }
 
-/// The depth of the calling function's stack as it is walked, without what was inlined.
+/// Returns the number of return addresses on the caller's stack, without inlined frames.
 #[inline(never)]
 fn return_addresses() -> usize {
     let mut count = 0;
@@ -129,7 +129,7 @@ fn return_addresses() -> usize {
         count += 1;
         true
     });
-    // Not those of `backtrace` and of this function.
+    // Without those of `backtrace` and of this function.
     count - 3
 }
 
@@ -158,7 +158,7 @@ fn pairs(allocator: &CachingAllocator<SimulatedMemory>, size: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
-/// Sizes and lifetimes that vary, by a simple generator.
+/// Measures pairs with random sizes and lifetimes.
 fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut live = [0; 64];
     let mut state = 1u64;
@@ -173,7 +173,7 @@ fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     elapsed.as_nanos() as f64 / CALLS as f64
 }
 
-/// An allocator with that many free blocks of different sizes, each between two live ones.
+/// Creates an allocator with that many free blocks of different sizes, each between two live ones.
 fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     let allocator = fresh();
     let sizes = (0..blocks as u64).map(|i| 512 * (1 + i * 7919 % 1800));
@@ -188,7 +188,7 @@ fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     allocator
 }
 
-/// Pairs of all the sizes that are cached.
+/// Measures pairs of all the cached sizes.
 fn spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut state = 1u64;
     let start = CpuTime::now();

@@ -1,8 +1,8 @@
-//! A pair of alloc and free from the caching allocator's cache beside cudarc's, which asks the driver's pool each time,
-//! in turns and in one run.
+//! A pair of alloc and free from the caching allocator's cache, compared with cudarc's, which calls the driver's pool each
+//! time. Both alternate in one run.
 //!
-//! `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. On the machine's driver where there is
-//! one, else on the mock, whose pool only counts: a real one costs more. Prints medians of batches in processor time;
+//! `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. Uses the machine's driver if there is one,
+//! otherwise the mock driver, whose pool only counts: a real one costs more. Prints medians of batches in processor time;
 //! asserts nothing.
 #![allow(unsafe_code)]
 
@@ -17,26 +17,26 @@ use std::time::Duration;
 const BATCHES: usize = 41;
 const CALLS: usize = 10_000;
 
-/// The processor time of this thread: what else the machine does hardly shows in it.
+/// Returns the processor time of this thread, which other work on the machine hardly affects.
 fn cpu_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the out-pointer is ours; the clock always exists.
+    // SAFETY: the out-pointer is a local variable; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Opens the driver for good: the machine's, else the mock that cargo built beside this program.
+/// Opens the machine's driver, or the mock that cargo built beside this program, and returns its name. It is never closed.
 fn open_driver() -> &'static str {
-    // SAFETY: the start-up code of a driver is run by every CUDA program; the mock has none.
+    // SAFETY: every CUDA program runs the initialization code of a driver; the mock has none.
     let open = |path: &std::path::Path| unsafe { Library::new(path) };
     let real = open("libcuda.so.1".as_ref());
     let name = if real.is_ok() { "the machine's driver" } else { "the mock driver" };
     let library = real.unwrap_or_else(|_| {
         let program = std::env::current_exe().expect("the path of this program");
         let mock = program.with_file_name("libmemtrack_mock_cuda.so");
-        open(&mock).expect("the mock lies beside this program, where cargo puts it")
+        open(&mock).expect("the mock is beside this program, where cargo puts it")
     });
-    // Closed, it could not be found again.
+    // If it were closed, it could not be found again.
     std::mem::forget(library);
     name
 }
@@ -56,11 +56,11 @@ fn main() {
     for (name, size) in [("4 KiB", 4096), ("1 MiB", 1 << 20), ("30 MiB", 30 << 20)] {
         let (device, queue) = (DeviceId(0), StreamId(stream.cu_stream() as u64));
         let cudarc = || {
-            // SAFETY: nobody reads it.
+            // SAFETY: it is never read.
             drop(black_box(unsafe { stream.alloc::<u8>(size) }.expect("memory")));
         };
         let buffer = || {
-            // SAFETY: nobody reads it.
+            // SAFETY: it is never read.
             drop(black_box(
                 unsafe { DeviceBuffer::<u8>::uninit(&allocator, &stream, size) }.expect("memory"),
             ));

@@ -1,4 +1,4 @@
-//! Stacks to measure on: some forty fixed frames, then one to ten that change from call to call, through sixteen functions
+//! The measured stacks: some forty fixed frames, then one to ten that change from call to call, through sixteen functions
 //! with frames of different sizes.
 
 use memtrack_core::event::DeviceId;
@@ -58,12 +58,12 @@ pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
 }
 
 fn fixed(depth: usize, inner: &mut dyn FnMut(usize), seed: u64) {
-    // The same functions every time: the frames stay, only what they call changes.
+    // The same functions every time: these frames stay the same, only the inner ones change.
     let mut run = |_| inner(seed as usize);
     step(depth, 0x0fed_cba9_8765_4321, &mut run);
 }
 
-/// Frames of an average stack, counted by the platform's unwinder.
+/// Returns the average number of frames of a stack, counted by the platform's unwinder.
 pub fn average() -> f64 {
     let (mut frames, mut stacks) = (0, 0);
     varying(&mut |_| {
@@ -78,7 +78,7 @@ pub fn average() -> f64 {
 
 thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
 
-/// The processor that the calling thread is pinned to.
+/// Returns the processor that the calling thread is pinned to.
 pub fn pinned() -> usize {
     PINNED.get()
 }
@@ -95,25 +95,25 @@ pub fn pin(processor: usize) {
     }
 }
 
-/// One alloc and one free.
+/// Allocates and frees a block.
 #[allow(unsafe_code)]
 #[inline(always)]
 pub fn alloc_free(allocator: &impl GlobalAlloc, layout: Layout) {
-    // SAFETY: the layout is not empty, and the block is given back with it.
+    // SAFETY: the layout is not empty, and the block is freed with it.
     unsafe {
         let block = allocator.alloc(layout);
         allocator.dealloc(black_box(block), layout);
     }
 }
 
-/// An annotated function that does nothing.
+/// Does nothing, annotated as an operator.
 #[track_memory]
 #[inline(always)]
 pub fn operator(i: usize) -> usize {
     black_box(i)
 }
 
-/// A tensor of four dimensions that lies as others do not: what is most to write down.
+/// A tensor of four dimensions with unusual strides, whose record is the largest.
 pub struct Tensor {
     id: u64,
     sizes: [usize; 4],
@@ -141,7 +141,7 @@ pub fn tensors(one: &Tensor, two: &Tensor, three: &Tensor) -> Tensor {
     Tensor::new(three.id as usize)
 }
 
-/// The same without the attribute.
+/// Does the same as [`tensors`] without the attribute.
 #[inline(never)]
 pub fn plain_tensors(one: &Tensor, two: &Tensor, three: &Tensor) -> Tensor {
     black_box((one, two));

@@ -1,8 +1,8 @@
-//! What each primitive of the hot path costs, on one and on two pinned threads, as ratios in one run.
+//! The cost of each primitive of the hot path, on one and on two pinned threads, as ratios in one run.
 //!
 //! `cargo bench -p memtrack-core --features bench-internals --bench primitives`, and again with
-//! `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints medians over batches that take turns, so that a noisy moment of the
-//! machine hits every primitive alike; asserts nothing.
+//! `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints medians over batches that alternate, so that noise on the machine
+//! affects all primitives equally; asserts nothing.
 
 mod frames;
 
@@ -23,15 +23,15 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const BATCHES: usize = 41;
 const CALLS: usize = 3_000;
 
-/// Taken off every other row: the functions that make up the stack.
+/// The functions that make up the stack, whose cost is subtracted from all other rows.
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
-const EVENT: &str = "whole event, each with a stack of its own";
+const EVENT: &str = "whole event, each with a different stack";
 const EVENT_ONE_REGION: &str = "… all threads' blocks in 2 MiB";
 const EVENT_FREED_ELSEWHERE: &str = "… blocks freed by another thread";
 
-/// A primitive: its name, and what runs one batch of it and returns ns per call.
+/// A primitive: its name, and a function that runs one batch of it and returns ns per call.
 type Primitive = (&'static str, fn(&mut Captures) -> f64);
 
 const CAPTURES: &[Primitive] = &[
@@ -50,16 +50,16 @@ const CAPTURES: &[Primitive] = &[
     }),
 ];
 
-/// Measured while a session records.
+/// The primitives that are measured while memtrack records.
 const EVENTS: &[Primitive] = &[
     (EVENT, |_| events()),
     (EVENT_ONE_REGION, |_| events_in_one_region()),
     (EVENT_FREED_ELSEWHERE, |_| events_freed_elsewhere()),
 ];
 
-/// Threads that take part at most.
-const MOST_THREADS: usize = 64;
-/// Those that do now.
+/// The maximum number of threads.
+const MAX_THREADS: usize = 64;
+/// The number of threads of the current run.
 static THREADS: AtomicUsize = AtomicUsize::new(1);
 
 fn main() {
@@ -76,7 +76,7 @@ fn main() {
 }
 
 fn events_on_threads() {
-    let all = std::thread::available_parallelism().map_or(2, |all| all.get().clamp(2, MOST_THREADS));
+    let all = std::thread::available_parallelism().map_or(2, |all| all.get().clamp(2, MAX_THREADS));
     let counts: BTreeSet<usize> = [1, 2, all].into();
     for threads in counts {
         let mut rows = run(threads, CAPTURES);
@@ -111,7 +111,7 @@ fn capture(captures: &mut Captures, method: CaptureMethod) -> f64 {
     })
 }
 
-/// An alloc and a free, of blocks that live for 64 allocations; ns per event.
+/// Measures an alloc and a free of blocks that live for 64 allocations; ns per event.
 fn events() -> f64 {
     let mut address = (thread_number() + 1) << 40;
     let (device, stream) = (DeviceId(0), StreamId(0));
@@ -122,12 +122,12 @@ fn events() -> f64 {
     }) / 2.0
 }
 
-/// As [`events`], but all threads' blocks lie among each other in one stretch of 2 MiB, as in a pool that they share.
+/// Measures the same as [`events`], with all threads' blocks interleaved in one range of 2 MiB, as in a shared pool.
 fn events_in_one_region() -> f64 {
     const REGION: u64 = 2 << 20;
     let mut number = 0;
     let address = |number: u64, thread: usize| {
-        ((MOST_THREADS as u64 + 1) << 40) + (number * MOST_THREADS as u64 + thread as u64) * 512 % REGION
+        ((MAX_THREADS as u64 + 1) << 40) + (number * MAX_THREADS as u64 + thread as u64) * 512 % REGION
     };
     let (device, stream, thread) = (DeviceId(0), StreamId(0), frames::pinned());
     over_stacks(|_| {
@@ -137,20 +137,20 @@ fn events_in_one_region() -> f64 {
     }) / 2.0
 }
 
-/// As [`events`], but each thread frees what the next one has allocated.
+/// Measures the same as [`events`], with each thread freeing the blocks of the next one.
 fn events_freed_elsewhere() -> f64 {
     #[repr(align(128))]
     struct Count(AtomicU64);
-    static ALLOCATED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
-    static FREED: [Count; MOST_THREADS] = [const { Count(AtomicU64::new(0)) }; MOST_THREADS];
+    static ALLOCATED: [Count; MAX_THREADS] = [const { Count(AtomicU64::new(0)) }; MAX_THREADS];
+    static FREED: [Count; MAX_THREADS] = [const { Count(AtomicU64::new(0)) }; MAX_THREADS];
     let address = |number: u64, thread: usize| ((thread as u64 + 1000) << 40) + number * 512;
-    let (device, stream, mine) = (DeviceId(0), StreamId(0), frames::pinned());
-    let next = (mine + 1) % THREADS.load(Ordering::Relaxed);
+    let (device, stream, current) = (DeviceId(0), StreamId(0), frames::pinned());
+    let next = (current + 1) % THREADS.load(Ordering::Relaxed);
     let mut events = 0;
     let per_pair = over_stacks(|_| {
-        let number = ALLOCATED[mine].0.load(Ordering::Relaxed);
-        recorder::record_alloc(device, stream, address(number, mine), 512);
-        ALLOCATED[mine].0.store(number + 1, Ordering::Release);
+        let number = ALLOCATED[current].0.load(Ordering::Relaxed);
+        recorder::record_alloc(device, stream, address(number, current), 512);
+        ALLOCATED[current].0.store(number + 1, Ordering::Release);
         events += 1;
         let free = FREED[next].0.load(Ordering::Relaxed);
         if free + 64 < ALLOCATED[next].0.load(Ordering::Acquire) {
@@ -162,7 +162,7 @@ fn events_freed_elsewhere() -> f64 {
     per_pair * CALLS as f64 / f64::from(events.max(1))
 }
 
-/// Runs the primitives in turns on `threads` pinned threads; the median of each over all threads.
+/// Runs the primitives alternately on `threads` pinned threads; returns the median of each over all threads.
 fn run(threads: usize, primitives: &'static [Primitive]) -> Vec<(&'static str, f64)> {
     THREADS.store(threads, Ordering::Relaxed);
     let barrier = Barrier::new(threads);
@@ -199,20 +199,20 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
         "\n{threads} thread(s), {:.1} frames on average              ns  times cheaper",
         frames::average()
     );
-    // In a build without frame pointers the chain breaks at once: no stack, so no cost to tell.
+    // Without frame pointers in the build there is no chain to walk, so its cost has no meaning.
     let chain = Captures::chosen() == CaptureMethod::FramePointers;
-    let tells = |name: &str| name != CALLS_ALONE && (chain || name != FRAME_POINTERS);
-    for (name, ns) in rows.iter().filter(|(name, _)| tells(name)) {
+    let is_printed = |name: &str| name != CALLS_ALONE && (chain || name != FRAME_POINTERS);
+    for (name, ns) in rows.iter().filter(|(name, _)| is_printed(name)) {
         // Two events share the calls that lead to them.
         let net = if EVENTS.iter().any(|(event, _)| event == name) { ns - calls / 2.0 } else { ns - calls };
         println!("  {name:<46} {net:>9.1} {:>12.1}", reference / net);
     }
 }
 
-/// A single call: its name, and what runs one batch of it and returns ns per call.
+/// A single call: its name, and a function that runs one batch of it and returns ns per call.
 type Call = (&'static str, Box<dyn FnMut() -> f64>);
 
-/// What calls cost that are off, and the small ones that are on.
+/// Prints the cost of calls that are off, and of small ones that are on.
 fn small_calls() {
     const CALLS: usize = 200_000;
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");
@@ -282,7 +282,7 @@ fn guard_that_allocates() -> f64 {
     })
 }
 
-/// Three tensors in, one out. Its log stays below the bound.
+/// Measures a call with three input tensors and one output. Its log stays below the bound.
 fn four_tensors() -> f64 {
     four_tensors_by(frames::tensors)
 }
@@ -301,11 +301,11 @@ fn operators_recorded() -> f64 {
     memtrack_core::start_monitor_with(&Options::new().operators()).expect("no file is written");
     let result = four_tensors();
     let recording = memtrack_core::stop();
-    assert_eq!(recording.snapshot().operators.left_out, 0, "all of it was written down");
+    assert_eq!(recording.snapshot().operators.left_out, 0, "all operators were recorded");
     result
 }
 
-/// What a scope is compared with: entered and left, with nobody who listens but the registry.
+/// Measures a span of `tracing` with only a registry, to compare scopes with.
 fn span() -> f64 {
     tracing::subscriber::with_default(tracing_subscriber::registry(), || {
         per_call(200_000, |i| {
@@ -315,7 +315,7 @@ fn span() -> f64 {
     })
 }
 
-/// With samples so far apart that hardly any block is one.
+/// Runs a batch with a sampling interval so large that hardly any block is sampled.
 fn counted(batch: impl FnOnce() -> f64) -> f64 {
     let options = Options::new().sample(64 << 10, 1 << 20);
     memtrack_core::start_monitor_with(&options).expect("no file is written");

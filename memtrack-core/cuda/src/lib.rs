@@ -4,11 +4,11 @@
 //!
 //! Without a pool that reports to memtrack, each allocation of the driver is a segment with one block. A pool that does
 //! report, with [`record_alloc`](memtrack_recorder::recorder::record_alloc), fills its segments with blocks of its own:
-//! then what the pool has handed out counts as allocated, and the rest is cache. Pinned host memory is
+//! then the blocks in use count as allocated, and the rest is cache. Pinned host memory is
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
 //! The hook is available on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
-//! docs/RUN.md says how it works and what it does not see; `memtrack run` does the same for a program that does not link
+//! docs/RUN.md describes it and its limits; `memtrack run` does the same for a program that does not link
 //! memtrack.
 //!
 //! With the feature `cuda-stats`, the driver and NVML can be queried: [`mem_get_info`], [`pool_statistics`],
@@ -17,8 +17,8 @@
 //! The modules:
 //!
 //! - `hook`: `entry` (our `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
-//!   (what a wrapper reports), `driver` and `driver_reading` (queries); `no_hook` stands in where there is none.
-//! - `run`: what a program does under `memtrack run`.
+//!   (the reports of wrappers), `driver` and `driver_reading` (queries); `no_hook` stands in where there is none.
+//! - `run`: the part of a program under `memtrack run`.
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
 #[cfg(all(
@@ -56,7 +56,7 @@ pub use stats::start_driver;
 #[cfg(feature = "cuda-stats")]
 pub use stats::*;
 
-/// Whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
+/// Returns whether programs reach the driver through memtrack's hook. If not, no allocation of the driver is recorded: the
 /// feature is on, but another `dlsym` comes first (a statically linked program, a plugin that was loaded late,
 /// another tool that is preloaded), or this is not Linux with glibc.
 #[cfg(feature = "cuda")]
@@ -64,7 +64,8 @@ pub fn hook_is_in_place() -> bool {
     hook::is_in_place()
 }
 
-/// How many frees were for memory whose allocation the hook had not seen, such as memory from before monitoring started.
+/// Returns the number of frees of memory whose allocation the hook had not seen, such as memory from before monitoring
+/// started.
 /// They are only counted, not recorded, because nothing but the address is known about them.
 #[cfg(feature = "cuda")]
 pub fn unknown_frees() -> u64 {
@@ -89,6 +90,6 @@ pub fn warn_without_hook() {
 /// Starts the session that `memtrack run` requests, if it does and none was started yet. Called before a program's
 /// own session: under `memtrack run` the requested one is the first.
 #[cfg(feature = "cuda")]
-pub fn begin_if_asked() {
+pub fn begin_if_requested() {
     run::begin_if_requested();
 }

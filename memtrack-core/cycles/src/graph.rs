@@ -34,7 +34,7 @@ impl Texts {
     }
 }
 
-/// The source of a graph, which determines what is known about it.
+/// The source of a graph, which determines the known facts about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The garbage of Python's collector: nothing outside the graph refers to it.
@@ -43,7 +43,7 @@ pub enum Origin {
     Rust,
 }
 
-/// What keeps a value alive.
+/// The holder of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Only values that nothing else holds: proved by counting.
@@ -61,13 +61,13 @@ pub enum Held {
 pub struct Node {
     /// A description in one or more lines: its type, and a summary of its contents.
     pub label: Text,
-    /// Where its device memory was allocated, one frame per line.
+    /// The place where its device memory was allocated, one frame per line.
     pub allocated: Option<Text>,
-    /// Where it was registered: a place in the program, or a stack with one frame per line.
+    /// The place where it was registered: a line of the program, or a stack with one frame per line.
     pub created: Option<Text>,
     /// Whether it has device memory.
     pub root: bool,
-    /// What keeps it alive.
+    /// The holder that keeps it alive.
     pub held: Held,
     /// The number of weak pointers to it from outside the unreachable values: such a pointer can still reach
     /// the value.
@@ -98,8 +98,7 @@ pub struct Memory {
     pub node: u32,
     /// The device: `cuda:0`, or `host`.
     pub device: Text,
-    /// What distinguishes it from other memory of the device: its address, or a number. Two values may hold
-    /// the same storage.
+    /// The identity of the storage on the device: its address, or a number. Two values may hold the same storage.
     pub storage: u64,
     /// Its size, if known.
     pub size_bytes: Option<u64>,
@@ -114,9 +113,9 @@ pub struct Unexplained {
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// Where they were made: a place in the program.
+    /// The place in the program where they were made.
     pub site: String,
-    /// The root scope that was running then and has ended since.
+    /// The root scope in which they were made, which has ended since.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of them was made.
     pub ended_roots: u64,
@@ -140,8 +139,7 @@ pub struct Graph {
     pub memory: Vec<Memory>,
     /// Handles that the scan did not find in any value.
     pub unexplained: Vec<Unexplained>,
-    /// Notes for the reader on how the graph was made: `confirmed by 3 scans`; `1,000,000 values were left
-    /// out`.
+    /// Remarks for the reader on how the graph was made: `confirmed by 3 scans`; `1,000,000 values were left out`.
     pub remarks: Vec<String>,
 }
 

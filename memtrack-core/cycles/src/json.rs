@@ -50,22 +50,22 @@ pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
     }
 }
 
-/// What keeps device memory alive.
+/// The cycles and handles that keep device memory alive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CyclesAnswer {
-    /// Where the graph is from: `python` or `rust`.
+    /// The origin of the graph: `python` or `rust`.
     pub origin: &'static str,
-    /// What must be known of how it was made, as sentences.
+    /// Remarks on how the graph was made, as sentences.
     pub remarks: Vec<String>,
     /// Sums over the graph and the findings.
     pub counts: CountsAnswer,
     /// Cycles from which device memory can be reached, proved ones first.
     pub findings: Vec<CycleAnswer>,
-    /// Handles that nobody accounts for, by where they were made.
+    /// Unexplained handles, grouped by where they were made.
     pub unexplained_sites: Vec<SiteAnswer>,
-    /// The same one by one.
+    /// The same handles, one entry for each value.
     pub unexplained: Vec<UnexplainedAnswer>,
 }
 
@@ -74,19 +74,19 @@ pub struct CyclesAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CountsAnswer {
-    /// Values.
+    /// The number of values.
     pub nodes: usize,
-    /// References.
+    /// The number of references.
     pub edges: usize,
-    /// Values that could not be looked into whole.
+    /// Values whose contents could be visited only in part.
     pub incomplete: usize,
-    /// Values that hold device memory themselves.
+    /// Values that own device memory themselves.
     pub device_buffers: usize,
-    /// Cycles.
+    /// The number of cycles.
     pub cycles: u64,
     /// Cycles that lead to no device memory, which are not listed.
     pub cycles_without_device_memory: u64,
-    /// Cycles that were not looked into because there are too many.
+    /// Cycles that were not examined because there are too many.
     pub cycles_not_measured: u64,
     /// All device memory that is unreachable.
     pub leaked: MemoryAnswer,
@@ -101,9 +101,9 @@ pub struct CountsAnswer {
 pub struct MemoryAnswer {
     /// The bytes; null where a storage's size is not known.
     pub size_bytes: Option<u64>,
-    /// Storages.
+    /// The number of storages.
     pub storages: u64,
-    /// Those whose size is not known.
+    /// The number of storages whose size is unknown.
     pub storages_of_unknown_size: u64,
 }
 
@@ -112,48 +112,48 @@ pub struct MemoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CycleAnswer {
-    /// How sure it is: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
+    /// The certainty of the finding: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
     pub kind: &'static str,
-    /// How many cycles of the same types and fields there are; this is the first.
+    /// The number of cycles with the same types and fields; this entry is the first of them.
     pub instances: u64,
-    /// What it leads to and nobody else outside can use.
+    /// Device memory that it leads to and that cannot be used from outside.
     pub leaked: MemoryAnswer,
-    /// Of that, what would be freed if only this cycle were gone.
+    /// The part of it that would be freed if only this cycle were gone.
     pub exclusive: MemoryAnswer,
-    /// What it leads to that is also held from outside.
+    /// Device memory that it leads to and that is also held from outside.
     pub pinned: MemoryAnswer,
-    /// What leaks with all instances together.
+    /// Device memory that leaks with all instances together.
     pub leaked_by_all_instances: MemoryAnswer,
-    /// Strong pointers from outside into it.
+    /// Strong references from outside into the cycle.
     pub held_from_outside_by: u64,
-    /// Weak pointers to its values from outside.
+    /// Weak references from outside to its values.
     pub weak_handles: u64,
-    /// Other cycles that lead to it, as places in the findings.
+    /// Other cycles that lead to this one, as indices into the findings.
     pub behind: Vec<u32>,
-    /// A shortest way around.
+    /// A shortest path around the cycle.
     pub cycle: WayAnswer,
-    /// The shortest way from it to device memory.
+    /// The shortest path from the cycle to device memory.
     pub way_to_memory: WayAnswer,
-    /// The value with device memory at its end.
+    /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
     /// References to make weak.
     pub make_weak: Vec<CutAnswer>,
-    /// Whether that ends all cycles of these values.
+    /// Whether making these weak breaks all cycles of these values.
     pub make_weak_is_enough: bool,
-    /// Its values.
+    /// The values of the cycle.
     pub nodes: Vec<u32>,
 }
 
-/// A way along references; of a long one its beginning and its end.
+/// A path along references; only the beginning and the end of a long one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WayAnswer {
-    /// How many steps it has.
+    /// The number of steps of the whole path.
     pub steps: usize,
-    /// The first of them.
+    /// The first steps.
     pub first: Vec<StepAnswer>,
-    /// The last of them, where some are left out between.
+    /// The last steps, where some between are left out.
     pub last: Vec<StepAnswer>,
 }
 
@@ -162,15 +162,15 @@ pub struct WayAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StepAnswer {
-    /// Whose it is.
+    /// The value that contains the reference.
     pub from: u32,
-    /// What that is.
+    /// The label of that value.
     pub from_label: String,
-    /// From the one to the other: `.hooks[0]`.
+    /// The path from the one value to the other: `.hooks[0]`.
     pub path: String,
-    /// Where it leads.
+    /// The value that it refers to.
     pub to: u32,
-    /// What that is.
+    /// The label of that value.
     pub to_label: String,
 }
 
@@ -188,41 +188,41 @@ pub struct CutAnswer {
     pub leads_back: bool,
 }
 
-/// Handles that nobody accounts for.
+/// Unexplained handles to one value: no known reference accounts for them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UnexplainedAnswer {
     /// The value that they keep alive.
     pub node: u32,
-    /// What that is.
+    /// The label of that value.
     pub label: String,
-    /// How many.
+    /// The number of handles.
     pub handles: u64,
-    /// Where they were made: `file:line:column`.
+    /// The place where they were made: `file:line:column`.
     pub site: String,
-    /// The root scope that was running then.
+    /// The root scope that was open at that time.
     pub scope: Option<String>,
-    /// How many root scopes have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of them was made.
     pub ended_roots: u64,
 }
 
-/// The same by where they were made.
+/// Unexplained handles that were made at one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SiteAnswer {
-    /// What the first value is.
+    /// The label of the first value.
     pub label: String,
-    /// Where they were made: `file:line:column`.
+    /// The place where they were made: `file:line:column`.
     pub site: String,
-    /// The root scope that was running then.
+    /// The root scope that was open at that time.
     pub scope: Option<String>,
-    /// How many.
+    /// The number of handles.
     pub handles: u64,
-    /// To how many values.
+    /// The number of values that they keep alive.
     pub values: u64,
-    /// How many root scopes have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of them was made.
     pub ended_roots: u64,
     /// Device memory that they lead to.
     pub held: MemoryAnswer,

@@ -1,20 +1,20 @@
-//! What keeps this device buffer alive? Graphs of which values refer to which, from programs in Rust and in Python; the cycles
-//! in them, what those hold, and which reference to make weak.
+//! Answers what keeps a device buffer alive: graphs of references between values, from programs in Rust and in
+//! Python; the cycles in them, the memory that those hold, and the reference to make weak.
 //!
 //! [`Graph`] is the common type: a scan of the running program (`live`) and the reader of graph files ([`read`]) produce one, and
 //! [`Findings`] and every output (`dot`, `page`, `text`, `json`) consume one.
 //!
 //! The modules:
 //!
-//! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, one file per step;
-//!   `watch`: when it scans.
-//! - `graph`, which a scan and `read` produce; `json` and `dot` write it; `keep`: what leads to device memory;
-//!   `referrers`: the edges reversed.
+//! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, one file per
+//!   step; `watch`: the times of its scans.
+//! - `graph`, which a scan and `read` produce; `json` and `dot` write it; `keep`: the part that leads to device
+//!   memory; `referrers`: the edges reversed.
 //! - `findings`: components, shortest ways, storages, and which field to make weak; `words` and `text`: the wording.
 //! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test compares `page.sha256`, which the
 //!   page's policy names, with the script.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod dot;
 pub mod findings;

@@ -63,7 +63,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         facts.push(format!("{} lead to each other", counted(cycle.nodes.len() as u64, "value")));
     }
     if cycle.nodes.iter().any(|&node| graph.nodes[node as usize].incomplete.is_some()) {
-        facts.push("not all of it could be looked into, so it may keep more".into());
+        facts.push("not all of it could be inspected, so it may keep more".into());
     }
     let _ = writeln!(out, "   {}", facts.join("; "));
     let mut keeps = Vec::new();

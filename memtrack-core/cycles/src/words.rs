@@ -8,7 +8,7 @@ use memtrack_model::units::{counted, human_bytes, human_count, printable, shorte
 
 /// The maximum number of characters of a value's label in a line.
 const MAX_LABEL_CHARACTERS: usize = 60;
-/// The maximum number of bytes of a text that is inspected, however long the text is.
+/// The maximum number of bytes of a text that is inspected, regardless of its length.
 const MAX_INSPECTED_BYTES: usize = 4096;
 /// The maximum number of steps of a path that are shown at its beginning, and at its end.
 const MAX_STEPS_SHOWN: usize = 8;
@@ -85,7 +85,7 @@ pub(crate) fn values_of_way(graph: &Graph, edges: &[u32]) -> Vec<String> {
         .collect()
 }
 
-/// Describes how certain it is that the values of a cycle can no longer be used.
+/// Describes the certainty that the values of a cycle can no longer be used.
 pub fn proof(cycle: &Cycle) -> String {
     match cycle.proof {
         Proof::Proved => "held only by itself".into(),
@@ -143,7 +143,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Describes unexplained handles, without where they were made: `12 handles to 12 values: Buffer`.
+/// Describes unexplained handles, without the place where they were made: `12 handles to 12 values: Buffer`.
 pub fn handles(graph: &Graph, handles: &Handles) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);

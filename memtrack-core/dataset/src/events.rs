@@ -36,7 +36,7 @@ const COLUMNS: [Column; 17] = [
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
 /// The events for a file without tables of stacks beside it: [`EVENTS`], and for each event's stack the line of the
-/// user's own code and the function that this line called.
+/// user's code and the function that this line called.
 pub static EVENTS_ALONE: Table = Table {
     name: "events",
     columns: &{
@@ -51,7 +51,7 @@ pub static EVENTS_ALONE: Table = Table {
     },
 };
 
-/// The line of the user's own code in an event's stack.
+/// The line in the user's code in an event's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
     /// The line, where one is known.

@@ -2,8 +2,8 @@
 //! (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. The repository's
 //! docs/RANKS.md describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`present`] says what it would replace. [`write_events`] writes only the events; [`ranks`]
-//! and [`check`] are for readers.
+//! [`write_rank`] writes a rank; [`present`] returns the contents of a rank's place before that.
+//! [`write_events`] writes only the events; [`ranks`] and [`check`] are for readers.
 //!
 //! The modules:
 //!
@@ -86,7 +86,7 @@ impl WriteOptions {
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// When the present contents [must not be replaced](Present::refusal), even if another writer put them there
+/// Fails when the present contents [must not be replaced](Present::refusal), even if another writer put them there
 /// meanwhile; when a file cannot be written or the folder cannot be moved to its place. The earlier contents then
 /// remain unchanged.
 pub fn write_rank(
@@ -124,12 +124,12 @@ pub fn write_rank(
 }
 
 /// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without
-/// their tables; `line` is called once for each and returns its line in the user's own code.
+/// their tables; `line` is called once for each and returns its line in the user's code.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///
 /// # Errors
-/// When the output cannot be written.
+/// Fails when the output cannot be written.
 pub fn write_events(
     snapshot: &Snapshot,
     devices: &[DeviceId],

@@ -23,7 +23,7 @@ pub struct RankFolder {
 /// ranks. Folders that writers have not finished or left behind are skipped.
 ///
 /// # Errors
-/// When a folder cannot be read; [`ErrorKind::InvalidData`] when one is called `rank=…` without a number.
+/// Fails when a folder cannot be read; [`ErrorKind::InvalidData`] when one is called `rank=…` without a number.
 pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     let mut ranks = Vec::new();
     for (job_folder, job) in named(dataset, "job=")? {
@@ -79,7 +79,7 @@ fn unescaped(name: &str) -> String {
 /// Returns the number of rows of the file at `path`, if it is the complete table `table`. Its pages are not read.
 ///
 /// # Errors
-/// When it cannot be read; [`ErrorKind::InvalidData`] when it is cut off or not such a table.
+/// Fails when it cannot be read; [`ErrorKind::InvalidData`] when it is cut off or not such a table.
 pub fn check(path: &Path, table: &Table) -> io::Result<u64> {
     let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let reader = SerializedFileReader::new(File::open(path)?)

@@ -352,7 +352,7 @@ impl Rows {
     /// Appends a row.
     ///
     /// # Panics
-    /// When the values are not those of the table's columns, in their order.
+    /// Panics when the values are not those of the table's columns, in their order.
     pub(crate) fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
         assert_eq!(N, self.columns.len(), "{}", self.table.name);
         self.rows += 1;

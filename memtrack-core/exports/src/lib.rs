@@ -8,7 +8,7 @@
 //!   `parquet` the events.
 //! - `course`: what happened when: for `perfetto` and `firefox`.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 mod blocks;
 mod collapsed;

@@ -1,5 +1,5 @@
 //! Parquet: a row for each event, in the order of the recording. Its columns are those of the table of events in a
-//! data set (`memtrack-dataset`, the repository's docs/RANKS.md), and the line of the user's own code that each
+//! data set (`memtrack-dataset`, the repository's docs/RANKS.md), and the line in the user's code that each
 //! stack belongs to, because the file comes without other tables.
 
 use crate::ExportOptions;

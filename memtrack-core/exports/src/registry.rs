@@ -1,5 +1,4 @@
-//! Every export, one row each: how its files are named, what is in them, and what writes them. A new export is a file and
-//! a row.
+//! Every export, one row each: its name, its content, and its writer. A new export is a file and a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
@@ -10,31 +9,31 @@ use memtrack_report::analysis::ownership::Rules;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 
-/// What to write of a snapshot.
+/// The parts of a snapshot to write.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The devices, each with the moment at which what is in use counts. Exports that are about no moment
+    /// The devices, each with the moment whose live memory counts. Exports that describe no moment
     /// ([`Export::of_a_moment`]) ignore it.
     pub devices: Vec<(DeviceId, Moment)>,
-    /// Whose code is whose, for exports that tell one's own lines from those of frameworks.
+    /// The owners of code, for exports that distinguish own lines from those of frameworks.
     pub rules: Rules,
 }
 
 impl ExportOptions {
-    /// All devices of `snapshot`, with what was in use when each held most, by the built-in rules.
+    /// Selects all devices of `snapshot`, each at its peak, with the built-in rules.
     pub fn of(snapshot: &Snapshot) -> Self {
         let devices = snapshot.device_ids().into_iter().map(|device| (device, Moment::Peak)).collect();
         Self { devices, rules: Rules::new() }
     }
 
-    /// Only these devices, each with the moment at which what is in use counts.
+    /// Selects only these devices, each with the moment whose live memory counts.
     #[must_use]
     pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
         Self { devices, ..self }
     }
 
-    /// Whose code is whose.
+    /// Sets the rules for the owners of code.
     #[must_use]
     pub fn rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
@@ -43,14 +42,14 @@ impl ExportOptions {
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 
-/// How files are compressed by the rules of their format.
+/// The compression of files by the rules of their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// They are not: `.gz` and `.zst` after their name compress them.
     None,
     /// They are gzip.
     Gzip,
-    /// What is in them is compressed.
+    /// The content of the files is compressed.
     Inside,
 }
 
@@ -58,15 +57,15 @@ pub enum Packing {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// What it is called, in lower case.
+    /// Its name, in lower case.
     pub name: &'static str,
     /// The endings of its files' names, the usual one first; several parts are allowed, such as `pb.gz`.
     pub suffixes: &'static [&'static str],
-    /// What it holds, and what opens it, in a line.
+    /// Its content, and the tools that open it, in a line.
     pub about: &'static str,
-    /// How its files are compressed by its own rules.
+    /// The compression of its files by its own rules.
     pub packing: Packing,
-    /// Whether what it holds depends on a moment.
+    /// Whether its content depends on a moment.
     pub of_a_moment: bool,
     /// The feature of memtrack that it needs, where this build is without it.
     pub missing_feature: Option<&'static str>,
@@ -75,10 +74,10 @@ pub struct Export {
 
 impl Export {
     /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
-    /// What is compressed already is not compressed again.
+    /// Files that are compressed already are not compressed again.
     ///
     /// # Errors
-    /// When `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
+    /// Fails when `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
     pub fn write(
         &self,
         snapshot: &Snapshot,

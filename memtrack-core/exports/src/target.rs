@@ -47,7 +47,7 @@ pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
 /// Returns the target of a name in lower case; `None` where it is unknown.
 ///
 /// # Errors
-/// When it cannot be compressed that way, with the reason.
+/// Fails when it cannot be compressed that way, with the reason.
 fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     // `.pb.gz` is a name of its own, not a compressed `.pb`.
     if let Some(export) = ends_like(name).filter(|export| export.packing == Packing::Gzip) {
@@ -167,12 +167,12 @@ mod tests {
         ] {
             assert_eq!(name_and_suffix(target_named(name)), Ok((format, suffix.to_owned())), "{name}");
         }
-        for (name, said) in [
+        for (name, expected) in [
             ("xml", "use pickle, json, memtrack, pprof, "),
             ("", "use pickle, json, memtrack, pprof, "),
             ("pprof.zst", "pprof files are gzip already"),
         ] {
-            assert!(target_named(name).unwrap_err().contains(said), "{name}");
+            assert!(target_named(name).unwrap_err().contains(expected), "{name}");
         }
     }
 

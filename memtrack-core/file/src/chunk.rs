@@ -34,7 +34,7 @@ pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
 /// The counted peak of the host heap.
 pub(super) const COUNTED_PEAK: Kind = *b"HIGH";
-/// The counts of what did not fit the recorder's tables, as JSON.
+/// The counts of data that did not fit into the recorder's tables, as JSON.
 pub(super) const FOLDED: Kind = *b"FOLD";
 /// The program's reports about its operators.
 pub(super) const OPERATORS: Kind = *b"OPER";
@@ -42,7 +42,7 @@ pub(super) const OPERATORS: Kind = *b"OPER";
 pub(super) const MARKS: Kind = *b"MARK";
 /// Names of return addresses.
 pub(super) const NAMES: Kind = *b"NAME";
-/// Which segments are parts of expandable ones.
+/// The segments that are parts of expandable ones.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
 /// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
 pub(super) const PYTORCH: Kind = *b"PYTR";
@@ -68,7 +68,7 @@ pub(super) struct Budget {
 const MOST_PACKED: u64 = 64;
 
 impl Budget {
-    /// Whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
+    /// Returns whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
     /// compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
         self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)

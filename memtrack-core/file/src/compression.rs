@@ -1,6 +1,6 @@
 //! The compression of files, and the endings of their names: the only list of these endings.
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.

@@ -4,20 +4,20 @@
 //! A file is a 16-byte header and then self-checking chunks; the repository's docs/FILES.md describes every byte. The
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.
 //!
-//! **Why a package of its own?** The recorder writes the file, readers read it, and both must agree on every byte. In
-//! `formats` it would make the recorder compile the pickle code; in `recorder` it would make readers compile the hot
-//! path.
+//! **Why a package of its own?** The recorder writes the file, readers read it, and both must agree on every
+//! byte. In `formats` it would make the recorder compile the pickle code; in `recorder` it would make readers
+//! compile the hot path.
 //!
 //! The modules:
 //!
 //! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
-//! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off; `report`: what was
-//!   read.
+//! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off;
+//!   `read_report`: the extent of the read part.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside others.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod binary_id;
 mod chunk;
@@ -25,11 +25,11 @@ mod compression;
 pub mod operators;
 pub mod part;
 mod payload;
+mod read_report;
 mod reader;
 mod repair;
 mod replacing_file;
 pub mod replay;
-mod report;
 mod tagged;
 mod varint;
 mod whole;
@@ -37,9 +37,9 @@ mod writer;
 
 pub use compression::Compression;
 pub use part::older_parts;
+pub use read_report::{ReadReport, RecordingError};
 pub use reader::{Content, read, read_packed, recorded_by};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file};
-pub use report::{ReadReport, RecordingError};
 pub use tagged::tagged;
 pub use whole::write;
 pub use writer::RecordingWriter;

@@ -2,7 +2,7 @@
 //! their reader. A line is complete in itself except for the base of its ticks, so that any sequence of lines is a
 //! chunk.
 //!
-//! [`Line`] is one report in progress: it lies on the reporting thread's stack and takes no memory.
+//! [`OperatorLine`] is one report in progress: it lies on the reporting thread's stack and takes no memory.
 
 use super::varint::{Bytes, Malformed};
 use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
@@ -35,14 +35,14 @@ const HAS_STORAGE_BYTES: u8 = 8;
 
 /// One line that is being written.
 #[derive(Clone)]
-pub struct Line {
+pub struct OperatorLine {
     bytes: [u8; MOST_LINE_BYTES],
     len: usize,
     /// Whether everything fitted.
     whole: bool,
 }
 
-impl Line {
+impl OperatorLine {
     const fn of(kind: u8) -> Self {
         let mut bytes = [0; MOST_LINE_BYTES];
         bytes[0] = kind;
@@ -253,7 +253,7 @@ pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'
     })
 }
 
-/// Whether these are lines, judging by their frames.
+/// Returns whether these are lines, judging by their frames.
 pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
     let mut bytes = Bytes(lines);
     while !bytes.0.is_empty() {
@@ -354,7 +354,7 @@ mod tests {
         TensorInfo::new(identity, DeviceId::HOST, Dtype::Bf16, sizes.to_vec()).storage(0x7f00_1234_5678, 4096)
     }
 
-    fn read(written: &[(u64, Line)]) -> Vec<LoggedLine<'static>> {
+    fn read(written: &[(u64, OperatorLine)]) -> Vec<LoggedLine<'static>> {
         let mut out = Vec::new();
         for (ticks, line) in written {
             append(&mut out, 1_000, *ticks, ThreadId(7), line.bytes());
@@ -369,18 +369,18 @@ mod tests {
         let (one, two) = (info(1, &[2, 3]), info(u64::MAX, &[]));
         let strided = info(3, &[4, 4]).strides(&[1, 4][..]);
         let without = TensorInfo::new(4, DeviceId(3), Dtype::C128, &[0][..]);
-        let mut inputs = Line::inputs();
+        let mut inputs = OperatorLine::inputs();
         assert!(inputs.with(&one, true) && inputs.with(&strided, false) && inputs.with(&without, false));
-        let mut parameter = Line::parameter(9, "Linear", "weight");
+        let mut parameter = OperatorLine::parameter(9, "Linear", "weight");
         assert!(parameter.with(&one, false) && parameter.with(&two, false));
-        let mut gradient = Line::gradient();
+        let mut gradient = OperatorLine::gradient();
         assert!(gradient.with(&two, false));
         let read = read(&[
-            (1_000, Line::enter(ScopeId(5))),
+            (1_000, OperatorLine::enter(ScopeId(5))),
             (1_010, inputs),
             (990, parameter),
             (2_000, gradient),
-            (u64::MAX, Line::leave(ScopeId(5))),
+            (u64::MAX, OperatorLine::leave(ScopeId(5))),
         ]);
         let tensor =
             |info: &TensorInfo<'_>, written| LoggedTensor { info: info.clone().into_owned(), written };
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_full_line_accepts_no_tensor_and_stays_valid() {
-        let mut line = Line::inputs();
+        let mut line = OperatorLine::inputs();
         let fitted =
             (0..1000).take_while(|&identity| line.with(&info(identity, &[usize::MAX; 12]), false)).count();
         assert!((2..20).contains(&fitted), "{fitted}");
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn long_names_and_extra_dimensions_are_truncated() {
-        let mut line = Line::buffer(1, &"é".repeat(2000), "mean");
+        let mut line = OperatorLine::buffer(1, &"é".repeat(2000), "mean");
         assert!(line.with(&info(1, &[2; 20]), false));
         let read = read(&[(1_000, line)]);
         let Entry::Buffer(owned, tensor) = &read[0].entry else { panic!("{:?}", read[0]) };
@@ -422,10 +422,10 @@ mod tests {
     fn damaged_lines_end_reading_and_unknown_kinds_are_skipped() {
         let mut out = Vec::new();
         append(&mut out, 0, 1, ThreadId(1), &[200, 1, 2, 3]);
-        append(&mut out, 0, 2, ThreadId(1), Line::enter(ScopeId(1)).bytes());
+        append(&mut out, 0, 2, ThreadId(1), OperatorLine::enter(ScopeId(1)).bytes());
         let whole = out.len();
         append(&mut out, 0, 3, ThreadId(1), &[INPUTS, 0xff]);
-        append(&mut out, 0, 4, ThreadId(1), Line::leave(ScopeId(1)).bytes());
+        append(&mut out, 0, 4, ThreadId(1), OperatorLine::leave(ScopeId(1)).bytes());
         assert_eq!(lines(0, &out).map(|line| line.entry).collect::<Vec<_>>(), [Entry::Enter(ScopeId(1))]);
         assert_eq!(lines(0, &out[..whole - 1]).count(), 0);
         assert!(are_lines(&out[..whole - 1]).is_err() && are_lines(&out).is_ok());

@@ -1,7 +1,7 @@
-//! A recording in parts: a stream with a bound continues in a new file from time to time, and the oldest files are
-//! removed. Each part has all tables and begins with what was live, so that the remaining parts are a recording by
-//! themselves, which begins with the oldest of them. The newest has the recording's own name, the others that name and
-//! their number.
+//! A recording in parts: a stream with a bound continues in a new file from time to time, and the oldest files
+//! are removed. Each part has all tables and begins with the live blocks and segments, so that the remaining
+//! parts are a recording by themselves, which begins with the oldest of them. The newest has the recording's
+//! own name, the others that name and their number.
 
 use super::{chunk, replay};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -50,7 +50,7 @@ pub fn older_parts(path: &Path) -> Vec<PathBuf> {
     paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
 }
 
-/// Returns the numbers of the parts that are beside `path`, whichever recording they belong to.
+/// Returns the numbers of the parts beside `path`, of any recording.
 pub fn numbers_beside(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());
@@ -61,7 +61,7 @@ pub fn numbers_beside(path: &Path) -> Vec<u64> {
     entries.filter_map(number).collect()
 }
 
-/// Whether a file is a recording that was not finished: its program was killed or is still writing it.
+/// Returns whether a file is a recording that was not finished: its program was killed or is still writing it.
 pub fn is_unfinished(file: &mut File) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let end = chunk::HEAD_BYTES as u64;
@@ -100,7 +100,7 @@ fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     Ok(None)
 }
 
-/// Whether the file's end announces that `next` follows.
+/// Returns whether the file's end announces that `next` follows.
 fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
     if file.metadata()?.len() < 16 + END_BYTES {
         return Ok(false);
@@ -153,7 +153,7 @@ impl Read for Chained {
     }
 }
 
-/// What the oldest part that was read begins with.
+/// The state at the begin of the oldest part that was read.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) part: Part,
@@ -162,8 +162,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Puts what was live at the part's beginning before its events, as the allocations that it was. Returns what all
-    /// events add up to, those of the parts before included.
+    /// Puts the blocks and segments that were live at the part's beginning before its events, as allocations.
+    /// Returns the sums of all events, including those of the parts before.
     pub(super) fn begin(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
@@ -180,7 +180,7 @@ impl Opening {
                 events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
             }
         };
-        // Of blocks and of segments, whose addresses are often the same: those of which something was said.
+        // The blocks and the segments, whose addresses are often the same, that are known already.
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
@@ -190,7 +190,7 @@ impl Opening {
             known[1].insert((segment.device, segment.address));
             begin(of_segment(segment), false);
         }
-        // What was freed while the tables were read was live too; its free says what it was.
+        // Memory that was freed while the tables were read was live too; its free describes it.
         let is_after = |event: &Event| event.ticks > part.since_ticks;
         for event in snapshot.events.iter().filter(is_after) {
             let (of_segments, began) = match event.action {
@@ -211,7 +211,7 @@ impl Opening {
         }
         for event in snapshot.events.iter() {
             replay::count(&mut counts, &event);
-            // What happened before is in what was live, or over.
+            // Earlier events are in the state at the part's beginning, or their blocks are freed.
             if is_after(&event) {
                 events.push(&event);
             }
@@ -315,7 +315,7 @@ mod tests {
                 })
                 .collect();
             if number == 2 {
-                // From a thread that was late: its block is gone again.
+                // From a thread that was late: its block was freed already.
                 events.insert(0, event(28, Action::Alloc, 77));
                 counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
             }
@@ -339,13 +339,13 @@ mod tests {
         let all = [&first[..], &second, &third].concat();
         let (whole, report) = load_from(&all[..]).unwrap();
         assert_eq!((report.parts, report.damaged, whole.meta.earlier_parts), (2, false, 0));
-        // The late one was never freed in what is there.
+        // The free of the late block is in no part.
         assert_eq!(live(&whole), [1, 3, 5, 7, 9, 77]);
         let (rest, _) = load_from(&[&second[..], &third].concat()[..]).unwrap();
         assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
         let (newest, report) = load_from(&third[..]).unwrap();
         assert_eq!((live(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
-        assert!(!report.complete && !report.goes_on_elsewhere);
+        assert!(!report.complete && !report.continues_elsewhere);
         for snapshot in [&whole, &rest, &newest] {
             let counts = snapshot.devices[0];
             assert_eq!(counts.allocations, 10);
@@ -361,13 +361,13 @@ mod tests {
         }
         let (alone, report) = load_from(&second[..]).unwrap();
         assert_eq!(live(&alone), [1, 3, 5]);
-        assert!(report.goes_on_elsewhere);
+        assert!(report.continues_elsewhere);
     }
 
     #[test]
     fn parts_of_another_recording_and_damage_end_reading() {
         let [first, second, third] = parts();
-        // One is missing in between.
+        // One part is missing in between.
         let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
         assert!(report.damaged && report.lost_bytes > 0);
         assert_eq!(live(&snapshot), [1, 3]);

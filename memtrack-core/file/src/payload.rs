@@ -93,7 +93,7 @@ pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     Ok(())
 }
 
-/// One row of STAK; the chunk's head (first id, number of rows) is the caller's.
+/// Appends one row of STAK; the caller writes the chunk's head (first id, number of rows).
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     put_column(out, addresses, |&address| address);
@@ -114,7 +114,7 @@ pub(super) fn take_stacks(
     bytes.end()
 }
 
-/// One row of SCOP; the number of rows is the caller's.
+/// Appends one row of SCOP; the caller writes the number of rows.
 pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put(out, u64::from(id.0));
     put(out, u64::from(scope.parent.0));
@@ -144,7 +144,7 @@ pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
     Ok(rows)
 }
 
-/// One row of THRD; the number of rows is the caller's.
+/// Appends one row of THRD; the caller writes the number of rows.
 pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put(out, u64::from(id.0));
     put(out, thread.os_id);
@@ -275,7 +275,7 @@ pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     Ok((0..count).map(row).collect())
 }
 
-/// EXPD: which of the segments are parts of expandable ones.
+/// EXPD: the segments that are parts of expandable ones.
 pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
@@ -292,14 +292,14 @@ pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Ma
     Ok(devices.into_iter().zip(addresses).collect())
 }
 
-/// OPER: some lines, and how many were left out so far.
+/// OPER: some lines, and the number of lines left out so far.
 pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, lines: &[u8]) {
     put(out, left_out);
     put(out, base_ticks);
     out.extend_from_slice(lines);
 }
 
-/// OPER: how many lines were left out, and the lines.
+/// OPER: the number of lines left out, and the lines.
 pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
     let mut bytes = Bytes(payload);
     let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);

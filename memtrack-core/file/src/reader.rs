@@ -41,14 +41,14 @@ pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
 /// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report says what is missing.
+/// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// damaged after its header is not an error: the report names the missing part.
 pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     read_packed(input, || u64::MAX)
 }
 
-/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns how many bytes were read
-/// so far: they limit what it may unpack to, and anything beyond that counts as damaged.
+/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns the number of bytes
+/// read so far: it limits the unpacked size, and anything beyond that counts as damaged.
 ///
 /// # Errors
 /// As [`read`].
@@ -86,8 +86,8 @@ pub fn read_packed(
                 Ok(()) => position += 16,
                 Err(RecordingError::Io(error)) => return Err(error.into()),
                 Err(error) => {
-                    report.goes_on_elsewhere = matches!(error, RecordingError::Empty);
-                    report.damaged = !report.goes_on_elsewhere;
+                    report.continues_elsewhere = matches!(error, RecordingError::Empty);
+                    report.damaged = !report.continues_elsewhere;
                     break end;
                 }
             }
@@ -300,7 +300,7 @@ impl State {
         snapshot.events.sort_by_ticks();
         snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
         repair::mend_references(&mut snapshot, &mut report.unknown_ids);
-        snapshot.leave_out_taken_back();
+        snapshot.remove_superseded();
         if !self.live_whole {
             (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
             report.replayed = true;

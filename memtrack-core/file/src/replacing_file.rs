@@ -26,15 +26,15 @@ impl ReplacingFile {
     /// file it points to is replaced and the link stays.
     ///
     /// # Errors
-    /// When `target` is a folder or has no file name, or its folder is missing or not writable.
+    /// Fails when `target` is a folder or has no file name, or its folder is missing or not writable.
     ///
-    /// None but the owner may write a new file, whatever the umask, and none but the owner may read one that is named as a
-    /// pickle: tools that unpickle it execute what it contains.
+    /// Only the owner may write a new file, regardless of the umask, and only the owner may read one that is
+    /// named as a pickle: tools that unpickle it execute its content.
     pub fn create(target: &Path) -> io::Result<Self> {
         Self::create_with(target, false)
     }
 
-    /// Starts a pickle, whatever its name: as [`Self::create`] with a file that is named as one.
+    /// Starts a pickle with any name: as [`Self::create`] with a file that is named as one.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -74,7 +74,7 @@ impl ReplacingFile {
     /// Flushes the content and moves the file to its place.
     ///
     /// # Errors
-    /// When the rest cannot be written or the file cannot be renamed; the target is then as it was.
+    /// Fails when the rest cannot be written or the file cannot be renamed; the target is then as it was.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mut file) = self.file.take() {
             file.flush()?;
@@ -83,18 +83,18 @@ impl ReplacingFile {
     }
 }
 
-/// Creates a file, or empties an existing one. Only the owner may write a new one, whatever the umask.
+/// Creates a file, or empties an existing one. Only the owner may write a new one, regardless of the umask.
 ///
 /// # Errors
-/// When the file cannot be created.
+/// Fails when the file cannot be created.
 pub fn create_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
 }
 
-/// Creates a file that does not exist yet. Only the owner may write it, whatever the umask.
+/// Creates a file that does not exist yet. Only the owner may write it, regardless of the umask.
 ///
 /// # Errors
-/// When the file cannot be created, or exists.
+/// Fails when the file cannot be created, or exists.
 pub fn create_new_file(path: &Path) -> io::Result<File> {
     restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
@@ -119,7 +119,7 @@ fn without_other_writers(mut permissions: fs::Permissions) -> fs::Permissions {
     permissions
 }
 
-/// Whether a file is named as a pickle, compressed or not.
+/// Returns whether a file is named as a pickle, compressed or not.
 fn is_pickle(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let name = match name.rsplit_once('.') {

@@ -1,5 +1,5 @@
-//! Numbers of variable length: LEB128, with zigzag for differences. The encoders of `payload` write with these, and
-//! its decoders read with [`Bytes`], which never looks past its slice and never panics.
+//! Numbers of variable length: LEB128, with zigzag for differences. The encoders of `payload` write with these,
+//! and its decoders read with [`Bytes`], which never reads past its slice and never panics.
 
 /// A payload that does not match its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,12 @@ use std::io::{self, Write};
 /// The number of events passed to the writer at once.
 const EVENTS_AT_ONCE: usize = 64 << 10;
 
-/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out and
-/// readers will report that the recording was not ended. What only PyTorch's files contain is not written.
+/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out
+/// and readers will report that the recording was not ended. Data that only PyTorch's files contain is not
+/// written.
 ///
 /// # Errors
-/// When `output` cannot be written.
+/// Fails when `output` cannot be written.
 ///
 /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
 pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {

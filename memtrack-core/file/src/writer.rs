@@ -43,10 +43,10 @@ pub struct RecordingWriter<W: Write> {
 
 impl<W: Write> RecordingWriter<W> {
     /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
-    /// epoch). [`Meta::complete`] is not taken from `meta`; it tells whether [`Self::finish`] was reached.
+    /// epoch). [`Meta::complete`] is not taken from `meta`; it states whether [`Self::finish`] was reached.
     ///
     /// # Errors
-    /// When `output` cannot be written.
+    /// Fails when `output` cannot be written.
     pub fn new(output: W, meta: &Meta, clock: (u64, u64)) -> io::Result<Self> {
         let mut writer = Self {
             output,
@@ -69,7 +69,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes stacks (return addresses, innermost first) whose ids count up from `first`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn stacks<I>(&mut self, first: StackId, stacks: I) -> io::Result<()>
     where
         I: IntoIterator,
@@ -102,7 +102,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn scopes(&mut self, scopes: &[(ScopeId, Scope)]) -> io::Result<()> {
         self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
     }
@@ -110,7 +110,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 1 KiB.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn threads(&mut self, threads: &[(ThreadId, Thread)]) -> io::Result<()> {
         self.named_rows(chunk::THREADS, threads, |out, (id, thread)| payload::put_thread(out, *id, thread))
     }
@@ -141,7 +141,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn events(&mut self, events: &[Event]) -> io::Result<()> {
         for events in events.chunks(EVENTS_PER_CHUNK) {
             self.raw.clear();
@@ -154,7 +154,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Writes the loaded binaries. Modules of several calls add up.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn modules(&mut self, modules: &[Module]) -> io::Result<()> {
         for modules in modules.chunks(1024) {
             self.json(chunk::MODULES, modules)?;
@@ -162,21 +162,21 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader takes the first and
-    /// the last, so one with each hand-over keeps the times of a killed program right.
+    /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first
+    /// and the last, so one with each chunk keeps the times of a killed program right.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn clock(&mut self, clock: (u64, u64)) -> io::Result<()> {
         self.push_clock(clock);
         self.write_chunks()
     }
 
-    /// Writes what the CUDA driver reported about its devices. Of several calls the last counts; an empty list writes
-    /// nothing.
+    /// Writes the CUDA driver's reports about its devices. The last of several calls counts; an empty list
+    /// writes nothing.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
         if !readings.is_empty() {
             self.json(chunk::DRIVER, readings)?;
@@ -184,10 +184,10 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes how small blocks were sampled. Of several calls the last counts; nothing is written for `None`.
+    /// Writes the sampling of small blocks. The last of several calls counts; nothing is written for `None`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
         if let Some(sampling) = sampling {
             self.json(chunk::SAMPLING, sampling)?;
@@ -195,10 +195,10 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counted peak of the host heap. Of several calls the last counts; nothing is written for `None`.
+    /// Writes the counted peak of the host heap. The last of several calls counts; nothing is written for `None`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn counted_peak(&mut self, peak: Option<&CountedPeak>) -> io::Result<()> {
         if let Some(peak) = peak {
             self.json(chunk::COUNTED_PEAK, peak)?;
@@ -206,11 +206,11 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counts of what did not fit into the recorder's tables; writes nothing if everything did. Of several
-    /// calls the last counts.
+    /// Writes the counts of data that did not fit into the recorder's tables; writes nothing if everything did.
+    /// The last of several calls counts.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
         if *folded != Folded::default() {
             self.json(chunk::FOLDED, folded)?;
@@ -218,11 +218,11 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the sums that each scope has allocated. Of several calls the last counts. The scopes must be written
-    /// before.
+    /// Writes the sums that each scope has allocated. The last of several calls counts. The scopes must be
+    /// written before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
         let mut rest = &sums.rows[..];
         loop {
@@ -241,13 +241,13 @@ impl<W: Write> RecordingWriter<W> {
     /// calls add up; the last count of omitted lines counts. The scopes and threads must be written before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn operators(&mut self, log: &OperatorLog) -> io::Result<()> {
         if log.is_empty() {
             return self.write_chunks();
         }
         let mut pieces = log.pieces.iter();
-        // What was left out is to be said even where nothing was written down.
+        // The count of omitted lines is written even where there are no lines.
         let mut next = Some(pieces.next().map_or((0, &[][..]), |piece| (piece.base_ticks, &piece.lines[..])));
         while let Some((base_ticks, lines)) = next {
             self.raw.clear();
@@ -258,11 +258,11 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up, and
-    /// so does what was left out. The threads must be written before.
+    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up,
+    /// and so do the counts of omitted ones. The threads must be written before.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn marks(&mut self, marks: &Marks) -> io::Result<()> {
         if marks.is_empty() {
             return self.write_chunks();
@@ -280,10 +280,10 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes what return addresses are called; writes nothing if there are no names. Those of several calls add up.
+    /// Writes the names of return addresses; writes nothing if there are none. Those of several calls add up.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn names(&mut self, names: &KnownNames) -> io::Result<()> {
         for piece in names.pieces(ADDRESSES_PER_CHUNK) {
             self.json(chunk::NAMES, &piece)?;
@@ -291,10 +291,10 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Ends the recording with what is live, the segments held and the counts per device; returns the output.
+    /// Ends the recording with the live blocks, the segments held and the counts per device; returns the output.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn finish(
         self,
         live: &[LiveBlock],
@@ -307,7 +307,7 @@ impl<W: Write> RecordingWriter<W> {
     /// [`Self::finish`], with the end mark only where `complete`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn close(
         mut self,
         live: &[LiveBlock],
@@ -325,7 +325,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
-    /// Hands what `write` writes to the operating system at once.
+    /// Writes the chunks of `write` to the operating system at once.
     pub fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.gathers = true;
         let written = write(self);
@@ -333,13 +333,13 @@ impl<W: Write> RecordingWriter<W> {
         written.and_then(|()| self.write_chunks())
     }
 
-    /// Says which part of a recording in several files this is. To be written before any table.
+    /// Records which part of a recording in several files this is. Must be written before any table.
     pub fn part(&mut self, part: &Part) -> io::Result<()> {
         self.json(chunk::PART, part)?;
         self.write_chunks()
     }
 
-    /// Writes what was live when the part began.
+    /// Writes the state at the begin of the part.
     pub fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
         let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
         self.push_live(kinds, live, segments);
@@ -351,14 +351,14 @@ impl<W: Write> RecordingWriter<W> {
         self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
 
-    /// What is written to.
+    /// Returns the output.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
     fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
         let [live_kind, segments_kind, expandable_kind] = kinds;
-        // "Nothing is live" is something to say too: it takes one chunk without rows.
+        // "Nothing is live" is information too: it takes one chunk without rows.
         let mut rest = live;
         loop {
             let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
@@ -383,11 +383,11 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: whoever finds the file cut in what
-    /// follows knows what is missing.
+    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: it shows
+    /// which part is missing if the file is cut later.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn pytorch(&mut self, piece: &[u8]) -> io::Result<()> {
         self.raw_chunk(chunk::PYTORCH, piece)
     }

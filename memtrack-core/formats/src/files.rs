@@ -11,7 +11,7 @@ use memtrack_model::{NameFrames, Snapshot};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// What kind of file a snapshot came from.
+/// The kind of file that a snapshot came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// memtrack's own recording.
@@ -26,17 +26,17 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Recording, Self::Json, Self::Pickle];
 
-    /// The usual ending of its files' names, without the dot.
+    /// Returns the usual ending of its files' names, without the dot.
     pub fn suffix(self) -> &'static str {
         self.suffixes()[0]
     }
 
-    /// All endings of its files' names, without the dot, the usual one first.
+    /// Returns all endings of its files' names, without the dot, the usual one first.
     pub fn suffixes(self) -> &'static [&'static str] {
         registry::row(self).suffixes
     }
 
-    /// The format whose files' names end in `.suffix`, in small or large letters.
+    /// Returns the format whose files' names end in `.suffix`, in small or large letters.
     pub fn named(suffix: &str) -> Option<Self> {
         registry::format_named(suffix)
     }
@@ -48,13 +48,13 @@ impl Format {
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// What it was read from.
+    /// The kind of file that it was read from.
     pub format: Format,
-    /// How the file was compressed.
+    /// The compression of the file.
     pub compression: Compression,
     /// For a recording, whether it was complete.
     pub report: Option<ReadReport>,
-    /// What is wrong with the compressed data after the end of a pickle: the snapshot is complete, but its checksum
+    /// The fault of the compressed data after the end of a pickle: the snapshot is complete, but its checksum
     /// is missing or wrong.
     pub checksum_error: Option<String>,
 }
@@ -75,50 +75,50 @@ pub trait SnapshotFiles: Sized {
     /// Reads the file at `path`, whichever format it has, and the other parts of a recording next to it.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
+    /// Fails when it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
     /// then something went wrong earlier.
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads a snapshot of any kind from a stream, such as standard input.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or is not a snapshot.
+    /// Fails when it cannot be read, is too large, or is not a snapshot.
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). The other
     /// parts of a recording that are next to it are read with it.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not a recording that this version knows.
+    /// Fails when the file cannot be read, or is not a recording that this version knows.
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
 
-    /// Writes the snapshot as a recording to `path`, replacing what is there. The file appears complete or not at all.
+    /// Writes the snapshot as a recording to `path`, replacing an existing file. The file appears complete or not at all.
     ///
     /// # Errors
-    /// When the folder or the file cannot be written; what was there before is then unchanged.
+    /// Fails when the folder or the file cannot be written; what was there before is then unchanged.
     fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
 
     /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
     /// mark is left out and readers will report that the recording was not ended.
     ///
     /// # Errors
-    /// When `output` cannot be written.
+    /// Fails when `output` cannot be written.
     ///
     /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
 
     /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
-    /// or `.zst`), replacing what is there. The file appears complete or not at all. `names` names the frames of a
+    /// or `.zst`), replacing an existing file. The file appears complete or not at all. `names` names the frames of a
     /// recording's stacks if the format has names.
     ///
     /// # Errors
-    /// When the suffix is none of these, the file cannot be written, or the format cannot represent a value.
+    /// Fails when the suffix is none of these, the file cannot be written, or the format cannot represent a value.
     fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
 
     /// Like [`Self::save_as`], but writes to any output, without a name from which the format would follow.
     ///
     /// # Errors
-    /// When the output cannot be written, or the format cannot represent a value.
+    /// Fails when the output cannot be written, or the format cannot represent a value.
     fn write_as(
         &self,
         output: impl Write,
@@ -127,7 +127,7 @@ pub trait SnapshotFiles: Sized {
         names: &mut dyn NameFrames,
     ) -> io::Result<()>;
 
-    /// The snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
+    /// Returns the snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
     /// is returned unchanged, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
     ///
     /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. What PyTorch's form
@@ -176,7 +176,7 @@ impl SnapshotFiles for Snapshot {
             is_packed,
         };
         let (snapshot, report) = (row.read)(input)?;
-        // A pickle says where it ends, so nothing has looked at the checksum behind it.
+        // A pickle states its end, so the checksum behind it was not read.
         let checksum_error = match compression {
             Compression::None => None,
             _ => reader.fill_buf().err().map(|error| error.to_string()),

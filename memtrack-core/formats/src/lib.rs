@@ -8,9 +8,9 @@
 //! - `pickle`: the safe machine and the writer, independent of what pickles contain.
 //! - `pytorch`: PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert` from
 //!   recordings.
-//! - `recording`, `embedded`: recordings, and a PyTorch snapshot inside one; `error`: why a file cannot be read.
+//! - `recording`, `embedded`: recordings, and a PyTorch snapshot inside one; `error`: the reason why a file cannot be read.
 //!
-//! This package is a part of `memtrack-core`, which re-exports what programs use; depend on that.
+//! This package is a part of `memtrack-core`, which re-exports the public API; depend on that.
 
 mod embedded;
 mod error;

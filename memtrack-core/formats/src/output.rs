@@ -25,7 +25,7 @@ pub(crate) fn write_as(
 /// Calls `write` with an output that compresses its bytes and writes them to `output`.
 ///
 /// # Errors
-/// When `output` cannot be written, or `write` fails.
+/// Fails when `output` cannot be written, or `write` fails.
 pub fn packed(
     mut output: impl Write,
     compression: Compression,

@@ -11,8 +11,8 @@ use std::path::Path;
 /// written).
 ///
 /// # Errors
-/// When `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report contains what is missing.
+/// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
+/// damaged after its header is not an error: the report names the missing part.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     unpacked(memtrack_file::read(input)?)
 }

@@ -1,4 +1,4 @@
-//! Every report on whatever was read.
+//! Every report on every readable file.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,4 +1,4 @@
-//! The pickle machine, and the tracker's files that go through it.
+//! The pickle machine, and the tracker's files, which it reads.
 #![no_main]
 
 #[path = "../targets.rs"]

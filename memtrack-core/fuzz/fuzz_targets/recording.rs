@@ -1,4 +1,4 @@
-//! Recordings whose checksums are right, whatever else they hold.
+//! Recordings with corrected checksums and arbitrary content.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,4 +1,4 @@
-//! What was read is written and read again: it must be the same.
+//! Files that are read, written and read again, which must not change them.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,4 +1,4 @@
-//! The snapshot reader, by the door the command line uses.
+//! The snapshot reader, through the function that the command uses.
 #![no_main]
 
 #[path = "../targets.rs"]

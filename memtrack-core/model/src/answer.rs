@@ -8,7 +8,7 @@ use crate::Frame;
 use crate::units::printable;
 use serde::Serialize;
 
-/// What sort of memory a device is.
+/// The sort of memory of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -22,15 +22,16 @@ pub enum DeviceKind {
     Pinned,
 }
 
-/// The device that something is about.
+/// A device that an answer describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceAnswer {
-    /// Its number; null for the host's memory, which has none, and where the file gives none.
+    /// The device's number; null for the host's memory, which has none, and where the file contains none.
     pub number: Option<u16>,
-    /// What sort of memory it is.
+    /// The sort of its memory.
     pub kind: DeviceKind,
-    /// What texts call it: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its name there.
+    /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its
+    /// name there.
     pub name: String,
 }
 
@@ -71,9 +72,10 @@ pub struct FrameAnswer {
     pub function: Option<String>,
     /// The source file.
     pub file: Option<String>,
-    /// The line in it, from 1.
+    /// The line in the file, from 1.
     pub line: Option<u32>,
-    /// The return address, as `0x…`, where the program ran on this one; functions inlined into one another share it.
+    /// The return address, as `0x…`, where the program ran on this machine; functions inlined into one another
+    /// share it.
     pub address: Option<String>,
 }
 
@@ -97,31 +99,33 @@ impl From<&Frame> for FrameAnswer {
     }
 }
 
-/// Returns whether the name is known: PyTorch writes `??` for what it does not know.
+/// Returns whether the name is known: PyTorch writes `??` for an unknown one.
 fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// How far off an estimate may be. It is the key `…_error` beside the number's own, and null where the number is exact.
+/// The error of an estimate. It is the key `…_error` beside the number's own, and null where the
+/// number is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
     /// The standard error, in the number's unit; 0 where there was no sample, and for a counted peak.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth with 95 % confidence. For a peak while small blocks were
-    /// sampled: the recorder's count, so that the peak is certainly not below it.
+    /// The lower end of the interval that contains the true value with 95 % confidence. For a peak while small
+    /// blocks were sampled: the recorder's count, so that the peak is certainly not below it.
     pub low: i64,
-    /// Its upper end. For a counted peak: its certain upper limit; null where that is unknown.
+    /// The upper end of the interval. For a counted peak: its certain upper limit; null where that is unknown.
     pub high: Option<i64>,
 }
 
-/// A name, or why there is none. Texts in brackets, which reports for people show in place of a name, are no names.
+/// A name, or the reason why there is none. Texts in brackets that reports for people print in place of a name
+/// are not names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NameAnswer {
     /// The name; null where there is none.
     pub name: Option<String>,
-    /// Why there is none, in a few words; null where there is one.
+    /// The reason why there is none, in a few words; null where there is a name.
     pub why_no_name: Option<String>,
 }
 
@@ -138,13 +142,13 @@ impl NameAnswer {
         }
     }
 
-    /// Creates the answer for a name, whatever it looks like.
+    /// Creates the answer for a name, in any form.
     pub fn is(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
 }
 
-/// Bytes that a file adds up to, which may be more than 64 bits hold, or negative: an integer where 64 bits hold it.
+/// A sum of bytes in a file, which may be negative or exceed 64 bits: an integer where it fits into 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transparent))]
 pub struct WideAnswer(#[cfg_attr(feature = "schema", schemars(with = "f64"))] pub i128);

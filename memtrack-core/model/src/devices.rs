@@ -1,4 +1,4 @@
-//! What devices report: how much memory they have, and which processes use it.
+//! Data that devices report: their memory, and the processes that use it.
 
 /// The memory of a device, for all processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

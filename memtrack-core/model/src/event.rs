@@ -87,8 +87,8 @@ impl fmt::Display for DeviceId {
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct StreamId(pub u64);
 
-/// What happened. The names are PyTorch's, except that [`Action::Free`] is memtrack's: a free that completes at once,
-/// which becomes `free_requested` + `free_completed` in PyTorch's files.
+/// The kind of an event. The names are PyTorch's, except that [`Action::Free`] is memtrack's: a free that
+/// completes at once, which becomes `free_requested` + `free_completed` in PyTorch's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -176,7 +176,7 @@ impl EventFlags {
     pub const WHOLE_SEGMENT: Self = Self(4);
     /// Not a free: a pool began to report blocks inside the segment, so the segment is no longer counted as a block.
     /// Readers omit the event and the allocation that it refers to.
-    pub const TAKEN_BACK: Self = Self(8);
+    pub const SUPERSEDED: Self = Self(8);
 
     /// The position of the upper four bits, which hold the class of the sampling interval.
     const CLASS_SHIFT: u32 = 4;
@@ -229,7 +229,7 @@ pub struct Event {
     pub thread: ThreadId,
     /// The device.
     pub device: DeviceId,
-    /// What happened.
+    /// The action.
     pub action: Action,
     /// Whether the block was sampled, and other facts.
     pub flags: EventFlags,

@@ -6,16 +6,18 @@
 //! - `event`: the basic types, `Event` (48 bytes, checked by a test), `Action` and ids.
 //! - `snapshot`: the tables; `snapshot::events` defines the columns of an event, `snapshot::pytorch` has what only
 //!   PyTorch's files contain.
-//! - `operators`: what programs report about tensors: the trait, containers of tensors, element types; `optrace`:
-//!   operator traces.
-//! - `references`: the trait that `#[derive(References)]` implements, and what the standard library's types refer to.
-//! - `options`: what to record; `scope_path`: module path, phase and operator; `frame`: frames, and what names them.
-//! - `answer`: types that the command's JSON answers share; `devices`, `out_of_memory`: what devices and failed requests
-//!   report.
-//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text as people, Python and pages have them;
-//!   `run_protocol`: the variables and files by which `memtrack run` and its program communicate.
+//! - `operators`: the reports of programs about tensors: the trait, containers of tensors, element types;
+//!   `optrace`: operator traces.
+//! - `references`: the trait that `#[derive(References)]` implements, and the references of the standard
+//!   library's types.
+//! - `options`: the parameters of a recording; `scope_path`: module path, phase and operator; `frame`: frames
+//!   and their names.
+//! - `answer`: types that the command's JSON answers share; `devices`, `out_of_memory`: reports of devices and
+//!   failed requests.
+//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text in the forms of people, Python and
+//!   pages; `run_protocol`: the variables and files by which `memtrack run` and its program communicate.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 #[cfg(feature = "serde")]
 pub mod answer;
@@ -41,5 +43,5 @@ pub mod units;
 pub use devices::{DeviceProcess, MemoryInfo};
 pub use frame::{Binary, BinaryPart, Frame, NameFrames};
 pub use out_of_memory::OutOfMemory;
-pub use scope_path::{Phase, Place, ScopeStep};
+pub use scope_path::{Phase, ScopePosition, ScopeStep};
 pub use snapshot::Snapshot;

@@ -1,21 +1,22 @@
-//! What to record: the parameters of PyTorch's `_record_memory_history` (`enabled`, `context`, `max_entries`,
-//! `skip_actions`; semantics as in PyTorch 2.15), how the host heap is sampled and where the recording goes.
+//! The parameters of a recording: those of PyTorch's `_record_memory_history` (`enabled`, `context`,
+//! `max_entries`, `skip_actions`; semantics as in PyTorch 2.15), the sampling of the host heap, and the
+//! recording's destination.
 //!
-//! **Why do defaults differ from PyTorch's?** The context is `alloc` and not `all`: a free then has its allocation's
-//! stack, and no other is captured. The ring has 1 Mi events per device (48 MB) and is not unlimited, so that a program's
-//! memory is bounded.
+//! **Why do defaults differ from PyTorch's?** The context is `alloc` and not `all`: a free then has its
+//! allocation's stack, and no other is captured. The ring has 1 Mi events per device (48 MB) and is not
+//! unlimited, so that a program's memory is bounded.
 
 use crate::event::Action;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How much history is kept.
+/// The amount of history that is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enabled {
-    /// Nothing is recorded, and what was recorded is forgotten.
+    /// Nothing is recorded, and the recorded data is dropped.
     None,
-    /// Only what is live, with its stacks, and the newest event (PyTorch's ring of one entry).
+    /// Only live blocks, with their stacks, and the newest event (PyTorch's ring of one entry).
     State,
     /// Events as well, up to `max_entries` per device.
     #[default]
@@ -94,9 +95,9 @@ impl FromStr for Context {
 /// With a budget, host blocks of so many bytes and more are always recorded.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// What to record. The default suits a training run and a service: events with allocation stacks, at most 1 Mi per
-/// device, every host block while that takes less than 3 % of the threads' time and otherwise a sample of those below
-/// 64 KiB, nothing written to disk.
+/// The parameters of a recording. The default suits a training run and a service: events with allocation
+/// stacks, at most 1 Mi per device, every host block while that takes less than 3 % of the threads' time and
+/// otherwise a sample of those below 64 KiB, nothing written to disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -130,10 +131,10 @@ pub struct Options {
     #[doc(hidden)]
     pub dump_on_oom: Option<PathBuf>,
     #[doc(hidden)]
-    pub tell_who_holds: bool,
+    pub report_on_oom: bool,
     #[doc(hidden)]
     pub operators: bool,
-    /// Asked for by `memtrack run`: a stream that stays empty leaves no file.
+    /// Set by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
     pub is_of_run: bool,
 }
@@ -155,7 +156,7 @@ impl Default for Options {
             stream: false,
             max_bytes: None,
             dump_on_oom: None,
-            tell_who_holds: false,
+            report_on_oom: false,
             operators: false,
             is_of_run: false,
         }
@@ -163,40 +164,42 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The default options.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much history is kept.
+    /// Sets the amount of history that is kept.
     pub fn enabled(mut self, enabled: Enabled) -> Self {
         self.enabled = enabled;
         self
     }
 
-    /// Which stacks are kept.
+    /// Sets which stacks are kept.
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
         self
     }
 
-    /// How many events are kept per device: the newest ones. At least 1, as in PyTorch. An event takes 48 bytes.
+    /// Sets the number of events that are kept per device, the newest ones: at least 1, as in PyTorch. An event
+    /// takes 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
         self
     }
 
-    /// Actions that are not kept as events; what is live is still followed. [`Action::Free`] stands for both of
-    /// PyTorch's actions, `free_requested` and `free_completed`.
+    /// Sets the actions that are not kept as events; live blocks are still tracked. [`Action::Free`] stands for
+    /// both of PyTorch's actions, `free_requested` and `free_completed`.
     pub fn skip_actions(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
         self.skip_actions = actions.into_iter().fold(0, |bits, action| bits | 1 << action as u8);
         self
     }
 
-    /// Records every host block while that takes less than `share` of the processor time that the program's threads use
-    /// (0.03: 3 %, the default). A thread that would need more samples its blocks below 64 KiB, at a rate that follows
-    /// its load; larger ones and those of devices are always recorded. What a sample stands for is recorded with it, so
-    /// that reports know how accurate their numbers are. A `share` outside of 0 to 1 is clamped.
+    /// Records every host block while that takes less than `share` of the processor time that the program's
+    /// threads use (0.03: 3 %, the default). A thread that would need more samples its blocks below 64 KiB, at
+    /// a rate that follows its load; larger ones and those of devices are always recorded. The weight of a
+    /// sample is recorded with it, so that reports know how accurate their numbers are. A `share` outside of 0
+    /// to 1 is clamped.
     pub fn budget(mut self, share: f64) -> Self {
         self.sample_threshold_bytes = SMALL_BYTES;
         self.sample_mean_bytes = 0;
@@ -205,15 +208,16 @@ impl Options {
         self
     }
 
-    /// How many live blocks are followed one by one, and a sixteenth of it more for each device besides the host. At least
-    /// 1,024. Each takes up to 130 bytes, so the default of 262,144 stays within 33 MiB; with [`exact`](Self::exact) and at
-    /// [fixed rates](Self::sample) there is no limit by default.
+    /// Sets the number of live blocks that are tracked one by one, and a sixteenth of it more for each device
+    /// besides the host: at least 1,024. Each takes up to 130 bytes, so the default of 262,144 stays within 33
+    /// MiB; with [`exact`](Self::exact) and at [fixed rates](Self::sample) there is no limit by default.
     ///
-    /// With a [budget](Self::budget), small blocks of the heap are sampled from three quarters of it on, fewer and fewer. When
-    /// all is full, further small blocks are only counted; large ones and those of devices still have their events, so sums
-    /// and peaks stay exact, but once the ring has dropped the event of such an allocation, its scope and stack are unknown.
-    /// Allocations that only the CUDA driver's hook sees are left out of all sums then. The recording counts both
-    /// ([`Folded`](crate::snapshot::Folded)), and `memtrack summary` reports it.
+    /// With a [budget](Self::budget), small blocks of the heap are sampled from three quarters of it on, fewer
+    /// and fewer. When all of it is in use, further small blocks are only counted; large ones and those of
+    /// devices still have their events, so sums and peaks stay exact, but once the ring has dropped the event
+    /// of such an allocation, its scope and stack are unknown. Allocations that only the CUDA driver's hook
+    /// sees are then left out of all sums. The recording counts both ([`Folded`](crate::snapshot::Folded)), and
+    /// `memtrack summary` reports it.
     pub fn live_blocks(mut self, most: u64) -> Self {
         self.live_blocks = Some(most.max(1024));
         self
@@ -226,7 +230,7 @@ impl Options {
         self.live_blocks.unwrap_or(if self.budget_millionths > 0 { DEFAULT } else { u64::MAX })
     }
 
-    /// Records every host block, however small, whatever that costs: a few hundred nanoseconds for each, and up to 130
+    /// Records every host block of any size, at any cost: a few hundred nanoseconds for each, and up to 130
     /// bytes for each live one.
     pub fn exact(mut self) -> Self {
         self.sample_threshold_bytes = 0;
@@ -234,8 +238,8 @@ impl Options {
         self
     }
 
-    /// Host blocks of `threshold_bytes` and more are recorded exactly; of smaller ones a sample with a mean gap of
-    /// `mean_bytes` (at least 1) is taken, which keeps totals unbiased.
+    /// Records host blocks of `threshold_bytes` and more exactly, and a sample of smaller ones with a mean gap
+    /// of `mean_bytes` (at least 1), which keeps totals unbiased.
     pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
         self.sample_threshold_bytes = threshold_bytes;
         self.sample_mean_bytes = mean_bytes.max(1);
@@ -243,38 +247,40 @@ impl Options {
         self
     }
 
-    /// How many operators a tracker keeps individually: the newest ones, at least 1, and up to 8,192 more than that.
-    /// Each takes 48 bytes, so the default of 262,144 takes 12 MiB at most. Of older operators it keeps their number,
-    /// their peaks and the 1,000 that grew most. Each tracker has its own options for this.
+    /// Sets the number of operators that a tracker keeps individually: the newest ones, at least 1, and up to
+    /// 8,192 more than that. Each takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For older
+    /// operators it keeps their number, their peaks and the 1,000 that grew most. Each tracker has its own
+    /// options for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);
         self
     }
 
-    /// Leaves the host heap out: only what allocators report through `recorder` is recorded.
+    /// Leaves the host heap out: only blocks that allocators report through `recorder` are recorded.
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
         self
     }
 
-    /// Records operators too: when each began and ended and which tensors it took and made, as far as the program reports
-    /// them (`operators`, `#[track_memory]`), so that reports can say what memory was for. Off by default. A call with
-    /// four tensors takes some 130 bytes, and 64 MiB are kept at most: what comes after that is counted and left out.
+    /// Records operators too: their begin and end, and their input and output tensors, as far as the program
+    /// reports them (`operators`, `#[track_memory]`), so that reports can show the purpose of memory. Off by
+    /// default. A call with four tensors takes some 130 bytes, and 64 MiB are kept at most: later ones are
+    /// counted and left out.
     ///
-    /// A stream contains them from the moment it ends in order. With [`max_bytes`](Self::max_bytes) operators are not
-    /// recorded, because the first parts, which say what the parameters are, would be removed.
+    /// A stream contains them from the moment it ends in order. With [`max_bytes`](Self::max_bytes) operators
+    /// are not recorded, because the first parts, which describe the parameters, would be removed.
     pub fn operators(mut self) -> Self {
         self.operators = true;
         self
     }
 
-    /// Whether operators are recorded.
+    /// Returns whether operators are recorded.
     #[doc(hidden)]
     pub fn wants_operators(&self) -> bool {
         self.operators && self.max_bytes.is_none()
     }
 
-    /// The same options with absolute paths, which stay valid when the program changes its working directory.
+    /// Returns the same options with absolute paths, which stay valid when the program changes its working directory.
     #[doc(hidden)]
     pub fn with_absolute_paths(mut self) -> std::io::Result<Self> {
         for path in [&mut self.output, &mut self.dump_on_oom].into_iter().flatten() {
@@ -283,7 +289,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Whether the host heap is recorded.
+    /// Returns whether the host heap is recorded.
     #[doc(hidden)]
     pub fn wants_host_heap(&self) -> bool {
         self.host_heap
@@ -299,11 +305,12 @@ impl Options {
         self
     }
 
-    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only what is
-    /// less than half a second old. A thread of memtrack's writes it: where the machine or the disk is overloaded, so
-    /// that this thread comes late, a killed program can lose more, but at most 64 full chunks of 4,096 events (with
-    /// `max_bytes` one for each MiB, if these are fewer), one more of each thread, and the chunks that its threads are
-    /// filling, one for each device. `max_entries` bounds the memory and [`max_bytes`](Self::max_bytes) the file.
+    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only
+    /// less than the last half second. A thread of memtrack's writes it: where the machine or the disk is
+    /// overloaded, so that this thread comes late, a killed program can lose more, but at most 64 full chunks
+    /// of 4,096 events (with `max_bytes` one for each MiB, if these are fewer), one more of each thread, and
+    /// the chunks that its threads are filling, one for each device. `max_entries` bounds the memory and
+    /// [`max_bytes`](Self::max_bytes) the file.
     ///
     /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still going on, is
     /// never touched: the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17, which is
@@ -319,10 +326,11 @@ impl Options {
         self
     }
 
-    /// Limits what [`stream_to`](Self::stream_to) writes to `max_bytes` (at least 1 MiB): the recording continues in a
-    /// new part whenever one has reached an eighth of the limit, and the oldest parts are removed. The newest part is
-    /// at the stream's own path, the others are beside it as `PATH.part-NUMBER`. Opening `PATH` reads them all as one
-    /// recording, which begins with the oldest part that is left and the blocks that were live then.
+    /// Limits the output of [`stream_to`](Self::stream_to) to `max_bytes` (at least 1 MiB): the recording
+    /// continues in a new part whenever one has reached an eighth of the limit, and the oldest parts are
+    /// removed. The newest part is at the stream's own path, the others are beside it as `PATH.part-NUMBER`.
+    /// Opening `PATH` reads them all as one recording, which begins with the oldest part that is left and the
+    /// blocks that were live then.
     ///
     /// Each part begins with all stacks, scopes and live blocks. If these alone exceed the limit, the stream ends. The
     /// same limit applies to the stream of each forked child separately.
@@ -344,28 +352,36 @@ impl Options {
         self
     }
 
-    /// Says on stderr who holds the memory when it runs out, on a device or in the host's heap, and when a snapshot is
-    /// dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`] includes it.
+    /// Reports on stderr which code holds the memory when it runs out, on a device or in the host's heap, and when a
+    /// snapshot is dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`]
+    /// includes it.
     ///
-    /// The first three times that memory runs out are told, and later ones as long as that takes less than a fiftieth of
-    /// the time. Functions are named for half a second at most.
+    /// The first three times that memory runs out are reported, and later ones as long as that takes less than a
+    /// fiftieth of the time. Functions are named for half a second at most.
     #[must_use]
-    pub fn tell_who_holds(mut self) -> Self {
-        self.tell_who_holds = true;
+    pub fn report_on_oom(mut self) -> Self {
+        self.report_on_oom = true;
         self
     }
 
-    /// Whether it is said who holds the memory when it runs out.
-    #[doc(hidden)]
-    pub fn tells_who_holds(&self) -> bool {
-        self.tell_who_holds || self.dump_on_oom.is_some()
+    /// [`Self::report_on_oom`].
+    #[deprecated(note = "renamed to `report_on_oom`")]
+    #[must_use]
+    pub fn tell_who_holds(self) -> Self {
+        self.report_on_oom()
     }
 
-    /// What these options ask for and do not get because a session with other options is already running, as a line for
-    /// the user; none where nothing that matters is lost. `heap_is_seen`: the program has the allocator that reports
-    /// its heap.
+    /// Returns whether the holders of the memory are reported when it runs out.
     #[doc(hidden)]
-    pub fn lost_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
+    pub fn reports_on_oom(&self) -> bool {
+        self.report_on_oom || self.dump_on_oom.is_some()
+    }
+
+    /// Returns what these options request and do not get because a session with other options is already running, as a
+    /// line for the user; none if nothing that matters is missing. `heap_is_seen`: the program has the allocator that
+    /// reports its heap.
+    #[doc(hidden)]
+    pub fn ignored_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
         if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }
@@ -384,13 +400,13 @@ impl Options {
         (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
     }
 
-    /// The share of the threads' processor time that recording may take; 0 where there is no such budget.
+    /// Returns the share of the threads' processor time that recording may take; 0 where there is no such budget.
     #[doc(hidden)]
     pub fn budget_share(&self) -> f64 {
         f64::from(self.budget_millionths) / 1e6
     }
 
-    /// The ring's bound: one entry in state mode.
+    /// Returns the ring's bound: one entry in state mode.
     #[doc(hidden)]
     pub fn ring_entries(&self) -> u64 {
         if self.enabled == Enabled::State { 1 } else { self.max_entries }

@@ -1,5 +1,6 @@
-//! An operator trace: which operators ran on which tensors, and what they allocated. It is read from a file of that
-//! name (the repository's docs/FILES.md) or recorded by a program; the analysis finds out what its memory was for.
+//! An operator trace: the operators that ran, their tensors, and the memory that they allocated. It is read
+//! from a file of that name (the repository's docs/FILES.md) or recorded by a program; the analysis determines
+//! the purpose of its memory.
 
 use crate::scope_path::Phase;
 use crate::snapshot::{StringId, StringTable};
@@ -144,7 +145,7 @@ pub struct Op {
     pub name: StringId,
     /// Its overload, or empty.
     pub overload: StringId,
-    /// What kind of operator it is.
+    /// The kind of operator.
     pub kind: OpKind,
     /// Whether it is known which of its arguments it writes.
     pub known: bool,
@@ -221,7 +222,7 @@ pub struct Memory {
     pub stack: Option<u32>,
 }
 
-/// A module's call, with what was registered in it then.
+/// A module's call, with the parameters and buffers that were registered in it at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
     /// The module.

@@ -1,4 +1,4 @@
-//! Paths as files name them, whatever system wrote them: a snapshot from Windows is read on Linux, so both `/` and `\`
+//! Paths as files name them, from any system: a snapshot from Windows is read on Linux, so both `/` and `\`
 //! separate folders.
 
 use std::borrow::Cow;

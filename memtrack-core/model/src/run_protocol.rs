@@ -17,7 +17,7 @@ pub const SNAPSHOT_ON: &str = "MEMTRACK_RUN_SNAPSHOT_ON";
 pub const HOST: &str = "MEMTRACK_RUN_HOST";
 /// The folder in which processes are counted (`census`).
 pub const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
-/// How many started programs begin a recording; the others are only counted.
+/// The number of started programs that begin a recording; the others are only counted.
 pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
 /// The file in that folder for programs that began: a byte each.
 pub const BEGAN: &str = "began";

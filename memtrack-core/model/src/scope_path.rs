@@ -45,7 +45,7 @@ pub struct ScopeStep<'a> {
 
 /// The position in the program at which something happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place<'a> {
+pub struct ScopePosition<'a> {
     /// The modules, outermost first, without the root's own name.
     pub modules: Vec<&'a str>,
     /// The phase; none outside all scopes.
@@ -54,7 +54,7 @@ pub struct Place<'a> {
     pub operator: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ScopePosition<'a> {
     /// Returns the position given by the scopes from the innermost outwards. The innermost backward or optimizer
     /// scope determines the phase; a module or root alone means forward.
     pub fn of(outwards: impl Iterator<Item = ScopeStep<'a>>) -> Self {
@@ -110,8 +110,8 @@ impl ScopeTable {
     }
 
     /// Returns the position of `scope`.
-    pub fn place(&self, scope: ScopeId) -> Place<'_> {
-        Place::of(self.outwards(scope))
+    pub fn place(&self, scope: ScopeId) -> ScopePosition<'_> {
+        ScopePosition::of(self.outwards(scope))
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     /// Returns the operator name of nested scopes given outermost first.
     fn name(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
-        Place::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
+        ScopePosition::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
         table.rows.extend([row(0, Module, "encoder"), row(1, Operator, "matmul")]);
         assert_eq!(table.place(ScopeId(2)).operator_name().as_deref(), Some("encoder.forward.matmul"));
         assert_eq!(table.place(ScopeId(1)).module_path(), "encoder");
-        assert_eq!(table.place(ScopeId::NONE), Place::default());
-        assert_eq!(table.place(ScopeId(9)), Place::default());
+        assert_eq!(table.place(ScopeId::NONE), ScopePosition::default());
+        assert_eq!(table.place(ScopeId(9)), ScopePosition::default());
     }
 
     #[test]

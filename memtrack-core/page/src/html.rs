@@ -56,7 +56,7 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
     )?;
     let whole = Whole { head: &page.head, served, sections: &page.sections };
     let json = serde_json::to_string(&whole).map_err(io::Error::from)?;
-    // `</script` would end the element, whatever quotes are around it; in JSON this is equivalent.
+    // `</script` would end the element inside any quotes; in JSON this is equivalent.
     out.write_all(json.replace('<', "\\u003c").as_bytes())?;
     out.write_all(b"</script>\n")
 }

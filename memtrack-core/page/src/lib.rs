@@ -126,7 +126,7 @@ impl Page {
     /// Writes the page as one self-contained HTML file.
     ///
     /// # Errors
-    /// When `out` cannot be written to.
+    /// Fails when `out` cannot be written to.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         html::whole(self, out)
     }
@@ -135,7 +135,7 @@ impl Page {
     /// its own address, and the server answers with [`Self::section`].
     ///
     /// # Errors
-    /// When `out` cannot be written to.
+    /// Fails when `out` cannot be written to.
     pub fn write_served(&self, out: impl Write) -> io::Result<()> {
         html::served(self, out)
     }

@@ -114,7 +114,7 @@ impl<'a> Texts<'a> {
         columns
     }
 
-    /// Returns by stack the line of the user's own code, or the text in its place, as reports name it; 0 for one
+    /// Returns by stack the line in the user's code, or the text in its place, as reports name it; 0 for one
     /// without frames.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! PyTorch provides no statistics and no snapshots for such an allocator; `memtrack_memory_stats`,
-//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` do (`report`).
+//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` do (`extensions`).
 //!
 //! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors: where PyTorch's own
 //! allocator would raise one, the message goes to standard error and the result is null.
@@ -31,7 +31,7 @@
 //! object, which only C++ can evaluate. PyTorch's rules of captures hold in every such pool.
 #![allow(unsafe_code)]
 
-mod report;
+mod extensions;
 
 use memtrack_core::allocator::{Backend, CachingAllocator, CudaMemory, Settings};
 use memtrack_core::event::{DeviceId, StreamId};

@@ -10,7 +10,7 @@ pub(crate) type State = usize;
 
 /// The total of a device over time, which can be changed for parts of it.
 pub(crate) struct Curve {
-    /// When each state but the first began, in ns.
+    /// The begin of each state but the first, in ns.
     times_ns: Vec<i64>,
     totals: MaxTree,
 }

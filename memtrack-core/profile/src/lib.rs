@@ -1,20 +1,20 @@
-//! What device memory is for, over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
+//! The purpose of device memory over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
 //!
-//! An operator trace records which operators ran on which tensors and what they allocated. The analysis gives each version of
-//! each tensor a [`Category`].
+//! An operator trace records the operators that ran, their tensors and their allocations. The analysis gives
+//! each version of each tensor a [`Category`].
 //!
 //! The modules:
 //!
-//! - `optrace`: operator traces as files; `recorded`: a recording as a trace, and back; `repairs`: what a damaged trace
-//!   needed.
+//! - `optrace`: operator traces as files; `recorded`: a recording as a trace, and back; `repairs`: the repairs
+//!   of a damaged trace.
 //! - `analysis`: PyTorch's memory profile, one file per step; `category`: the result.
-//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what answers are made of: memory piece by
-//!   piece, sums over time, where and when in the program.
-//! - `report`, `export`, `figure`, `snapshot`, `answer`: the answers; `modules`: memory module by module; `advice`: what
-//!   would lower the peak.
+//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: the parts of answers: memory piece
+//!   by piece, sums over time, places and phases of the program.
+//! - `report`, `export`, `figure`, `snapshot`, `answer`: the answers; `modules`: memory module by module;
+//!   `advice`: changes that would lower the peak.
 //! - `reading`: categories without a trace, from stacks, scopes and the order of events.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 #[cfg(feature = "all")]
 pub mod advice;

@@ -7,7 +7,7 @@ use crate::recorded::{PRODUCER, ROOT};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, What};
 use memtrack_model::snapshot::ScopeKind;
-use memtrack_model::{Place, ScopeStep};
+use memtrack_model::{ScopePosition, ScopeStep};
 use memtrack_report::analysis::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 use std::collections::HashMap;
 
@@ -115,6 +115,6 @@ fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, St
     outwards.filter_map(scope).collect()
 }
 
-fn place(scopes: &[(ScopeKind, String)]) -> Place<'_> {
-    Place::of(scopes.iter().map(|(kind, name)| ScopeStep { kind: *kind, name }))
+fn place(scopes: &[(ScopeKind, String)]) -> ScopePosition<'_> {
+    ScopePosition::of(scopes.iter().map(|(kind, name)| ScopeStep { kind: *kind, name }))
 }

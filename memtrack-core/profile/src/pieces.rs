@@ -14,9 +14,9 @@ pub struct Piece {
     pub bytes: u64,
     /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in it.
     pub storage: Option<u32>,
-    /// When it was allocated, in ns; `None` if it existed before the trace.
+    /// The time of its allocation, in ns; `None` if it existed before the trace.
     pub begin_ns: Option<i64>,
-    /// When it was freed, in ns; `None` if it still exists at the end.
+    /// The time of its free, in ns; `None` if it still exists at the end.
     pub end_ns: Option<i64>,
     /// The record that allocated it.
     pub obtained: Option<RecordId>,

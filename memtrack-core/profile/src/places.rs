@@ -32,7 +32,7 @@ pub enum When {
     Forward,
     /// Inside a node of the automatic differentiation, or where the trace states it.
     Backward,
-    /// Where the trace states it.
+    /// The place in the trace that states it.
     Optimizer,
     /// In none of these.
     #[default]

@@ -5,7 +5,7 @@
 //! from before the trace is allocated at its beginning.
 //!
 //! **Why by way of a recording's tables?** The one existing conversion then shows scopes, stacks and categories wherever
-//! a recording's are shown. The snapshot's segments have none of the sums that say what an allocator reserved.
+//! a recording's are shown. The snapshot's segments have none of the sums of an allocator's reserved memory.
 
 use crate::analysis::Profile;
 use crate::category::Category;

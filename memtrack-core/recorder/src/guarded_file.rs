@@ -40,7 +40,7 @@ impl GuardedFile {
     /// Wraps a file that was just opened.
     ///
     /// # Errors
-    /// When the system does not identify it.
+    /// Fails when the system does not identify it.
     pub(crate) fn new(file: File) -> io::Result<Self> {
         let data = file.metadata()?;
         let is_regular = data.is_file() && identity(&data).0 != 0;
@@ -58,7 +58,7 @@ impl GuardedFile {
         self.written
     }
 
-    /// Whether the descriptor still is the same open file.
+    /// Returns whether the descriptor still is the same open file.
     pub(crate) fn is_intact(&self) -> bool {
         self.file.metadata().is_ok_and(|data| identity(&data) == self.identity)
             && (!self.is_regular
@@ -114,7 +114,7 @@ pub(crate) fn unlock(file: &File) {
     set_lock(file, libc::F_UNLCK);
 }
 
-/// Whether another process has locked a file, as far as the system knows.
+/// Returns whether another process has locked a file, as far as the system knows.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_locked(file: &File) -> bool {
     let mut query = whole(libc::F_WRLCK);

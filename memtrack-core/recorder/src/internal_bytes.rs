@@ -1,5 +1,5 @@
-//! The bytes that memtrack itself holds while it records. Code that keeps memory for long registers it here, whatever
-//! allocator it comes from; tables that grow by themselves are queried when the sum is needed.
+//! The bytes that memtrack itself holds while it records. Code that keeps memory for long registers it here,
+//! from any allocator; tables that grow by themselves are queried when the sum is needed.
 //!
 //! A forked child abandons most of it with its parent's tables; the part that it keeps has a separate sum.
 

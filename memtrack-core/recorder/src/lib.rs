@@ -4,17 +4,18 @@
 //! The modules:
 //!
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
-//! - `host`: the global allocator, budget and sampler; `scope`: what is running; `stack`: capture, interning and loaded
-//!   binaries.
-//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
-//!   and their ends; snapshots (`collect`, `merge`); streams; forks; segments and what the driver reported.
-//! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
-//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros; `internal_bytes`:
-//!   how much memory memtrack has.
+//! - `host`: the global allocator, budget and sampler; `scope`: the open scopes; `stack`: capture, interning
+//!   and loaded binaries.
+//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock;
+//!   sessions and their ends; snapshots (`collect`, `merge`); streams; forks; segments and the driver's
+//!   reports.
+//! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
+//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros;
+//!   `internal_bytes`: memtrack's own memory.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod accounts;
 #[cfg(feature = "bench-internals")]

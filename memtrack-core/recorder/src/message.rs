@@ -24,7 +24,7 @@ use {
 /// The most bytes of one write: a pipe takes that many completely or not at all.
 #[cfg(unix)]
 const WRITE_BYTES: usize = 4096;
-/// How long stderr may accept nothing before a message is lost, in milliseconds.
+/// The time in milliseconds that stderr may accept nothing before a message is lost.
 #[cfg(unix)]
 const PATIENCE_MS: libc::c_int = 200;
 /// The most signals of the program that may interrupt a message.
@@ -58,7 +58,7 @@ fn stderr_data() -> Option<std::fs::Metadata> {
     stderr.metadata().ok()
 }
 
-/// Whether messages may be written to descriptor 2: it is the remembered file, or one that lines cannot damage. Logs
+/// Returns whether messages may be written to descriptor 2: it is the remembered file, or one that lines cannot damage. Logs
 /// that a program has opened meanwhile are written at their end (`O_APPEND`).
 #[cfg(unix)]
 fn is_safe_to_write() -> bool {
@@ -138,7 +138,7 @@ fn write_to_stderr(mut bytes: &[u8]) {
             match usize::try_from(written) {
                 Ok(written @ 1..) => bytes = &bytes[written..],
                 Err(_) if is_interrupted() => interruptions += 1,
-                // What stderr does not accept is lost.
+                // Bytes that stderr does not accept are lost.
                 _ => return,
             }
         }
@@ -171,7 +171,7 @@ enum Stderr {
     Interrupted,
 }
 
-/// Whether stderr accepts bytes now, or within a moment.
+/// Returns whether stderr accepts bytes now, or within a moment.
 #[cfg(unix)]
 fn stderr() -> Stderr {
     if !is_safe_to_write() {

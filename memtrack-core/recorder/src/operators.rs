@@ -4,12 +4,12 @@
 
 use crate::events::operators::write;
 use crate::{reentry, scope, switch};
-use memtrack_file::operators::Line;
+use memtrack_file::operators::OperatorLine;
 pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
+/// Returns whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     switch::is_on(switch::OPERATORS)
@@ -24,23 +24,23 @@ fn read<T: ReportTensors<M> + ?Sized, M>(value: &T, each: &mut dyn FnMut(&Tensor
 
 /// Collects the tensors of one side of an operator: its inputs, or its outputs.
 pub struct Side {
-    begin: fn() -> Line,
-    line: Line,
+    begin: fn() -> OperatorLine,
+    line: OperatorLine,
     any: bool,
 }
 
 impl Side {
     /// Collects the inputs of the thread's current operator.
     pub fn inputs() -> Self {
-        Self::of(Line::inputs)
+        Self::of(OperatorLine::inputs)
     }
 
     /// Collects its outputs.
     pub fn outputs() -> Self {
-        Self::of(Line::outputs)
+        Self::of(OperatorLine::outputs)
     }
 
-    fn of(begin: fn() -> Line) -> Self {
+    fn of(begin: fn() -> OperatorLine) -> Self {
         Self { begin, line: begin(), any: false }
     }
 
@@ -150,17 +150,17 @@ fn next_owner() -> u64 {
 /// # }
 /// ```
 pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
-    registered(Line::parameter, of, all);
+    registered(OperatorLine::parameter, of, all);
 }
 
 /// Declares the buffers of the model, or part of a model, named `of`: tensors that belong to it and are not trained,
 /// such as masks and running means.
 pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
-    registered(Line::buffer, of, all);
+    registered(OperatorLine::buffer, of, all);
 }
 
 fn registered<N: AsRef<str>, T: ReportTensors<M>, M>(
-    begin: fn(u64, &str, &str) -> Line,
+    begin: fn(u64, &str, &str) -> OperatorLine,
     of: &str,
     all: impl IntoIterator<Item = (N, T)>,
 ) {
@@ -183,7 +183,7 @@ pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP
     gradient: &G,
 ) {
     if is_recorded() {
-        pair(Line::gradient(), parameter, gradient);
+        pair(OperatorLine::gradient(), parameter, gradient);
     }
 }
 
@@ -196,18 +196,18 @@ pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Si
     state: &S,
 ) {
     if is_recorded() {
-        pair(Line::state(0, of, name), parameter, state);
+        pair(OperatorLine::state(0, of, name), parameter, state);
     }
 }
 
 /// Writes a line with one tensor of each.
 fn pair<A: ReportTensors<MA> + ?Sized, B: ReportTensors<MB> + ?Sized, MA, MB>(
-    mut line: Line,
+    mut line: OperatorLine,
     first: &A,
     second: &B,
 ) {
     let mut found = 0;
-    let mut with_one = |is_there: &mut bool, line: &mut Line, tensor: &TensorInfo<'_>| {
+    let mut with_one = |is_there: &mut bool, line: &mut OperatorLine, tensor: &TensorInfo<'_>| {
         if !std::mem::replace(is_there, true) {
             found += u32::from(line.with(tensor, false));
         }

@@ -82,7 +82,7 @@ pub fn outside<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// Whether the thread is inside memtrack.
+/// Returns whether the thread is inside memtrack.
 #[inline]
 pub fn is_inside() -> bool {
     HERE.with(|here| here.depth.get() != 0)

@@ -12,7 +12,7 @@ use hashbrown::raw::RawTable;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// How often a locked shard is tried again before the thread yields, and before it sleeps in between.
+/// The number of attempts at a locked shard before the thread yields, and before it sleeps in between.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
@@ -26,7 +26,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
     /// Makes an empty map.
     ///
     /// # Panics
-    /// When the number of shards is not a power of two above one.
+    /// Panics when the number of shards is not a power of two above one.
     pub(crate) fn new(hasher: S, shards: usize) -> Self {
         Self { map: DashMap::with_hasher_and_shard_amount(hasher, shards) }
     }
@@ -205,13 +205,13 @@ fn max_pairs(buckets: usize) -> usize {
     if buckets <= 8 { buckets - 1 } else { buckets / 8 * 7 }
 }
 
-/// Whether there is no room for another pair. That can be so although pairs were removed: they leave marks behind.
+/// Returns whether there is no room for another pair. That can be so although pairs were removed: they leave marks behind.
 #[inline(always)]
 fn is_full<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() == pairs.capacity()
 }
 
-/// Whether there is room for as many pairs again, except for the marks of removed ones.
+/// Returns whether there is room for as many pairs again, except for the marks of removed ones.
 fn is_half_empty<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() < max_pairs(pairs.buckets()) / 2
 }
@@ -237,7 +237,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
         self.pairs.remove_entry(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.into_inner())
     }
 
-    /// Whether the shard has no room for another key: see [`SharedMap::make_room`].
+    /// Returns whether the shard has no room for another key: see [`SharedMap::make_room`].
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         is_full(&self.pairs)

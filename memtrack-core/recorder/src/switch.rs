@@ -25,7 +25,7 @@ pub(crate) fn all() -> u32 {
     SWITCHES.load(Ordering::Relaxed)
 }
 
-/// Whether any of `switches` is on.
+/// Returns whether any of `switches` is on.
 #[inline(always)]
 pub fn is_on(switches: u32) -> bool {
     all() & switches != 0

@@ -22,7 +22,7 @@ impl<T> Zeroed<T> {
     /// Aborts the process if there is no memory, as collections do.
     ///
     /// # Panics
-    /// When they have no size, or do not fit into the address space.
+    /// Panics when they have no size, or do not fit into the address space.
     ///
     /// # Safety
     /// All zeros must be a `T`.

@@ -1,7 +1,7 @@
 //! The scopes of a build without the recorder: the same names, with no effect. Guards are zero-sized and have no drop, sites
 //! are empty, and futures are just the futures that they wrap, so that the compiler removes them all.
 
-pub use memtrack_model::Place;
+pub use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
 pub use memtrack_model::snapshot::ScopeKind;
 pub use memtrack_model::{Phase, ScopeStep};
@@ -63,8 +63,8 @@ impl ScopeHandle {
     }
 
     /// Returns the place of the scope: modules, phase and operator.
-    pub fn place(self) -> Place<'static> {
-        Place::default()
+    pub fn place(self) -> ScopePosition<'static> {
+        ScopePosition::default()
     }
 
     /// Runs `future` in this scope.

@@ -139,7 +139,7 @@ impl Limits {
         value
     }
 
-    /// Runs `test` under the limits, on whatever threads it is polled, and returns its result.
+    /// Runs `test` under the limits, on any thread that polls it, and returns its result.
     ///
     /// Tasks that it spawns count if their futures are wrapped: `scope::current().future(…)`.
     ///

@@ -1,4 +1,4 @@
-//! Stacks as text: the line of the user's own code in each, and the functions between it and the test.
+//! Stacks as text: the line in the user's code in each, and the functions between it and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
@@ -13,7 +13,7 @@ pub(super) use unnamed::Names;
 const MAX_FRAMES: usize = 6;
 
 /// A line of code, and its allocations.
-pub(super) struct Line {
+pub(super) struct AllocatingLine {
     pub(super) name: String,
     pub(super) amount: Amount,
     /// The stack of its largest allocations, innermost first.
@@ -21,17 +21,17 @@ pub(super) struct Line {
 }
 
 /// Groups the allocations of stacks by line: the most bytes first, or the most blocks.
-pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<Line> {
+pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<AllocatingLine> {
     let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
     let mut amounts = amounts.to_vec();
     // If several are equal, the stack that occurred first.
     amounts.sort_by_key(|&(stack, amount)| (std::cmp::Reverse(rank(amount)), stack.0));
-    let mut lines: Vec<(Line, StackId)> = Vec::new();
+    let mut lines: Vec<(AllocatingLine, StackId)> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for (stack, amount) in amounts {
         let (line, name) = names.line(stack);
         let place = *places.entry(line).or_insert_with(|| {
-            lines.push((Line { name, amount: Amount::default(), stack: Vec::new() }, stack));
+            lines.push((AllocatingLine { name, amount: Amount::default(), stack: Vec::new() }, stack));
             lines.len() - 1
         });
         let line = &mut lines[place].0;
@@ -40,7 +40,8 @@ pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Name
     }
     // Sorted again after summing up; the sort is stable.
     lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
-    let with_stack = |(line, stack): (Line, StackId)| Line { stack: names.stack(stack), ..line };
+    let with_stack =
+        |(line, stack): (AllocatingLine, StackId)| AllocatingLine { stack: names.stack(stack), ..line };
     lines.into_iter().map(with_stack).collect()
 }
 
@@ -97,7 +98,7 @@ mod named {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line of the user's own code in a stack, alone and with its callee.
+        /// Returns the line in the user's code in a stack, alone and with its callee.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let none = "no stack was kept: there are too many different ones".to_owned();
@@ -109,7 +110,7 @@ mod named {
             (shown(owned.line()), shown(owned.to_string()))
         }
 
-        /// Returns the user's own functions between it and the test, innermost first; if there are none, all
+        /// Returns the user's functions between it and the test, innermost first; if there are none, all
         /// informative ones.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);

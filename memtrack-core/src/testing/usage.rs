@@ -18,7 +18,7 @@ pub struct DeviceUsage {
     pub allocated_bytes: u64,
     /// Total blocks that were allocated; a `realloc` counts as one.
     pub count: u64,
-    /// Bytes that had not been freed at the end, including what statics allocated at their first use.
+    /// Bytes that had not been freed at the end, including memory that statics allocated at their first use.
     pub left_bytes: u64,
     /// The number of their blocks.
     pub left_blocks: u64,

@@ -1,7 +1,7 @@
 //! The verdict on a test's memory usage, and the message if it exceeds a limit.
 
 use super::limits::Limits;
-use super::lines::{self, Line, Names};
+use super::lines::{self, AllocatingLine, Names};
 use memtrack_model::event::{DeviceId, StackId};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use memtrack_recorder::accounts::{Amount, Books, DeviceBooks, Unattributed};
@@ -239,7 +239,7 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 }
 
 /// Appends the lines of code, the largest first, with the stack of the first few.
-fn append_lines(text: &mut String, lines: &[Line], by_count: bool) {
+fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
     let amount = |amount: Amount| match by_count {
         true => (human_count(amount.blocks), human_bytes(amount.bytes)),
         false => (human_bytes(amount.bytes), counted(amount.blocks, "block")),

@@ -39,13 +39,13 @@ pub(super) struct State {
     zero: Vec<Sums>,
     /// Allocated bytes when this tracker started.
     first_bytes: i64,
-    /// How often operators of each name ran, by the name's number.
+    /// The number of operators of each name that ran, by the name's number.
     counts: Vec<u64>,
     marks: VecDeque<Mark>,
     /// The newest marker of each name.
     markers: Vec<(&'static str, u64)>,
     iterations: u64,
-    /// When this tracker started, by the recorder's clock.
+    /// The start of this tracker, by the recorder's clock.
     start_ticks: u64,
     /// The peak, once it has been searched for in a recording.
     peak: Option<Option<AllocatedPeak>>,

@@ -35,7 +35,7 @@ struct Record {
     /// The number of earlier operators of that name.
     count: u64,
     levels: Levels,
-    /// When the operator ended, by the recorder's clock: the peak is placed between two ends.
+    /// The end of the operator, by the recorder's clock: the peak is placed between two ends.
     ticks: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Series {
     /// The minimum number that are kept.
     keep: usize,
     folded: u64,
-    /// When the last folded one ended.
+    /// The end of the last folded one.
     folded_ticks: u64,
     /// The bytes allocated after the last folded one, or before the first operator.
     before: i64,

@@ -8,7 +8,7 @@
 //!   and lines.
 //! - `names`, `demangle`, `qualify`: function names as people read them, and their full paths.
 //!
-//! This package is part of `memtrack-core`, which re-exports what programs use; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
 pub mod build_id;
 mod demangle;

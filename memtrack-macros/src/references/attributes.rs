@@ -67,8 +67,7 @@ impl VariantArgs {
                 text => return Err(unknown(word, text, ON_VARIANTS)),
             }
             if args.skip && args.opaque {
-                let message =
-                    "a variant is either left out (`skip`) or reported as not looked into (`opaque`)";
+                let message = "a variant is either left out (`skip`) or reported as not inspected (`opaque`)";
                 return Err(Error::new(word.span(), message));
             }
             Ok(())

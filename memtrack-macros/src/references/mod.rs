@@ -54,7 +54,7 @@ impl Derived {
     /// Returns a field that is not visited, which reports state.
     fn opaque() -> Self {
         let to = to();
-        Self { body: quote!(#to.opaque("not looked into");), visited: Vec::new(), only_visited: false }
+        Self { body: quote!(#to.opaque("not inspected");), visited: Vec::new(), only_visited: false }
     }
 
     fn of(item: &DeriveInput, args: &TypeArgs) -> Result<Self> {
@@ -62,9 +62,8 @@ impl Derived {
         let mut derived = Self { body: TokenStream::new(), visited: Vec::new(), only_visited: true };
         match &item.data {
             Data::Union(union) => {
-                let message = "`#[derive(References)]` goes on a struct or an enum, not on a union, of which nobody knows \
-                               which field is there: write `impl References` by hand, or put \
-                               `#[references(opaque)]` on the union";
+                let message = "`#[derive(References)]` goes on a struct or an enum, not on a union, whose active field is \
+                               unknown: write `impl References` by hand, or put `#[references(opaque)]` on the union";
                 if !args.opaque {
                     return Err(Error::new(union.union_token.span, message));
                 }
@@ -110,11 +109,11 @@ impl Derived {
         let name = &variant.ident;
         if own.skip || own.opaque {
             if let Some(place) = variant.fields.iter().find_map(|field| attribute_span(&field.attrs)) {
-                let message = "the variant is not looked into, so that its fields have no `#[references(…)]`";
+                let message = "the variant is not inspected, so that its fields have no `#[references(…)]`";
                 return Err(Error::new(place, message));
             }
             self.only_visited &= own.skip;
-            let (to, why) = (to(), format!("not looked into: the variant {}", name.unraw()));
+            let (to, why) = (to(), format!("not inspected: the variant {}", name.unraw()));
             let statements = own.opaque.then(|| quote!(#to.opaque(#why);));
             return Ok(quote!(Self::#name { .. } => { #statements }));
         }
@@ -191,7 +190,7 @@ impl Derived {
                 }
             }
             Look::Skip => TokenStream::new(),
-            Look::Opaque => stepping(quote!(#to.opaque("not looked into"))),
+            Look::Opaque => stepping(quote!(#to.opaque("not inspected"))),
             Look::Tensors => stepping(quote_spanned!(place=> #to.tensors(#binding))),
             Look::With(with) => stepping(quote_spanned!(with.span()=> #with(#binding, #to))),
         };
@@ -236,13 +235,13 @@ impl Derived {
         if !self.only_visited || visited.iter().any(|ty| bounds::mentions(ty.to_token_stream(), &is_itself)) {
             return None;
         }
-        let asked = Ident::new("asked", Span::mixed_site());
+        let probe = Ident::new("probe", Span::mixed_site());
         Some(quote! {
-            fn never_refers(#asked: &mut #types::Asked) -> ::core::primitive::bool {
+            fn never_refers(#probe: &mut #types::TypeProbe) -> ::core::primitive::bool {
                 #[allow(unused_imports)]
-                use #types::{AskKnown as _, AskUnknown as _};
-                let _ = &#asked;
-                true #(&& (&#types::Type::<#visited>::new()).ask(#asked))*
+                use #types::{ProbeKnown as _, ProbeUnknown as _};
+                let _ = &#probe;
+                true #(&& (&#types::Type::<#visited>::new()).probe(#probe))*
             }
         })
     }

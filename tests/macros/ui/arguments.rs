@@ -1,4 +1,4 @@
-//! Arguments that are wrong.
+//! Invalid arguments.
 
 use memtrack_core::track_memory;
 

@@ -1,4 +1,4 @@
-//! On functions that cannot be followed.
+//! Functions that cannot be tracked.
 
 use memtrack_core::track_memory;
 

@@ -1,4 +1,4 @@
-//! On items that are no functions.
+//! Items that are not functions.
 
 use memtrack_core::track_memory;
 

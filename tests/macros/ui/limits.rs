@@ -1,4 +1,4 @@
-//! What `#[limits]` refuses.
+//! Code that `#[limits]` rejects.
 
 use memtrack_core::testing::limits;
 

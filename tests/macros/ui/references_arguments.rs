@@ -1,4 +1,4 @@
-//! `#[references(…)]` with arguments that it does not have.
+//! `#[references(…)]` with invalid arguments.
 
 use memtrack_core::References;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! `#[derive(References)]` on fields of which memtrack does not know what they refer to.
+//! `#[derive(References)]` on fields whose references memtrack does not know.
 
 use memtrack_core::References;
 use std::collections::HashMap;

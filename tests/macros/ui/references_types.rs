@@ -1,4 +1,4 @@
-//! `#[derive(References)]` on types that cannot be looked into.
+//! `#[derive(References)]` on types that cannot be inspected.
 
 use memtrack_core::References;
 use std::rc::Rc;

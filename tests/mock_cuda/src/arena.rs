@@ -1,9 +1,9 @@
-//! Addresses out of one reserved range, by size class: a stack of free places per class, and new ones from the end.
-//! Taking and giving back is a push or a pop, so the mock's own cost stays out of what benches measure.
+//! An allocator of addresses in one reserved range, by size class: a stack of free slots per class, and new slots from the
+//! end. Allocating is a pop and freeing a push, so that the mock's own cost hardly shows in benches.
 
-/// The least place, and what all are multiples of.
+/// The smallest slot; all slots are multiples of it.
 pub(crate) const GRANULE: u64 = 512;
-/// A place is at most an eighth larger than asked: classes per doubling.
+/// Size classes per doubling: a slot is at most an eighth larger than requested.
 const STEPS: u64 = 8;
 const CLASSES: usize = 64 * STEPS as usize;
 
@@ -15,13 +15,13 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Over `start..end`.
+    /// Creates an arena over `start..end`.
     pub fn new(start: u64, end: u64) -> Self {
         Self { next: start, end, free: vec![Vec::new(); CLASSES] }
     }
 
-    /// A place of at least so many bytes; none when the range is used up.
-    pub fn take(&mut self, bytes: u64) -> Option<u64> {
+    /// Allocates a slot of at least `bytes` bytes; `None` when the range is exhausted.
+    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let (class, size) = class(bytes);
         if let Some(address) = self.free[class].pop() {
             return Some(address);
@@ -30,18 +30,18 @@ impl Arena {
         Some(std::mem::replace(&mut self.next, end))
     }
 
-    /// Gives a place back that `take` gave for as many bytes.
-    pub fn give(&mut self, address: u64, bytes: u64) {
+    /// Frees a slot that `allocate` returned for the same number of bytes.
+    pub fn free(&mut self, address: u64, bytes: u64) {
         self.free[class(bytes).0].push(address);
     }
 }
 
-/// Bytes as the device counts them.
+/// Rounds bytes up as the device does.
 pub(crate) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE)
 }
 
-/// Number and size of the class that holds so many bytes.
+/// Returns the number and the slot size of the class for `bytes` bytes.
 fn class(bytes: u64) -> (usize, u64) {
     let granules = bytes.div_ceil(GRANULE).max(1);
     if granules <= STEPS {
@@ -58,24 +58,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_holds_what_it_was_chosen_for_and_wastes_at_most_an_eighth() {
+    fn a_class_fits_the_requested_size_and_wastes_at_most_an_eighth() {
         let mut last = (0, 0);
         for bytes in (1..20_000).map(|i| i * 97) {
             let (number, size) = class(bytes);
             assert!(size >= bytes && size % GRANULE == 0, "{bytes}");
             assert!(size <= rounded(bytes) + rounded(bytes) / 8, "{bytes} {size}");
-            assert!((number, size) >= last, "larger blocks lie in later classes");
+            assert!((number, size) >= last, "larger blocks belong to later classes");
             assert!(number != last.0 || size == last.1, "a class has one size: {bytes}");
             last = (number, size);
         }
     }
 
     #[test]
-    fn places_do_not_overlap_and_come_back() {
+    fn slots_do_not_overlap_and_are_reused() {
         let mut arena = Arena::new(4096, 4096 + 4 * GRANULE);
-        let places: Vec<u64> = std::iter::from_fn(|| arena.take(500)).collect();
-        assert_eq!(places, [4096, 4608, 5120, 5632]);
-        arena.give(5120, 500);
-        assert_eq!(arena.take(512), Some(5120));
+        let slots: Vec<u64> = std::iter::from_fn(|| arena.allocate(500)).collect();
+        assert_eq!(slots, [4096, 4608, 5120, 5632]);
+        arena.free(5120, 500);
+        assert_eq!(arena.allocate(512), Some(5120));
     }
 }

@@ -1,14 +1,14 @@
-//! What surrounds every entry: injected failures, the trace, and the way from a `Result` to a status code.
+//! The frame around every entry: injected failures, the trace, and the conversion from a `Result` to a status code.
 
 use std::io::Write;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// Defines entries of the driver: `fn NAME [as ALIAS] (arguments) { body that gives an Answer }`. The alias is the
-/// per-thread default stream's twin, which takes the same arguments.
+/// Defines entries of the driver: `fn NAME [as ALIAS] (arguments) { body that returns a CuResult }`. The alias is the
+/// variant for the per-thread default stream, which takes the same arguments.
 macro_rules! entries {
     () => {};
     (fn $name:ident as $alias:ident $arguments:tt $body:tt $($rest:tt)*) => {
@@ -28,24 +28,24 @@ macro_rules! entry {
     ($name:ident ($($argument:ident: $kind:ty),* $(,)?) $body:tt) => {
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($argument: $kind),*) -> i32 {
-            $crate::call::call(stringify!($name), || -> $crate::status::Answer $body)
+            $crate::call::call(stringify!($name), || -> $crate::status::CuResult $body)
         }
     };
 }
 pub(crate) use entry;
 
-/// Runs an entry's body unless its failure was asked for.
-pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Answer) -> i32 {
-    let answer = match injected(name) {
+/// Runs an entry's body, or returns the injected failure instead.
+pub(crate) fn call(name: &'static str, body: impl FnOnce() -> CuResult) -> i32 {
+    let result = match injected(name) {
         Some(status) => Err(status),
         None => body(),
     };
-    let code = answer.map_or_else(|status| status.0, |()| 0);
+    let code = result.map_or_else(|status| status.0, |()| 0);
     trace(name, code);
     code
 }
 
-/// The body of every entry that the mock knows by name only.
+/// Fails with "not supported": the body of every entry that the mock knows by name only.
 pub(crate) fn unsupported(name: &'static str) -> i32 {
     call(name, || Err(Status::NOT_SUPPORTED))
 }
@@ -59,16 +59,16 @@ fn injected(name: &str) -> Option<Status> {
 
 fn trace(name: &str, code: i32) {
     if let Some(file) = &settings().trace {
-        // A trace that cannot be written shows by its absence.
+        // If the trace cannot be written, the test notices that it is missing.
         let _ = writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{name} {code}");
     }
 }
 
-/// Writes an answer to where the caller wants it.
+/// Writes a result to the caller's out-parameter.
 ///
 /// # Errors
-/// Invalid value where the pointer is null.
-pub(crate) fn put<T>(place: *mut T, value: T) -> Answer {
+/// Invalid value if the pointer is null.
+pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }
@@ -77,11 +77,11 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> Answer {
     Ok(())
 }
 
-/// Reads what the caller's pointer shows.
+/// Reads an in-parameter through the caller's pointer.
 ///
 /// # Errors
-/// Invalid value where it is null.
-pub(crate) fn get<T: Copy>(place: *const T) -> Answer<T> {
+/// Invalid value if it is null.
+pub(crate) fn get<T: Copy>(place: *const T) -> CuResult<T> {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }

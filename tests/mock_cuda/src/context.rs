@@ -1,4 +1,4 @@
-//! Contexts, and which of them is current in a thread. Numbers below 64 are the devices' primary ones.
+//! Contexts, and which of them is current in a thread. Numbers below 64 are the devices' primary contexts.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::handle::{self, Tag};
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
-/// Devices there can be, at most.
+/// The number of the first context that is not primary, and so the limit on devices.
 const FIRST_CREATED: u32 = 64;
-const MOST: usize = 1 << 14;
+const MAX_CONTEXTS: usize = 1 << 14;
 
-/// The device of each context, plus one; 0 where it is not alive.
-static DEVICE_OF: [AtomicU8; MOST] = [const { AtomicU8::new(0) }; MOST];
+/// The device of each context, plus one; 0 for a context that does not exist.
+static DEVICE_OF: [AtomicU8; MAX_CONTEXTS] = [const { AtomicU8::new(0) }; MAX_CONTEXTS];
 static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 
 /// A live context.
@@ -35,31 +35,31 @@ thread_local! {
 }
 
 impl Context {
-    /// The context of a handle.
+    /// Returns the context of a handle.
     ///
     /// # Errors
-    /// Invalid context for what is none; destroyed for what is none any more.
-    pub fn of(context: *mut c_void) -> Answer<Self> {
+    /// Invalid context if the handle is not a context's; destroyed if the context no longer exists.
+    pub fn of(context: *mut c_void) -> CuResult<Self> {
         let (_, number) = handle::read(Tag::Context, context).map_err(|_| Status::INVALID_CONTEXT)?;
         Self::numbered(number as u16)
     }
 
-    /// The context of a number, if it is alive.
+    /// Returns the context of a number.
     ///
     /// # Errors
-    /// Destroyed where it is not.
-    pub fn numbered(number: u16) -> Answer<Self> {
+    /// Destroyed if it does not exist.
+    pub fn numbered(number: u16) -> CuResult<Self> {
         match DEVICE_OF.get(usize::from(number)).map(|device| device.load(Ordering::Acquire)) {
             None | Some(0) => Err(Status::CONTEXT_IS_DESTROYED),
             Some(device) => Ok(Self { number, device: usize::from(device) - 1 }),
         }
     }
 
-    /// The thread's.
+    /// Returns the thread's current context.
     ///
     /// # Errors
-    /// Not initialized before `cuInit`; invalid context where the thread has none.
-    pub fn current() -> Answer<Self> {
+    /// Not initialized before `cuInit`; invalid context if the thread has none.
+    pub fn current() -> CuResult<Self> {
         let stack = STACK.get();
         match stack.depth {
             0 => Err(machine().err().unwrap_or(Status::INVALID_CONTEXT)),
@@ -67,11 +67,11 @@ impl Context {
         }
     }
 
-    /// The one that a stream belongs to: the three streams that need no making are the current context's.
+    /// Returns the context that a stream belongs to: the current one for the three streams that always exist.
     ///
     /// # Errors
-    /// Invalid handle for what is no stream, or none any more.
-    pub fn of_stream(stream: *mut c_void) -> Answer<Self> {
+    /// Invalid handle if it is not a stream, or a destroyed one.
+    pub fn of_stream(stream: *mut c_void) -> CuResult<Self> {
         if stream.addr() <= 2 {
             return Self::current();
         }
@@ -79,38 +79,38 @@ impl Context {
         if work::is_stream(stream, context.number) { Ok(context) } else { Err(Status::INVALID_HANDLE) }
     }
 
-    /// Its handle.
+    /// Returns the context's handle.
     pub fn handle(self) -> *mut c_void {
         handle::make(Tag::Context, 0, u32::from(self.number))
     }
 
-    /// Makes the primary context of a device.
+    /// Creates the primary context of a device.
     pub fn primary(device: usize) -> Self {
         DEVICE_OF[device].store(device as u8 + 1, Ordering::Release);
         Self { number: device as u16, device }
     }
 
-    /// Makes another context.
+    /// Creates another context.
     ///
     /// # Errors
-    /// Out of memory after some sixteen thousand.
-    pub fn create(device: usize) -> Answer<Self> {
+    /// Out of memory after some sixteen thousand contexts.
+    pub fn create(device: usize) -> CuResult<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
         let slot = DEVICE_OF.get(number).ok_or(Status::OUT_OF_MEMORY)?;
         slot.store(device as u8 + 1, Ordering::Release);
         Ok(Self { number: number as u16, device })
     }
 
-    /// Whether it is a device's own.
+    /// Whether it is a device's primary context.
     pub fn is_primary(self) -> bool {
         u32::from(self.number) < FIRST_CREATED
     }
 
-    /// Ends it, with all that it holds.
+    /// Destroys the context and frees its memory.
     ///
     /// # Errors
     /// Not initialized before `cuInit`.
-    pub fn destroy(self) -> Answer {
+    pub fn destroy(self) -> CuResult {
         DEVICE_OF[usize::from(self.number)].store(0, Ordering::Release);
         work::context_ended(self.number);
         machine()?.release_context(self);
@@ -119,7 +119,7 @@ impl Context {
     }
 }
 
-/// The current context's handle, null where there is none. What was destroyed is still current, as in the driver.
+/// Returns the current context's handle, null if there is none. A destroyed context is still current, as in the driver.
 pub(crate) fn current_handle() -> *mut c_void {
     let stack = STACK.get();
     match stack.depth {
@@ -128,22 +128,22 @@ pub(crate) fn current_handle() -> *mut c_void {
     }
 }
 
-/// Replaces the current context; none takes it away.
+/// Replaces the current context; `None` removes it.
 pub(crate) fn set_current(context: Option<Context>) {
     let mut stack = STACK.get();
     stack.depth = stack.depth.saturating_sub(1);
     STACK.set(stack);
     if let Some(context) = context {
-        // There is room: one was just taken.
+        // There is room: one was just removed.
         let _ = push(context);
     }
 }
 
-/// Puts a context on top.
+/// Pushes a context onto the thread's stack.
 ///
 /// # Errors
 /// Invalid value for the thirty-third.
-pub(crate) fn push(context: Context) -> Answer {
+pub(crate) fn push(context: Context) -> CuResult {
     let mut stack = STACK.get();
     *stack.numbers.get_mut(stack.depth).ok_or(Status::INVALID_VALUE)? = context.number;
     stack.depth += 1;
@@ -151,11 +151,11 @@ pub(crate) fn push(context: Context) -> Answer {
     Ok(())
 }
 
-/// Takes the current context off.
+/// Pops the current context.
 ///
 /// # Errors
-/// Invalid context where there is none.
-pub(crate) fn pop() -> Answer<*mut c_void> {
+/// Invalid context if there is none.
+pub(crate) fn pop() -> CuResult<*mut c_void> {
     let top = current_handle();
     if top.is_null() {
         return Err(Status::INVALID_CONTEXT);

@@ -1,18 +1,18 @@
-//! All devices, and the host as one more: where an address lies, and how memory is given out and comes back.
+//! All devices, and the host as one more: which of them an address belongs to, and how memory is allocated and freed.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::books::Kind;
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::device::Device;
 use crate::fork;
 use crate::report;
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// Address space per byte of a device: classes of sizes keep what they once got.
+/// Address space per byte of a device: a size class never returns its addresses to the others.
 const ADDRESSES_PER_BYTE: u64 = 16;
-/// Address space of one device at the least and at the most.
+/// The minimum and the maximum address space of one device.
 const STRIDE: std::ops::RangeInclusive<u64> = 1 << 33..=1 << 41;
 
 /// The devices of this process.
@@ -25,11 +25,11 @@ pub(crate) struct Machine {
 
 static MACHINE: OnceLock<Machine> = OnceLock::new();
 
-/// What `cuInit` does.
+/// Initializes the driver, for `cuInit`.
 ///
 /// # Errors
-/// The injected one; no device where there are none.
-pub(crate) fn start() -> Answer {
+/// The injected error; "no device" if there are none.
+pub(crate) fn start() -> CuResult {
     let settings = settings();
     match (settings.init_error, settings.devices) {
         (0, 0) => return Err(Status::NO_DEVICE),
@@ -40,26 +40,26 @@ pub(crate) fn start() -> Answer {
         let machine = Machine::new()?;
         if MACHINE.set(machine).is_ok() {
             report::at_exit();
-            fork::watch();
+            fork::register_handlers();
         }
     }
     Ok(())
 }
 
-/// The machine.
+/// Returns the machine.
 ///
 /// # Errors
 /// Not initialized before `cuInit`.
-pub(crate) fn machine() -> Answer<&'static Machine> {
+pub(crate) fn machine() -> CuResult<&'static Machine> {
     MACHINE.get().ok_or(Status::NOT_INITIALIZED)
 }
 
 impl Machine {
-    fn new() -> Answer<Self> {
+    fn new() -> CuResult<Self> {
         let settings = settings();
         let stride = settings.total.saturating_mul(ADDRESSES_PER_BYTE).clamp(*STRIDE.start(), *STRIDE.end());
         let areas = settings.devices as u64 + 1;
-        // SAFETY: a new private mapping touches nothing that exists.
+        // SAFETY: a new private mapping affects no existing memory.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -84,61 +84,61 @@ impl Machine {
         Ok(Self { base, stride, areas: (0..areas).map(area).collect() })
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn devices(&self) -> usize {
         self.areas.len() - 1
     }
 
-    /// The index of a device, by its number as the driver's callers give it.
+    /// Returns the index of a device, by the number that the driver's callers pass.
     ///
     /// # Errors
-    /// Invalid device for a number that is none.
-    pub fn index(&self, number: i32) -> Answer<usize> {
+    /// Invalid device if there is none of that number.
+    pub fn index(&self, number: i32) -> CuResult<usize> {
         usize::try_from(number).ok().filter(|&index| index < self.devices()).ok_or(Status::INVALID_DEVICE)
     }
 
-    /// A device, by its number.
+    /// Locks a device, by its number.
     ///
     /// # Errors
-    /// Invalid device for a number that is none.
-    pub fn device(&self, number: i32) -> Answer<MutexGuard<'_, Device>> {
+    /// Invalid device if there is none of that number.
+    pub fn device(&self, number: i32) -> CuResult<MutexGuard<'_, Device>> {
         Ok(self.area(self.index(number)?))
     }
 
-    /// The host's books.
+    /// Locks the host.
     pub fn host(&self) -> MutexGuard<'_, Device> {
         self.area(self.devices())
     }
 
-    /// The number of the device that an address lies on; the host's is one more than the last. None for an address
-    /// that the mock did not give out.
+    /// Returns the index of the device that an address belongs to; the host's is one more than the last. `None` for an
+    /// address outside the mock's ranges.
     pub fn area_of(&self, address: u64) -> Option<usize> {
         let index = address.checked_sub(self.base)? / self.stride;
         usize::try_from(index).ok().filter(|&index| index < self.areas.len())
     }
 
-    /// A device or the host, by its index.
+    /// Locks a device or the host, by its index.
     pub fn area(&self, index: usize) -> MutexGuard<'_, Device> {
         self.areas[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory of a context's device.
+    /// Allocates memory of a context's device.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn allocate(&self, context: Context, kind: Kind, bytes: u64) -> Answer<u64> {
+    pub fn allocate(&self, context: Context, kind: Kind, bytes: u64) -> CuResult<u64> {
         self.area(context.device).allocate(kind, bytes, context.number)
     }
 
-    /// Page-locked memory of the host.
+    /// Allocates page-locked host memory.
     ///
     /// # Errors
     /// As [`Machine::allocate`].
-    pub fn allocate_host(&self, context: Context, bytes: u64) -> Answer<u64> {
+    pub fn allocate_host(&self, context: Context, bytes: u64) -> CuResult<u64> {
         self.host().allocate(Kind::Pinned, bytes, context.number)
     }
 
-    /// Memory of a pool.
+    /// Allocates memory from a pool, the current one by default.
     ///
     /// # Errors
     /// As [`Machine::allocate`].
@@ -148,22 +148,22 @@ impl Machine {
         pool: Option<usize>,
         context: u16,
         bytes: u64,
-    ) -> Answer<u64> {
+    ) -> CuResult<u64> {
         let mut device = self.area(device);
         let pool = pool.unwrap_or(device.current_pool);
         device.allocate_pooled(pool, bytes, context)
     }
 
-    /// Takes memory of one of these kinds back.
+    /// Frees memory of one of these kinds.
     ///
     /// # Errors
-    /// Invalid value where nothing such begins at the address.
-    pub fn free(&self, address: u64, kinds: &[Kind]) -> Answer {
+    /// Invalid value if no such block begins at the address.
+    pub fn free(&self, address: u64, kinds: &[Kind]) -> CuResult {
         let area = self.area_of(address).ok_or(Status::INVALID_VALUE)?;
         self.area(area).free(address, kinds)
     }
 
-    /// Takes back all that a context holds.
+    /// Frees all memory of a context.
     pub fn release_context(&self, context: Context) {
         for index in 0..self.areas.len() {
             let with_pools = context.is_primary() && index == context.device;

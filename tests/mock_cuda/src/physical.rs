@@ -1,25 +1,25 @@
-//! Physical memory and the addresses it is mapped to: `cuMemCreate` and its family. A device's physical memory is one
-//! sparse file in memory, a handle a range of it, a mapping a shared mapping of that range, so that one handle mapped
-//! twice shows the same bytes.
+//! Physical memory and the addresses it is mapped to: `cuMemCreate` and related functions. A device's physical memory is
+//! one sparse file in memory, a handle is a range of it, and a mapping is a shared mapping of that range, so that both
+//! mappings of one handle have the same bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::books::Kind;
+use crate::counters::Kind;
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// What sizes and addresses are multiples of.
+/// All sizes and addresses are multiples of this.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// What one `cuMemCreate` made.
+/// The memory of one `cuMemCreate`.
 struct Piece {
     device: usize,
     bytes: u64,
     offset: u64,
-    /// It was imported: its memory is counted where it was made.
+    /// It was imported: its memory is counted where it was created.
     is_imported: bool,
-    /// Handles and mappings that keep it.
+    /// Handles and mappings that refer to it.
     handles: u32,
     mappings: u32,
 }
@@ -41,39 +41,39 @@ pub(crate) struct Store {
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
 
-/// All of it, locked. A device's lock may be taken while it is held, and never the other way round.
+/// Locks the store. A device may be locked while the store is, but never the other way round.
 pub(crate) fn store() -> MutexGuard<'static, Option<Store>> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with<T>(use_it: impl FnOnce(&mut Store) -> T) -> T {
-    use_it(store().get_or_insert_default())
+fn with<T>(act: impl FnOnce(&mut Store) -> T) -> T {
+    act(store().get_or_insert_default())
 }
 
 fn is_multiple(bytes: u64) -> bool {
     bytes != 0 && bytes.is_multiple_of(GRANULARITY)
 }
 
-/// Physical memory of a device; the number of its handle.
+/// Allocates physical memory of a device and returns the device and the number of its handle.
 ///
 /// # Errors
-/// Invalid value for a size that is no multiple of the granularity; out of memory.
-pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
+/// Invalid value if the size is not a multiple of the granularity; out of memory.
+pub(crate) fn create(device: i32, bytes: u64) -> CuResult<(u16, u32)> {
     if !is_multiple(bytes) {
         return Err(Status::INVALID_VALUE);
     }
     let machine = machine()?;
     {
         let mut device = machine.device(device)?;
-        device.take_outside_pools(Kind::Physical, bytes)?;
-        device.books.alloc(Kind::Physical, bytes);
+        device.reserve_outside_pools(Kind::Physical, bytes)?;
+        device.counters.alloc(Kind::Physical, bytes);
     }
     let device = device as usize;
     with(|store| {
         let (file, next) = store.files.entry(device).or_insert_with(|| (new_file(), 0));
         let offset = *next;
         *next += bytes;
-        // SAFETY: makes a file of ours longer; without room the mapping fails later.
+        // SAFETY: extends one of the store's files; without space the mapping fails later.
         unsafe { libc::ftruncate(*file, *next as i64) };
         store.next += 1;
         store
@@ -84,15 +84,15 @@ pub(crate) fn create(device: i32, bytes: u64) -> Answer<(u16, u32)> {
 }
 
 fn new_file() -> i32 {
-    // SAFETY: makes a new file; a failure shows as -1, with which every mapping fails.
+    // SAFETY: creates a new file; on failure it is -1, with which every mapping fails.
     unsafe { libc::memfd_create(c"memtrack-mock-cuda".as_ptr(), libc::MFD_CLOEXEC) }
 }
 
-/// One more handle to a piece, by an address where it is mapped.
+/// Adds a handle to a piece, by an address where it is mapped.
 ///
 /// # Errors
-/// Invalid value where nothing is mapped.
-pub(crate) fn retain(address: u64) -> Answer<(u16, u32)> {
+/// Invalid value if nothing is mapped there.
+pub(crate) fn retain(address: u64) -> CuResult<(u16, u32)> {
     with(|store| {
         let (start, mapping) = store.mapped.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
         if address - start >= mapping.bytes {
@@ -104,11 +104,11 @@ pub(crate) fn retain(address: u64) -> Answer<(u16, u32)> {
     })
 }
 
-/// A piece as another process would import it: a handle of its own to the same bytes, which takes no memory.
+/// Imports a piece as another process would: returns another handle to the same bytes, which uses no memory.
 ///
 /// # Errors
 /// Invalid value for a handle that was released.
-pub(crate) fn import(handle: u32) -> Answer<(u16, u32)> {
+pub(crate) fn import(handle: u32) -> CuResult<(u16, u32)> {
     with(|store| {
         let piece = store.pieces.get(&handle).ok_or(Status::INVALID_VALUE)?;
         let imported = Piece { is_imported: true, handles: 1, mappings: 0, ..*piece };
@@ -119,32 +119,32 @@ pub(crate) fn import(handle: u32) -> Answer<(u16, u32)> {
     })
 }
 
-/// The device of a handle.
+/// Returns the device of a handle.
 ///
 /// # Errors
 /// Invalid value for a handle that was released.
-pub(crate) fn device_of(handle: u32) -> Answer<usize> {
+pub(crate) fn device_of(handle: u32) -> CuResult<usize> {
     with(|store| store.pieces.get(&handle).map(|piece| piece.device).ok_or(Status::INVALID_VALUE))
 }
 
-/// Gives a handle up. Its memory stays as long as it is mapped.
+/// Releases a handle. Its memory stays as long as it is mapped.
 ///
 /// # Errors
 /// Invalid value for a handle that was released.
-pub(crate) fn release(handle: u32) -> Answer {
+pub(crate) fn release(handle: u32) -> CuResult {
     with(|store| {
         let piece =
             store.pieces.get_mut(&handle).filter(|piece| piece.handles > 0).ok_or(Status::INVALID_VALUE)?;
         piece.handles -= 1;
-        store.end_if_unused(handle)
+        store.free_if_unused(handle)
     })
 }
 
-/// A range of addresses with nothing behind it.
+/// Reserves a range of addresses without memory.
 ///
 /// # Errors
-/// Invalid value for a size that is no multiple of the granularity; out of memory where no room is left.
-pub(crate) fn reserve(bytes: u64, alignment: u64) -> Answer<u64> {
+/// Invalid value if the size is not a multiple of the granularity; out of memory if no range is left.
+pub(crate) fn reserve(bytes: u64, alignment: u64) -> CuResult<u64> {
     if !is_multiple(bytes) {
         return Err(Status::INVALID_VALUE);
     }
@@ -158,11 +158,11 @@ pub(crate) fn reserve(bytes: u64, alignment: u64) -> Answer<u64> {
     Ok(address)
 }
 
-/// Gives a reserved range back.
+/// Frees a reserved range.
 ///
 /// # Errors
-/// Invalid value where it is none, or something is mapped in it.
-pub(crate) fn unreserve(address: u64, bytes: u64) -> Answer {
+/// Invalid value if it is not reserved, or something is mapped in it.
+pub(crate) fn unreserve(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let is_used = store.mapped.range(address..address.saturating_add(bytes)).next().is_some();
         if store.reserved.get(&address) != Some(&bytes) || is_used {
@@ -174,11 +174,11 @@ pub(crate) fn unreserve(address: u64, bytes: u64) -> Answer {
     })
 }
 
-/// Puts a piece behind addresses.
+/// Maps a piece to addresses.
 ///
 /// # Errors
-/// Invalid value where they are not reserved or not free, or it is another size than the piece's.
-pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> Answer {
+/// Invalid value if they are not reserved or not free, or if the size is not the piece's.
+pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
         let (start, length) = store.reserved.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
@@ -198,11 +198,11 @@ pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> Answer {
     })
 }
 
-/// Takes pieces away from addresses: one or several, each as a whole.
+/// Unmaps one or several whole pieces.
 ///
 /// # Errors
-/// Invalid value where the range cuts a mapping or has holes.
-pub(crate) fn unmap_range(address: u64, bytes: u64) -> Answer {
+/// Invalid value if the range cuts a mapping or has holes.
+pub(crate) fn unmap_range(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
         let mapped: Vec<(u64, u64)> =
@@ -216,17 +216,17 @@ pub(crate) fn unmap_range(address: u64, bytes: u64) -> Answer {
             if let Some(piece) = store.pieces.get_mut(&mapping.piece) {
                 piece.mappings -= 1;
             }
-            store.end_if_unused(mapping.piece)?;
+            store.free_if_unused(mapping.piece)?;
         }
         Ok(())
     })
 }
 
-/// Lets addresses be read and written, read, or neither (the driver's 3, 1 and 0).
+/// Makes addresses writable, read-only or inaccessible (the driver's 3, 1 and 0).
 ///
 /// # Errors
-/// Invalid value where nothing is mapped.
-pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> Answer {
+/// Invalid value if nothing is mapped there.
+pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> CuResult {
     let protection = match flags {
         3 => libc::PROT_READ | libc::PROT_WRITE,
         1 => libc::PROT_READ,
@@ -237,14 +237,14 @@ pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> Answer {
         if store.mapped.range(address..end).map(|(_, mapping)| mapping.bytes).sum::<u64>() != bytes {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: the range is made of mappings of ours.
+        // SAFETY: the range consists of mappings of this store.
         let failed = unsafe { libc::mprotect(pointer(address), bytes as usize, protection) } != 0;
         if failed { Err(Status::INVALID_VALUE) } else { Ok(()) }
     })
 }
 
 impl Store {
-    fn end_if_unused(&mut self, number: u32) -> Answer {
+    fn free_if_unused(&mut self, number: u32) -> CuResult {
         let Some(piece) = self.pieces.get(&number).filter(|piece| piece.handles == 0 && piece.mappings == 0)
         else {
             return Ok(());
@@ -253,15 +253,15 @@ impl Store {
             self.pieces.remove(&number);
             return Ok(());
         }
-        // SAFETY: punches a hole where nothing is mapped any more; the host gets its memory back.
+        // SAFETY: punches a hole where nothing is mapped any more, which frees the host's memory.
         unsafe {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             libc::fallocate(self.files[&piece.device].0, hole, piece.offset as i64, piece.bytes as i64);
         }
         let machine = machine()?;
         let mut device = machine.area(piece.device);
-        device.give_outside_pools(Kind::Physical, piece.bytes);
-        device.books.free(Kind::Physical, piece.bytes);
+        device.release_outside_pools(Kind::Physical, piece.bytes);
+        device.counters.free(Kind::Physical, piece.bytes);
         self.pieces.remove(&number);
         Ok(())
     }
@@ -271,13 +271,13 @@ fn pointer(address: u64) -> *mut libc::c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// Maps a file's range, or nothing where the file is -1, at an address of ours or anywhere.
-fn map(address: Option<u64>, bytes: u64, protection: i32, file: i32, offset: u64) -> Answer<u64> {
+/// Maps a file's range, or no file if it is -1, at a reserved address or anywhere.
+fn map(address: Option<u64>, bytes: u64, protection: i32, file: i32, offset: u64) -> CuResult<u64> {
     let flags = libc::MAP_NORESERVE
         | if file < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED }
         | if address.is_some() { libc::MAP_FIXED } else { 0 };
     let place = address.map_or(std::ptr::null_mut(), pointer);
-    // SAFETY: where an address is given, the range was reserved by us and is replaced on purpose.
+    // SAFETY: if an address is given, `reserve` reserved the range, and it is replaced on purpose.
     let mapped = unsafe { libc::mmap(place, bytes as usize, protection, flags, file, offset as i64) };
     if mapped == libc::MAP_FAILED {
         Err(Status::OUT_OF_MEMORY)
@@ -288,7 +288,7 @@ fn map(address: Option<u64>, bytes: u64, protection: i32, file: i32, offset: u64
 
 fn unmap(address: u64, bytes: u64) {
     if bytes > 0 {
-        // SAFETY: a range that `map` gave, and that nobody uses.
+        // SAFETY: a range that `map` returned, and that nothing uses.
         unsafe { libc::munmap(pointer(address), bytes as usize) };
     }
 }

@@ -1,6 +1,6 @@
-//! A memory pool's books: what it holds of the device, and what of that is in use.
+//! A memory pool's counts: the bytes that it has reserved of the device, and how many of them are in use.
 
-/// `CU_MEMPOOL_ATTR_*`: switches of reuse, which the mock only remembers.
+/// `CU_MEMPOOL_ATTR_*`: the switches for reuse, which the mock only stores.
 const REUSE_SWITCHES: std::ops::RangeInclusive<i32> = 1..=3;
 
 /// A pool of one device.
@@ -14,14 +14,14 @@ pub(crate) struct Pool {
     switches: [i32; 3],
 }
 
-/// The value of an attribute, in the size that it has.
+/// The value of an attribute, by its size.
 pub(crate) enum Attribute {
     Switch(i32),
     Bytes(u64),
 }
 
 impl Pool {
-    /// Holding nothing.
+    /// Creates an empty pool.
     pub fn new() -> Self {
         Self {
             alive: true,
@@ -34,9 +34,9 @@ impl Pool {
         }
     }
 
-    /// Takes memory into use; grows by whole chunks as far as `available` bytes of the device allow. False when they
-    /// do not.
-    pub fn take(&mut self, bytes: u64, chunk: u64, available: u64) -> bool {
+    /// Allocates memory; grows by whole chunks within the `available` bytes of the device. Returns false if they do not
+    /// suffice.
+    pub fn allocate(&mut self, bytes: u64, chunk: u64, available: u64) -> bool {
         let used = self.used + bytes;
         if used > self.reserved {
             if used > self.reserved + available {
@@ -50,31 +50,31 @@ impl Pool {
         true
     }
 
-    /// Puts memory out of use. The pool keeps it, unless it was destroyed.
-    pub fn give(&mut self, bytes: u64, chunk: u64) {
+    /// Frees memory. The pool retains it, unless it was destroyed.
+    pub fn free(&mut self, bytes: u64, chunk: u64) {
         self.used -= bytes;
         if !self.alive {
             self.trim(0, chunk);
         }
     }
 
-    /// Whether it was destroyed and nothing of it is in use any more, so that another may have its handle.
+    /// Whether it was destroyed and none of it is in use any more, so that another pool may have its handle.
     pub fn is_gone(&self) -> bool {
         !self.alive && self.used == 0
     }
 
-    /// Gives the device back what is not in use, but for `keep` bytes.
+    /// Releases unused memory to the device, except for `keep` bytes.
     pub fn trim(&mut self, keep: u64, chunk: u64) {
         let least = self.used.next_multiple_of(chunk).max(keep);
         self.reserved = self.reserved.min(least);
     }
 
-    /// What a synchronisation does: memory above the release threshold goes back.
+    /// Releases unused memory above the release threshold, as a synchronization does.
     pub fn synchronized(&mut self, chunk: u64) {
         self.trim(self.threshold, chunk);
     }
 
-    /// An attribute's value; none for a number that is none.
+    /// Returns an attribute's value; `None` for an unknown number.
     pub fn attribute(&self, number: i32) -> Option<Attribute> {
         Some(match number {
             n if REUSE_SWITCHES.contains(&n) => Attribute::Switch(self.switches[n as usize - 1]),
@@ -87,8 +87,8 @@ impl Pool {
         })
     }
 
-    /// Sets an attribute; false where it cannot be set so. A peak can only be set to zero, which makes it the current
-    /// value.
+    /// Sets an attribute; returns false if it cannot have that value. A peak can only be set to zero, which makes it the
+    /// current value.
     pub fn set_attribute(&mut self, number: i32, value: u64) -> bool {
         match (number, value) {
             (n, _) if REUSE_SWITCHES.contains(&n) => self.switches[n as usize - 1] = value as i32,

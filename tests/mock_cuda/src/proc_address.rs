@@ -1,21 +1,21 @@
-//! From names to addresses: all entries, and the rules by which `cuGetProcAddress` chooses among the versions of one.
+//! Addresses of entries by name, and the rules by which `cuGetProcAddress` chooses among the versions of an entry.
 
 use crate::entry::*;
 
-/// Where an entry begins.
+/// The address of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(pub *const ());
 
 // SAFETY: the address of a function, which never changes.
 unsafe impl Sync for Address {}
 
-// `ENTRIES`, sorted by name, the entries that are known by name only, and their names in `STUBS`.
+// `ENTRIES`, sorted by name; the entries that are known by name only; and their names in `STUBS`.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
-/// Ask for the per-thread default stream's twin.
+/// The flag that requests the variant for the per-thread default stream.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// The version from which a suffixed entry is what its base name means, for those that are younger than CUDA 4.
+/// The version from which a base name refers to this suffixed entry, for those newer than CUDA 4.
 const SINCE: &[(&str, i32)] = &[
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),
@@ -33,19 +33,19 @@ const SINCE: &[(&str, i32)] = &[
     ("cuStreamGetCaptureInfo_v2", 11_030),
     ("cuStreamGetCaptureInfo_v3", 12_030),
 ];
-const SINCE_USUALLY: i32 = 3_020;
+const SINCE_DEFAULT: i32 = 3_020;
 
-/// An entry by its full name.
+/// Returns the entry with a full name.
 pub(crate) fn named(name: &str) -> Option<Address> {
     ENTRIES.binary_search_by_key(&name, |&(name, _)| name).ok().map(|index| ENTRIES[index].1)
 }
 
-/// What a base name means for a program built for this version: the newest form that is old enough.
+/// Returns the entry that a base name refers to in a program built for this version: the newest one it may use.
 pub(crate) fn chosen(base: &str, version: i32, flags: u64) -> Option<Address> {
     let suffixes: &[&str] = if flags & PER_THREAD_STREAM == 0 { &[""] } else { &["_ptsz", ""] };
-    for form in ["_v4", "_v3", "_v2", ""] {
-        let name = format!("{base}{form}");
-        if !form.is_empty() && version < since(&name) {
+    for revision in ["_v4", "_v3", "_v2", ""] {
+        let name = format!("{base}{revision}");
+        if !revision.is_empty() && version < since(&name) {
             continue;
         }
         let found = suffixes.iter().find_map(|suffix| named(&format!("{name}{suffix}")));
@@ -57,7 +57,7 @@ pub(crate) fn chosen(base: &str, version: i32, flags: u64) -> Option<Address> {
 }
 
 fn since(name: &str) -> i32 {
-    SINCE.iter().find(|&&(known, _)| known == name).map_or(SINCE_USUALLY, |&(_, since)| since)
+    SINCE.iter().find(|&&(known, _)| known == name).map_or(SINCE_DEFAULT, |&(_, since)| since)
 }
 
 #[cfg(test)]
@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_name_means_the_newest_form_that_is_old_enough() {
+    fn a_base_name_refers_to_the_newest_entry_of_its_version() {
         let is = |base, version, flags, name: &str| {
             chosen(base, version, flags).unwrap().0 == named(name).unwrap().0
         };
         assert!(is("cuMemAlloc", 3_020, 0, "cuMemAlloc_v2"));
         assert!(is("cuMemAllocAsync", 11_020, 0, "cuMemAllocAsync"));
         assert!(is("cuMemAllocAsync", 11_020, 2, "cuMemAllocAsync_ptsz"));
-        assert!(is("cuMemFree", 3_020, 2, "cuMemFree_v2"), "no twin: the only form");
+        assert!(is("cuMemFree", 3_020, 2, "cuMemFree_v2"), "without a per-thread variant: the only one");
         assert!(is("cuGetProcAddress", 11_030, 0, "cuGetProcAddress"));
         assert!(is("cuGetProcAddress", 12_000, 0, "cuGetProcAddress_v2"));
         assert!(chosen("cuNothing", 12_000, 0).is_none());

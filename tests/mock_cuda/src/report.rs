@@ -1,28 +1,28 @@
-//! How tests read the books: functions that a program finds with `dlsym`, and a line of JSON at exit.
+//! Access to the counts for tests: functions that a program finds with `dlsym`, and a line of JSON at exit.
 
 use std::ffi::c_char;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::books::Count;
+use crate::counters::Count;
 use crate::machine::{Machine, machine};
 use crate::proc_address::STUBS;
 use crate::settings::settings;
 
-/// Streams that live.
+/// Live streams.
 pub(crate) static STREAMS: AtomicI64 = AtomicI64::new(0);
-/// Events that live.
+/// Live events.
 pub(crate) static EVENTS: AtomicI64 = AtomicI64::new(0);
 /// Kernels launched.
 pub(crate) static LAUNCHES: AtomicI64 = AtomicI64::new(0);
 
-/// `device`: its number, -1 all devices together, -2 the host.
-fn line(machine: &Machine, device: i32, kind: i32) -> Option<Count> {
+/// Returns the counts of a device. `device`: its number, -1 all devices together, -2 the host.
+fn counts_of(machine: &Machine, device: i32, kind: i32) -> Option<Count> {
     match device {
-        -2 => machine.host().books.line(kind),
+        -2 => machine.host().counters.count(kind),
         -1 => (0..machine.devices() as i32).try_fold(Count::default(), |sum, device| {
-            let count = line(machine, device, kind)?;
+            let count = counts_of(machine, device, kind)?;
             Some(Count {
                 allocations: sum.allocations + count.allocations,
                 frees: sum.frees + count.frees,
@@ -30,18 +30,18 @@ fn line(machine: &Machine, device: i32, kind: i32) -> Option<Count> {
                 peak_bytes: sum.peak_bytes + count.peak_bytes,
             })
         }),
-        _ => machine.device(device).ok()?.books.line(kind),
+        _ => machine.device(device).ok()?.counters.count(kind),
     }
 }
 
-/// One number of the books. `device`: its number, -1 all devices, -2 the host. `kind`: 0 `cuMemAlloc`, 1 pitched,
-/// 2 managed, 3 pooled, 4 arrays, 5 `cuMemCreate`, 6 pinned, 7 registered, 8 opened by IPC, -1 all but the last.
-/// `what`: 0 allocations, 1 frees, 2 live bytes, 3 peak of these, 4 live blocks. -1 for what there is none of; before
-/// `cuInit` everything is 0.
+/// Returns one count. `device`: its number, -1 all devices, -2 the host. `kind`: 0 `cuMemAlloc`, 1 pitched, 2 managed,
+/// 3 pooled, 4 arrays, 5 `cuMemCreate`, 6 pinned, 7 registered, 8 opened by IPC, -1 all but the last. `what`:
+/// 0 allocations, 1 frees, 2 live bytes, 3 peak of live bytes, 4 live blocks. It is -1 if there is no such device, kind or
+/// count; before `cuInit` everything is 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_count(device: i32, kind: i32, what: i32) -> i64 {
     let Ok(machine) = machine() else { return 0 };
-    let Some(count) = line(machine, device, kind) else { return -1 };
+    let Some(count) = counts_of(machine, device, kind) else { return -1 };
     match what {
         0 => count.allocations,
         1 => count.frees,
@@ -52,19 +52,19 @@ pub extern "C" fn memtrack_mock_count(device: i32, kind: i32, what: i32) -> i64 
     }
 }
 
-/// Bytes live on a device; `device` as in [`memtrack_mock_count`].
+/// Returns the live bytes of a device; `device` as in [`memtrack_mock_count`].
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_live_bytes(device: i32) -> i64 {
     memtrack_mock_count(device, -1, 2)
 }
 
-/// Blocks live on a device.
+/// Returns the live blocks of a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_live_blocks(device: i32) -> i64 {
     memtrack_mock_count(device, -1, 4)
 }
 
-/// Streams (0) or events (1) that live, or kernels launched (2).
+/// Returns the number of live streams (0), live events (1) or kernel launches (2).
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_objects(what: i32) -> i64 {
     match what {
@@ -75,18 +75,18 @@ pub extern "C" fn memtrack_mock_objects(what: i32) -> i64 {
     }
 }
 
-/// The entries that are known by name only, with a blank between each.
+/// Returns the entries that are known by name only, separated by spaces.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_stubs() -> *const c_char {
     STUBS.as_ptr()
 }
 
-/// Asks for the summary when the process exits.
+/// Registers the summary to be written when the process exits.
 pub(crate) fn at_exit() {
     extern "C" fn summary() {
         let Ok(machine) = machine() else { return };
         let text = summary_line(machine);
-        // Nothing can be told to anybody any more if this fails; the test misses its summary.
+        // An error here can no longer be reported; the test notices that its summary is missing.
         let _ = match &settings().summary {
             Some(path) if path.as_os_str() == "-" => std::io::stderr().write_all(text.as_bytes()),
             Some(path) => std::fs::File::options()
@@ -98,7 +98,7 @@ pub(crate) fn at_exit() {
         };
     }
     if settings().summary.is_some() {
-        // SAFETY: registers a function that lives as long as the library.
+        // SAFETY: registers a function that exists as long as the library.
         unsafe { libc::atexit(summary) };
     }
 }
@@ -107,9 +107,9 @@ fn summary_line(machine: &Machine) -> String {
     let mut text = format!("{{\"pid\":{},\"devices\":[", std::process::id());
     for device in 0..machine.devices() as i32 {
         let comma = if device == 0 { "" } else { "," };
-        push_count(&mut text, comma, line(machine, device, -1));
+        push_count(&mut text, comma, counts_of(machine, device, -1));
     }
-    push_count(&mut text, "],\"host\":", line(machine, -2, -1));
+    push_count(&mut text, "],\"host\":", counts_of(machine, -2, -1));
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,

@@ -1,5 +1,5 @@
-//! What the environment says, read once. A value that cannot be read ends the program: a test that misspells a
-//! setting must not pass.
+//! The settings in the environment, read once. An invalid value ends the program: a test that misspells a setting must not
+//! pass.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,33 +10,32 @@ use crate::status::Status;
 
 /// The environment, parsed.
 pub(crate) struct Settings {
-    /// `MEMTRACK_MOCK_DEVICES`: how many, 1 unless told.
+    /// `MEMTRACK_MOCK_DEVICES`: the number of devices, 1 by default.
     pub devices: usize,
-    /// `MEMTRACK_MOCK_TOTAL`: bytes of each device, 16 GiB unless told.
+    /// `MEMTRACK_MOCK_TOTAL`: bytes of each device, 16 GiB by default.
     pub total: u64,
     /// `MEMTRACK_MOCK_POOLS`: 0 for a device without `cuMemAllocAsync`.
     pub pools: bool,
-    /// `MEMTRACK_MOCK_POOL_CHUNK`: bytes by which a pool grows, 32 MiB unless told.
+    /// `MEMTRACK_MOCK_POOL_CHUNK`: bytes by which a pool grows, 32 MiB by default.
     pub pool_chunk: u64,
-    /// `MEMTRACK_MOCK_CONTEXT_BYTES`: what a context takes of its device, 0 unless told.
+    /// `MEMTRACK_MOCK_CONTEXT_BYTES`: bytes of the device that a context uses, 0 by default.
     pub context_bytes: u64,
-    /// `MEMTRACK_MOCK_OTHER_BYTES`: what other processes hold of each device, 0 unless told.
+    /// `MEMTRACK_MOCK_OTHER_BYTES`: bytes of each device that other processes use, 0 by default.
     pub other_bytes: u64,
-    /// `MEMTRACK_MOCK_EVENT_QUERIES`: so often a recorded event is not ready when it is asked, 0 unless told.
+    /// `MEMTRACK_MOCK_EVENT_QUERIES`: how many queries of a recorded event return "not ready", 0 by default.
     pub event_queries: u64,
-    /// `MEMTRACK_MOCK_INIT_ERROR`: what `cuInit` answers.
+    /// `MEMTRACK_MOCK_INIT_ERROR`: the status that `cuInit` returns.
     pub init_error: i32,
     /// `MEMTRACK_MOCK_DRIVER_VERSION`: 12080 for 12.8, the default.
     pub driver_version: i32,
-    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and answers the code, after so many good
-    /// calls, for so many calls or for good.
+    /// `MEMTRACK_MOCK_FAIL=NAME:CODE[:AFTER[:TIMES]]`: the function does nothing and returns the code, after `AFTER`
+    /// successful calls, for `TIMES` calls or all.
     pub fail: Option<Failure>,
-    /// `MEMTRACK_MOCK_NESTED`: 1 for a driver that obtains pitched memory by `cuMemAlloc_v2`, as the process finds it.
+    /// `MEMTRACK_MOCK_NESTED`: 1 for a driver that allocates pitched memory with the `cuMemAlloc_v2` that `dlsym` finds.
     pub nested: bool,
-    /// `MEMTRACK_MOCK_TRACE`: a file that gets one line per call.
+    /// `MEMTRACK_MOCK_TRACE`: a file for one line per call.
     pub trace: Option<Mutex<File>>,
-    /// `MEMTRACK_MOCK_SUMMARY`: a file that gets the books at exit, as one line of JSON per process; `-` is standard
-    /// error.
+    /// `MEMTRACK_MOCK_SUMMARY`: a file for the counts at exit, one line of JSON per process; `-` is standard error.
     pub summary: Option<PathBuf>,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Failure {
     pub calls: std::ops::Range<u64>,
 }
 
-/// The settings of this process.
+/// Returns the settings of this process.
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| Settings {

@@ -1,4 +1,4 @@
-//! The driver's status codes: those that the mock itself answers, and the names and texts of the common ones.
+//! The driver's status codes: those that the mock returns, and the names and texts of the common ones.
 
 use std::ffi::CStr;
 
@@ -6,8 +6,8 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub i32);
 
-/// What an entry ends with.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
+/// The result of an entry.
+pub(crate) type CuResult<T = ()> = Result<T, Status>;
 
 impl Status {
     pub const INVALID_VALUE: Self = Self(1);
@@ -28,7 +28,7 @@ impl Status {
     pub const NOT_SUPPORTED: Self = Self(801);
     pub const UNKNOWN: Self = Self(999);
 
-    /// Its name and a text in words, as the driver has for each code it knows.
+    /// Returns its name and its description, as the driver has them for each code.
     pub fn known(self) -> Option<(&'static CStr, &'static CStr)> {
         Some(match self.0 {
             0 => (c"CUDA_SUCCESS", c"no error"),

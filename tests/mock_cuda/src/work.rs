@@ -1,6 +1,6 @@
-//! Which streams there are, and what is queued on them that nobody has waited for. The mock has done it when the call
-//! returns, but a program cannot know: the driver lets go of memory at once that is unmapped, also while work uses it. So
-//! whoever does that here is ended, with a word.
+//! The streams, and the work on them that the program has not waited for. In the mock it is done when the call returns, but
+//! with the real driver a program must wait: the driver unmaps memory immediately, even while work uses it. A program that
+//! unmaps or frees such memory here is aborted with a message.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -11,17 +11,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::context::Context;
 use crate::handle::{self, Tag};
 use crate::report::STREAMS;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// `CU_STREAM_NON_BLOCKING`: has nothing to do with the default stream.
+/// `CU_STREAM_NON_BLOCKING`: does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
-/// Entries of a stream that are kept; of more, the oldest count as done.
-const MOST: usize = 1 << 12;
+/// The limit on a stream's entries; beyond it, the oldest count as done.
+const MAX_ENTRIES: usize = 1 << 12;
 
 /// A stream: its context, and its handle as a number.
 type Stream = (u16, usize);
 
-/// A point in a stream: everything up to the entry of that number.
+/// A point in a stream: all entries up to that number.
 #[derive(Clone, Copy)]
 pub(crate) struct Point(Stream, u64);
 
@@ -37,85 +37,85 @@ struct Queue {
 }
 
 #[derive(Default)]
-pub(crate) struct All {
-    /// Those that were made and not destroyed, with their flags.
-    made: HashMap<Stream, u32>,
-    /// Those with work; a stream that is destroyed leaves it behind.
+pub(crate) struct Streams {
+    /// The existing streams, with their flags.
+    existing: HashMap<Stream, u32>,
+    /// The queues of streams with work, destroyed ones included.
     queues: HashMap<Stream, Queue>,
 }
 
-/// All of it, locked. No other lock is taken while it is held.
-pub(crate) fn all() -> MutexGuard<'static, Option<All>> {
-    static ALL: Mutex<Option<All>> = Mutex::new(None);
+/// Locks all streams. No other lock is acquired in the meantime.
+pub(crate) fn streams() -> MutexGuard<'static, Option<Streams>> {
+    static ALL: Mutex<Option<Streams>> = Mutex::new(None);
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with<T>(act: impl FnOnce(&mut All) -> T) -> T {
-    act(all().get_or_insert_default())
+fn with<T>(act: impl FnOnce(&mut Streams) -> T) -> T {
+    act(streams().get_or_insert_default())
 }
 
-/// A stream was made.
-pub(crate) fn made(stream: *mut c_void, context: u16, flags: u32) {
-    with(|all| all.made.insert((context, stream.addr()), flags));
+/// Records a new stream.
+pub(crate) fn created(stream: *mut c_void, context: u16, flags: u32) {
+    with(|all| all.existing.insert((context, stream.addr()), flags));
     STREAMS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A stream is destroyed. What is queued on it goes on.
+/// Records the end of a stream. Its queued work continues.
 ///
 /// # Errors
-/// Invalid handle for what is no stream any more.
-pub(crate) fn destroyed(stream: *mut c_void) -> Answer {
+/// Invalid handle if it is not a stream, or a destroyed one.
+pub(crate) fn destroyed(stream: *mut c_void) -> CuResult {
     let (context, _) = handle::read(Tag::Stream, stream)?;
-    with(|all| all.made.remove(&(context, stream.addr()))).ok_or(Status::INVALID_HANDLE)?;
+    with(|all| all.existing.remove(&(context, stream.addr()))).ok_or(Status::INVALID_HANDLE)?;
     STREAMS.fetch_sub(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// Whether a stream was made and not destroyed.
+/// Whether a stream exists.
 pub(crate) fn is_stream(stream: *mut c_void, context: u16) -> bool {
-    with(|all| all.made.contains_key(&(context, stream.addr())))
+    with(|all| all.existing.contains_key(&(context, stream.addr())))
 }
 
 fn is_default(handle: usize) -> bool {
     handle <= 1
 }
 
-fn name(context: Context, stream: *mut c_void) -> Stream {
+fn key(context: Context, stream: *mut c_void) -> Stream {
     let handle = stream.addr();
     (context.number, if is_default(handle) { 0 } else { handle })
 }
 
-/// Work on a stream uses memory.
+/// Records work on a stream that uses memory.
 pub(crate) fn queued(context: Context, stream: *mut c_void, address: u64, bytes: usize) {
-    let stream = name(context, stream);
+    let stream = key(context, stream);
     with(|all| all.add(stream, Entry::Uses(address..address.saturating_add(bytes as u64))));
 }
 
-/// Where a stream has come to.
+/// Returns the current end of a stream.
 pub(crate) fn point(context: Context, stream: *mut c_void) -> Point {
-    let stream = name(context, stream);
+    let stream = key(context, stream);
     with(|all| Point(stream, all.queues.get(&stream).map_or(0, |queue| queue.last)))
 }
 
-/// What a stream does next comes after a point.
+/// Makes the next work of a stream wait for a point.
 pub(crate) fn wait(context: Context, stream: *mut c_void, point: Point) {
-    let stream = name(context, stream);
+    let stream = key(context, stream);
     with(|all| all.add(stream, Entry::After(point)));
 }
 
-/// A point was waited for.
+/// Records that the program waited for a point.
 pub(crate) fn reached(point: Point) {
     with(|all| all.reach(point));
 }
 
-/// A stream was waited for.
+/// Records that the program waited for a stream.
 pub(crate) fn stream_done(context: Context, stream: *mut c_void) {
-    let stream = name(context, stream);
+    let stream = key(context, stream);
     with(|all| {
         all.reach(Point(stream, u64::MAX));
         if stream.1 == 0 {
             let blocks = |other: &Stream| {
-                other.0 == stream.0 && all.made.get(other).is_none_or(|flags| flags & NON_BLOCKING == 0)
+                other.0 == stream.0 && all.existing.get(other).is_none_or(|flags| flags & NON_BLOCKING == 0)
             };
             let blocking: Vec<Stream> = all.queues.keys().copied().filter(blocks).collect();
             blocking.into_iter().for_each(|other| all.reach(Point(other, u64::MAX)));
@@ -123,7 +123,7 @@ pub(crate) fn stream_done(context: Context, stream: *mut c_void) {
     });
 }
 
-/// Everything of a context was waited for.
+/// Records that the program waited for all work of a context.
 pub(crate) fn context_done(context: u16) {
     with(|all| {
         let streams: Vec<Stream> = all.queues.keys().copied().filter(|stream| stream.0 == context).collect();
@@ -131,60 +131,60 @@ pub(crate) fn context_done(context: u16) {
     });
 }
 
-/// A context ends, with its streams.
+/// Records the end of a context and its streams.
 pub(crate) fn context_ended(context: u16) {
     context_done(context);
     let ended = with(|all| {
-        let before = all.made.len();
-        all.made.retain(|stream, _| stream.0 != context);
-        before - all.made.len()
+        let before = all.existing.len();
+        all.existing.retain(|stream, _| stream.0 != context);
+        before - all.existing.len()
     });
     STREAMS.fetch_sub(ended as _, Ordering::Relaxed);
 }
 
-/// Memory goes away at once.
-pub(crate) fn goes(call: &str, address: u64, bytes: u64) {
+/// Aborts the process if work uses memory that is unmapped immediately.
+pub(crate) fn check_free(call: &str, address: u64, bytes: u64) {
     let used = with(|all| all.first_use(&(address..address.saturating_add(bytes)), |_, _| true));
-    refuse(call, address, bytes, used);
+    abort_if_used(call, address, bytes, used);
 }
 
-/// Memory goes where a stream has come to. The default stream is behind all others, but for those that it has nothing to
-/// do with, which are let pass.
-pub(crate) fn goes_on(call: &str, address: u64, bytes: u64, context: Context, stream: *mut c_void) {
-    let stream = name(context, stream);
+/// Aborts the process if work on other streams uses memory that is freed in the order of this stream. The default stream
+/// waits for all others, except for non-blocking ones, which are not checked.
+pub(crate) fn check_free_on(call: &str, address: u64, bytes: u64, context: Context, stream: *mut c_void) {
+    let stream = key(context, stream);
     if stream.1 == 0 {
         return;
     }
     let used = with(|all| {
-        let before = all.before(stream);
+        let before = all.reached_before(stream);
         all.first_use(&(address..address.saturating_add(bytes)), |other, number| {
             other != stream && other.1 != 0 && before.get(&other).is_none_or(|&reached| reached < number)
         })
     });
-    refuse(call, address, bytes, used);
+    abort_if_used(call, address, bytes, used);
 }
 
-fn refuse(call: &str, address: u64, bytes: u64, used: Option<Stream>) {
+fn abort_if_used(call: &str, address: u64, bytes: u64, used: Option<Stream>) {
     if let Some((_, stream)) = used {
         eprintln!(
-            "mock CUDA driver: {call} of {bytes} bytes at {address:#x}, which work on stream {stream:#x} uses that \
-             nobody has waited for"
+            "mock CUDA driver: {call} of {bytes} bytes at {address:#x}, which work on stream {stream:#x} uses; the \
+             program has not waited for it"
         );
         std::process::abort();
     }
 }
 
-impl All {
+impl Streams {
     fn add(&mut self, stream: Stream, entry: Entry) {
         let queue = self.queues.entry(stream).or_default();
         queue.last += 1;
         queue.entries.push_back((queue.last, entry));
-        if queue.entries.len() > MOST {
+        if queue.entries.len() > MAX_ENTRIES {
             queue.entries.pop_front();
         }
     }
 
-    /// Takes out what is done when a point is reached, in other streams too.
+    /// Removes the entries that are done when a point is reached, in other streams too.
     fn reach(&mut self, point: Point) {
         let mut points = vec![point];
         while let Some(Point(stream, number)) = points.pop() {
@@ -199,8 +199,8 @@ impl All {
         }
     }
 
-    /// How far other streams have come when this one has come to its end.
-    fn before(&self, stream: Stream) -> HashMap<Stream, u64> {
+    /// Returns the entries that all streams have reached when this one has reached its end.
+    fn reached_before(&self, stream: Stream) -> HashMap<Stream, u64> {
         let mut reached = HashMap::new();
         let mut points = vec![Point(stream, u64::MAX)];
         while let Some(Point(stream, number)) = points.pop() {
@@ -217,16 +217,16 @@ impl All {
         reached
     }
 
-    /// A stream with work in memory that counts.
+    /// Returns a stream with work that uses the memory and that `counts`.
     fn first_use(&self, memory: &Range<u64>, counts: impl Fn(Stream, u64) -> bool) -> Option<Stream> {
         let uses = |(stream, queue): (&Stream, &Queue)| {
-            let of_entry = |(number, entry): &(u64, Entry)| match entry {
+            let uses_memory = |(number, entry): &(u64, Entry)| match entry {
                 Entry::Uses(used) => {
                     used.start < memory.end && memory.start < used.end && counts(*stream, *number)
                 }
                 Entry::After(_) => false,
             };
-            queue.entries.iter().any(of_entry).then_some(*stream)
+            queue.entries.iter().any(uses_memory).then_some(*stream)
         };
         self.queues.iter().find_map(uses)
     }

@@ -1,10 +1,10 @@
 //! A `libnvidia-ml.so.1` for tests: the devices of the mock CUDA driver, seen from outside, and the processes that the
-//! environment names.
+//! environment lists.
 //!
-//! - `MEMTRACK_MOCK_DEVICES`, `MEMTRACK_MOCK_TOTAL`, `MEMTRACK_MOCK_OTHER_BYTES`: as for the mock driver. The bytes of
-//!   others, and those of the processes, are what is in use.
-//! - `MEMTRACK_MOCK_PROCESSES=DEVICE:PID:BYTES,…`: who computes; `-` for bytes that NVML cannot tell.
-//! - `MEMTRACK_MOCK_NVML_ERROR`: what `nvmlInit_v2` answers, 9 for "driver not loaded".
+//! - `MEMTRACK_MOCK_DEVICES`, `MEMTRACK_MOCK_TOTAL`, `MEMTRACK_MOCK_OTHER_BYTES`: as for the mock driver. The used bytes
+//!   are these other bytes and those of the processes.
+//! - `MEMTRACK_MOCK_PROCESSES=DEVICE:PID:BYTES,…`: the compute processes; `-` for bytes that NVML cannot determine.
+//! - `MEMTRACK_MOCK_NVML_ERROR`: the code that `nvmlInit_v2` returns, 9 for "driver not loaded".
 #![allow(unsafe_code, non_snake_case)]
 
 use std::env;
@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_void};
 const INVALID_ARGUMENT: i32 = 2;
 const NOT_FOUND: i32 = 6;
 const INSUFFICIENT_SIZE: i32 = 7;
-/// What NVML writes where it cannot tell a process's memory.
+/// NVML's value for a process whose memory it cannot determine.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
 /// `nvmlMemory_v2_t`.
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     used: u64,
 }
 
-/// `nvmlProcessInfo_t`, the one of the `_v3` functions.
+/// `nvmlProcessInfo_t` of the `_v3` functions.
 #[repr(C)]
 pub(crate) struct Process {
     pid: u32,
@@ -46,7 +46,7 @@ fn devices() -> u64 {
     number("DEVICES", 1)
 }
 
-/// Pid and bytes of those that compute on a device.
+/// Returns the pid and the bytes of the compute processes on a device.
 fn processes(device: u64) -> Vec<(u32, u64)> {
     let text = env::var("MEMTRACK_MOCK_PROCESSES").unwrap_or_default();
     let parsed = text.split(',').filter(|part| !part.is_empty()).map(|part| {
@@ -74,7 +74,7 @@ fn put_text(place: *mut c_char, length: u32, text: &str) -> i32 {
     if place.is_null() || length as usize <= text.len() {
         return INSUFFICIENT_SIZE;
     }
-    // SAFETY: the caller promises room for `length` bytes, which hold the text and its end.
+    // SAFETY: the caller promises room for `length` bytes, enough for the text and its terminator.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len());
         place.add(text.len()).write(0);
@@ -82,7 +82,7 @@ fn put_text(place: *mut c_char, length: u32, text: &str) -> i32 {
     0
 }
 
-/// Handles are a device's number, plus one.
+/// Returns the device of a handle, which is its number plus one.
 fn device_of(handle: *mut c_void) -> Option<u64> {
     (handle.addr() as u64).checked_sub(1).filter(|&device| device < devices())
 }
@@ -94,7 +94,7 @@ fn put_handle(place: *mut *mut c_void, device: u64) -> i32 {
     put(place, std::ptr::without_provenance_mut(device as usize + 1))
 }
 
-/// That of the mock driver, in NVML's spelling.
+/// Returns the UUID that the mock driver reports, in NVML's spelling.
 fn uuid(device: u64) -> String {
     let mut bytes = *b"memtrack-mock--\0";
     bytes[15] = device as u8;
@@ -103,19 +103,19 @@ fn uuid(device: u64) -> String {
     format!("GPU-{}-{}-{}-{}-{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..16))
 }
 
-/// NVML's start.
+/// Initializes NVML.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlInit_v2() -> i32 {
     number("NVML_ERROR", 0) as i32
 }
 
-/// NVML's end.
+/// Shuts NVML down.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlShutdown() -> i32 {
     0
 }
 
-/// A code in words.
+/// Describes a code.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlErrorString(code: i32) -> *const c_char {
     match code {
@@ -126,31 +126,31 @@ pub(crate) extern "C" fn nvmlErrorString(code: i32) -> *const c_char {
     .as_ptr()
 }
 
-/// The driver's version.
+/// Writes the driver's version.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlSystemGetDriverVersion(text: *mut c_char, length: u32) -> i32 {
     put_text(text, length, "0.0-memtrack-mock")
 }
 
-/// The newest CUDA the driver serves.
+/// Writes the newest CUDA version that the driver supports.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: *mut i32) -> i32 {
     put(version, number("DRIVER_VERSION", 12_080) as i32)
 }
 
-/// How many devices there are.
+/// Writes the number of devices.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetCount_v2(count: *mut u32) -> i32 {
     put(count, devices() as u32)
 }
 
-/// A device by its number.
+/// Writes the handle of a device, by its number.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, handle: *mut *mut c_void) -> i32 {
     put_handle(handle, u64::from(index))
 }
 
-/// A device by its identity.
+/// Writes the handle of a device, by its UUID.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetHandleByUUID(text: *const c_char, handle: *mut *mut c_void) -> i32 {
     if text.is_null() {
@@ -164,34 +164,34 @@ pub(crate) extern "C" fn nvmlDeviceGetHandleByUUID(text: *const c_char, handle: 
     }
 }
 
-/// The number of a device.
+/// Writes a device's number.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetIndex(handle: *mut c_void, index: *mut u32) -> i32 {
     device_of(handle).map_or(INVALID_ARGUMENT, |device| put(index, device as u32))
 }
 
-/// Its name.
+/// Writes a device's name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetName(handle: *mut c_void, text: *mut c_char, length: u32) -> i32 {
     device_of(handle).map_or(INVALID_ARGUMENT, |_| put_text(text, length, "memtrack mock device"))
 }
 
-/// Its identity.
+/// Writes a device's UUID.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetUUID(handle: *mut c_void, text: *mut c_char, length: u32) -> i32 {
     device_of(handle).map_or(INVALID_ARGUMENT, |device| put_text(text, length, &uuid(device)))
 }
 
-/// Its memory.
+/// Writes a device's total, free and used memory.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, memory: *mut Memory) -> i32 {
     let Some(device) = device_of(handle) else { return INVALID_ARGUMENT };
-    let told = processes(device).into_iter().map(|(_, bytes)| bytes).filter(|&bytes| bytes != NOT_AVAILABLE);
-    let (total, used) = (number("TOTAL", 16 << 30), number("OTHER_BYTES", 0) + told.sum::<u64>());
+    let known = processes(device).into_iter().map(|(_, bytes)| bytes).filter(|&bytes| bytes != NOT_AVAILABLE);
+    let (total, used) = (number("TOTAL", 16 << 30), number("OTHER_BYTES", 0) + known.sum::<u64>());
     put(memory, Memory { version: 0, total, reserved: 0, free: total.saturating_sub(used), used })
 }
 
-/// Who computes on it.
+/// Writes the compute processes of a device.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     handle: *mut c_void,
@@ -199,25 +199,25 @@ pub(crate) extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     list: *mut Process,
 ) -> i32 {
     let Some(device) = device_of(handle) else { return INVALID_ARGUMENT };
-    give(&processes(device), count, list)
+    write_processes(&processes(device), count, list)
 }
 
-/// Who draws on it: nobody.
+/// Writes the graphics processes of a device: none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     handle: *mut c_void,
     count: *mut u32,
     list: *mut Process,
 ) -> i32 {
-    device_of(handle).map_or(INVALID_ARGUMENT, |_| give(&[], count, list))
+    device_of(handle).map_or(INVALID_ARGUMENT, |_| write_processes(&[], count, list))
 }
 
-/// Writes as many as there are, if there is room for all.
-fn give(processes: &[(u32, u64)], count: *mut u32, list: *mut Process) -> i32 {
+/// Writes all processes, if there is room for them.
+fn write_processes(processes: &[(u32, u64)], count: *mut u32, list: *mut Process) -> i32 {
     if count.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the caller promises the room it has.
+    // SAFETY: the caller promises that `count` can be read.
     let room = unsafe { count.read() } as usize;
     put(count, processes.len() as u32);
     if processes.is_empty() {
@@ -228,7 +228,7 @@ fn give(processes: &[(u32, u64)], count: *mut u32, list: *mut Process) -> i32 {
     }
     for (index, &(pid, used)) in processes.iter().enumerate() {
         let process = Process { pid, used, gpu_instance: u32::MAX, compute_instance: u32::MAX };
-        // SAFETY: the caller has room for `room` of them.
+        // SAFETY: the caller promises room for `room` processes.
         unsafe { list.add(index).write(process) };
     }
     0

@@ -9,15 +9,15 @@ LIBRARIES = {
 
 SCENARIOS = [
     # The program and its files.
-    Scenario("closed-files", "a file of the program holds what the program wrote and nothing else, also when the program has "
-             "closed the recorder's file", "daemon", afterwards=("check",)),
+    Scenario("closed-files", "a file of the program contains only what the program wrote, also when the program has closed "
+             "the recorder's file", "daemon", afterwards=("check",)),
     Scenario("failed-stream-closed-stderr", "a program goes on when its stream fails and its stderr is a closed pipe",
              "failed_stream", ("closed-stderr",), 30),
     Scenario("failed-stream-locked-stderr", "a program goes on when its stream fails while another thread has locked stderr",
              "failed_stream", ("locked-stderr",), 30),
-    Scenario("loading", "a thread can allocate while the loader's lock is held", "load", ("{built}/constructor.so",)),
-    Scenario("exit-in-handler", "_exit in a signal's handler ends a forked child at once", "exit_in_handler", ("0",), 60),
-    Scenario("exit-in-handler-threads", "_exit in a signal's handler ends a forked child with threads at once",
+    Scenario("loading", "a thread can allocate while the loader's lock is locked", "load", ("{built}/constructor.so",)),
+    Scenario("exit-in-handler", "_exit in a signal handler ends a forked child immediately", "exit_in_handler", ("0",), 60),
+    Scenario("exit-in-handler-threads", "_exit in a signal handler ends a forked child with threads immediately",
              "exit_in_handler", ("1",), 60),
     Scenario("small-stacks", "threads with stacks of 16 to 64 KiB can allocate", "small_stacks", ("first",), 30),
     Scenario("small-stacks-streaming", "threads with stacks of 16 to 64 KiB can allocate while their events are streamed",
@@ -32,19 +32,19 @@ SCENARIOS = [
              ("dropped-snapshot",), 30, baseline=False),
     Scenario("freed-in-panic-hook", "blocks that the program's panic hook frees are not live", "numbers", ("panic-hook",),
              baseline=False),
-    Scenario("skipped-allocs", "no block is live that was freed, also where alloc events are skipped", "numbers",
+    Scenario("skipped-allocs", "freed blocks are not live, also if alloc events are skipped", "numbers",
              ("skipped-allocs",), 60, baseline=False),
     Scenario("reused-pending-block", "a block whose address is used again while its free is pending is freed once", "numbers",
              ("reused-pending",), baseline=False),
     Scenario("forked-child-elsewhere", "a forked child that changes its folder streams to a file beside its parent's", "forked",
              (), baseline=False),
 
-    # What it holds.
+    # The memory of the recorder.
     Scenario("growth-operators", "memtrack's own bytes stay within 16 MiB over 5 M operators", "growth", ("operators",), 60),
     Scenario("growth-threads", "4,000 threads that have ended leave at most 64 MiB", "growth", ("threads",), 60),
 
-    # What it costs.
-    Scenario("cost-scope-paths", "entering a scope costs at most 3 times (where all are new: 5 times) as much after 2 M "
+    # The time of the recorder.
+    Scenario("cost-scope-paths", "entering a scope costs at most 3 times (if all are new: 5 times) as much after 2 M "
              "distinct paths as after 100,000", "cost", ("scope-paths",), 60, tries=2),
     Scenario("cost-recursion", "a level of a recursive operator costs at most 4 times as much at a depth of 4,000 as at 100",
              "cost", ("recursion",), 60, tries=2),

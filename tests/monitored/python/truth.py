@@ -1,4 +1,4 @@
-"""truth.py PROGRAM OUT: runs PROGRAM under tracemalloc; writes the bytes that each of its lines holds at its checkpoint, as JSON."""
+"""truth.py PROGRAM OUT: runs PROGRAM under tracemalloc; writes the live bytes of each of its lines at its checkpoint, as JSON."""
 import builtins
 import json
 import os
@@ -8,11 +8,11 @@ import tracemalloc
 
 program, out = os.path.abspath(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, os.path.dirname(program))
-import common  # noqa: F401 (before tracing, so that no line of the program holds it)
+import common  # noqa: F401 (before tracing, so that it is attributed to no line of the program)
 
 
 def own_line(trace):
-    """The innermost frame of the program's own file."""
+    """Returns the line of the innermost frame in the program's file."""
     for frame in reversed(trace.traceback):
         if os.path.abspath(frame.filename) == program:
             return frame.lineno

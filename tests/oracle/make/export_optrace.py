@@ -13,8 +13,8 @@ A whole script, profiled from its first line to its last:
 
     python export_optrace.py OUT.optrace.jsonl.gz SCRIPT.py [ARGUMENT ...]
 
-The format is described in docs/FILES.md. Own code, one file, no dependency but torch,
-which is only needed when something is exported: the writer (`write_optrace`) works without it.
+The format is described in docs/FILES.md. One file, whose only dependency is torch, and only
+for exports: the writer (`write_optrace`) works without it.
 """
 import gzip
 import io
@@ -31,13 +31,13 @@ DTYPES = {
     "bool": "bool", "complex32": "c32", "complex64": "c64", "complex128": "c128",
 }
 KINDS = {"FUNCTION": "op", "BACKWARD_FUNCTION": "backward", "USER_SCOPE": "user"}
-# beginning of an event name -> `phase` of the record (and so of all below it)
+# beginning of an event name -> `phase` of the record (and so of its descendants)
 PHASES = {"autograd::engine::evaluate_function: ": "backward", "Optimizer.step#": "optimizer"}
 _CALL = re.compile(r"^(.*)\((\d+)\): (.*)$", re.S)
 
 
 class Tensor:
-    """What a tensor looked like in one place. `ids`: (tensor id, allocation id) PyTorch gave it, or None."""
+    """The state of a tensor at one moment. `ids`: PyTorch's (tensor id, allocation id), or None."""
 
     __slots__ = ("impl", "storage", "dev", "dtype", "itemsize", "sizes", "strides", "layout", "ids")
 
@@ -59,7 +59,7 @@ class Node:
     mem        ptr, size (negative = free), dev, [ids]
     module     name, owner (text), cls, params [(name, Tensor | None, Tensor | None)]
     optimizer  name, owner (text), params [(Tensor | None, Tensor | None, [(name, Tensor)])]
-    python     name (any other Python or C call: only shows up in stacks)
+    python     name (any other Python or C call: it occurs only in stacks)
     """
 
     def __init__(self, kind, parent, start, end, tid, **more):
@@ -69,7 +69,7 @@ class Node:
 
 
 def _scalar(v):
-    """A scalar as JSON can hold it safely."""
+    """Returns a scalar in a form that is safe in JSON."""
     if isinstance(v, bool):
         return v
     if isinstance(v, int):
@@ -95,7 +95,7 @@ def _frame(name):
 
 
 class _Writer:
-    """Gives out ids and handles in file order; definitions go out just before their first use."""
+    """A writer that assigns ids and handles in file order, and writes definitions just before their first use."""
 
     def __init__(self, emit, with_ids):
         self.emit, self.with_ids = emit, with_ids
@@ -136,7 +136,7 @@ class _Writer:
         return {"v": _scalar(i)}
 
     def begin(self, n, index, parent, frames):
-        """The record that opens node n (or is all of it)."""
+        """Writes the record that opens node n (or the only record of n)."""
         p = None if parent is None else self.ids[parent]
         if n.kind == "mem":
             rec = {"ev": "alloc" if n.size > 0 else "free", "parent": p, "ts": n.start, "thread": n.tid, "dev": n.dev,
@@ -164,7 +164,7 @@ class _Writer:
         elif n.kind == "optimizer":
             head.update({"self": n.owner, "params": [{"t": self.tensor(p), "grad": self.tensor(g), "state": [[k, self.tensor(s)] for k, s in st]}
                                                     for p, g, st in n.params]})
-        else:  # a Python call that must stay where it is, see write_optrace
+        else:  # a Python call that must keep its position, see write_optrace
             head.update(ev="op", name=n.name, kind="other", schema=False, args=[])
         self.emit(head)
 
@@ -175,26 +175,26 @@ class _Writer:
 def write_optrace(nodes, path, producer, time="unix_ns", stacks=False, with_ids=False):
     """Write `nodes` (pre-order, parent = index or None) to `path`; gzip if it ends with .gz. Returns the number of records.
 
-    stacks: give every alloc its Python ancestors, innermost first. with_ids: add PyTorch's own ids as x_id, x_alloc.
+    stacks: add the Python ancestors to every alloc, innermost first. with_ids: add PyTorch's own ids as x_id, x_alloc.
     """
     keep, kept_above, calls, dropped = [], [], [], 0
     first_child = {}
     for i, n in enumerate(nodes):
         p = n.parent
         if p is not None and not 0 <= p < i:
-            raise ValueError(f"event {i}: its parent {p} does not stand before it")
+            raise ValueError(f"event {i}: its parent {p} does not precede it")
         k = n.kind in ("op", "module", "optimizer") or n.kind == "mem" and n.size != 0
         if not k and p is not None and n.kind != "mem" and p not in first_child:
-            # The rule for gradients looks at the first child of this node: another event in that place must not vanish.
+            # The rule for gradients inspects the first child of this node, so an event that is the first child is kept.
             q = nodes[p]
             k = q.kind == "op" and q.scope == "BACKWARD_FUNCTION" and q.name == "torch::autograd::AccumulateGrad"
         if p is not None:
             first_child.setdefault(p, i)
         keep.append(k)
         kept_above.append(None if p is None else p if keep[p] else kept_above[p])
-        mine = n.name if n.kind in ("module", "optimizer", "python") else None
+        own_name = n.name if n.kind in ("module", "optimizer", "python") else None
         above = None if p is None else calls[p]
-        calls.append((mine, above) if mine is not None else above)
+        calls.append((own_name, above) if own_name is not None else above)
 
     def frames(c):
         out = []
@@ -205,7 +205,7 @@ def write_optrace(nodes, path, producer, time="unix_ns", stacks=False, with_ids=
 
     last = max((n.start for n in nodes), default=0)
     last = max([last] + [n.end for n in nodes if n.end is not None and n.end < 1 << 62])
-    moments, open_now = [], []  # (time, index, begins); appended in pre-order, ends after all that is inside
+    moments, open_now = [], []  # (time, index, begins); appended in pre-order, each end after its descendants
 
     def close():
         j = open_now.pop()
@@ -239,8 +239,8 @@ def write_optrace(nodes, path, producer, time="unix_ns", stacks=False, with_ids=
         w = _Writer(emit, with_ids)
         for ts, i, begins in moments:
             if begins:
-                want = stacks and nodes[i].kind == "mem" and nodes[i].size > 0
-                w.begin(nodes[i], i, kept_above[i], frames(calls[i]) if want else ())
+                with_stack = stacks and nodes[i].kind == "mem" and nodes[i].size > 0
+                w.begin(nodes[i], i, kept_above[i], frames(calls[i]) if with_stack else ())
             else:
                 w.end(i, ts)
         line({"ev": "footer", "records": count[0]})
@@ -252,7 +252,7 @@ def write_optrace(nodes, path, producer, time="unix_ns", stacks=False, with_ids=
 
 
 def _nodes_of(results, with_ids):
-    """The profiler's event tree as Nodes. Needs torch."""
+    """Returns the profiler's event tree as Nodes. Needs torch."""
     from torch._C._profiler import _EventType as Ev
     from torch._C._profiler import _TensorMetadata
     from torch.profiler._memory_profiler import SchemaMatcher
@@ -303,10 +303,10 @@ def _nodes_of(results, with_ids):
 
 
 def export_optrace(prof, path, stacks=False, with_ids=False):
-    """Write what `prof` (a torch.profiler.profile that has ended, or inside on_trace_ready) recorded to `path`.
+    """Write the recorded profile `prof` (a torch.profiler.profile that has ended, or inside on_trace_ready) to `path`.
 
     The profile must have record_shapes and profile_memory; without with_stack, modules and optimizers are not recorded
-    and an analysis has to find parameters by data flow only. stacks=True adds the Python stack of every allocation
+    and an analysis can find parameters by data flow only. stacks=True adds the Python stack of every allocation
     (with the file names of this machine). with_ids=True adds PyTorch's own ids for comparison. Returns the number of records.
     """
     import warnings
@@ -341,7 +341,7 @@ def _main(argv):
     with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
         try:
             runpy.run_path(script, run_name="__main__")
-        except SystemExit as e:  # the trace is wanted all the same
+        except SystemExit as e:  # the trace is still written
             code = e.code
     print(f"{export_optrace(prof, out)} records written to {out}", file=sys.stderr)
     return code

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Object graphs with reference cycles through the real torch.utils.viz._cycles.
+"""Run the real torch.utils.viz._cycles over object graphs with reference cycles.
 
     python make_cycles.py OUT [--set stored|more]
 
@@ -9,7 +9,7 @@ text per tensor.  OUT/NAME/ gets
                 this is all that filtering and drawing need
   nodes.json    the nodes create_graph() keeps, with their re-numbered references
   graph.dot     to_dot(nodes)
-Our own code; needs torch.
+Needs torch.
 """
 import argparse
 import gc
@@ -25,7 +25,7 @@ SKIP = (types.ModuleType, type, types.CodeType, types.BuiltinFunctionType)
 
 
 def reach(*starts, base=False, extra_skip=()):
-    """objects reachable from starts, breadth first, without modules, types, code, and (unless base) plain values"""
+    """Returns the objects reachable from starts, breadth first, without modules, types, code, and (unless base) plain values."""
     out, seen, todo = [], set(), list(starts)
     while todo:
         o = todo.pop(0)
@@ -35,7 +35,7 @@ def reach(*starts, base=False, extra_skip=()):
             continue
         seen.add(id(o))
         out.append(o)
-        getattr(o, "__dict__", None)  # from here on the attributes are in a dictionary object, as create_graph will see them
+        getattr(o, "__dict__", None)  # creates the dictionary of the attributes, which create_graph visits
         todo.extend(gc.get_referents(o))
     return out
 
@@ -210,7 +210,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if "REEXEC" not in globals():  # run again under a short file name, so that frames carry no machine path
+    if "REEXEC" not in globals():  # run again under a short file name, so that frames contain no machine path
         g = {"__name__": "__main__", "REEXEC": True, "__file__": "make_cycles.py"}
         exec(compile(open(__file__).read(), "make_cycles.py", "exec"), g)
     else:

@@ -2,14 +2,14 @@
 """Pickle files a safe snapshot reader must survive, with a manifest.
 
     python3 make_hostile.py OUT          write the files and manifest.json
-    python make_hostile.py --viz OUT     then, with torch: accept_results.json, what the real
-                                         _memory_viz answers for every case that may be accepted
-Standard library only, our own code.  Each case: name, bytes, expect, why.
+    python make_hostile.py --viz OUT     then, with torch: accept_results.json, the output of the
+                                         real _memory_viz for every case that may be accepted
+Standard library only.  Each case: name, bytes, expect, why.
   reject   exit with a clear one-line error; nothing is imported, called or written
-  accept   it is a sound snapshot (or tracker) file: load it like any other
+  accept   it is a valid snapshot (or tracker) file: load it like any other
   either   load or reject, but without a crash, and within 2 s and 256 MiB
 No case may ever create the file HOSTILE_RAN in the working directory.
-The manifest also says what CPython's pickle does with a find_class that refuses everything but
+The manifest also has the result of CPython's pickle with a find_class that rejects everything except
 collections.defaultdict / OrderedDict and builtins.set / frozenset / int.
 """
 import json
@@ -33,7 +33,7 @@ def P(o, proto=4):
 
 
 def body(o):
-    """protocol 2 opcodes without PROTO and STOP"""
+    """Returns the protocol 2 opcodes without PROTO and STOP."""
     return pickle.dumps(o, 2)[2:-1]
 
 
@@ -245,7 +245,7 @@ print(json.dumps(r))
 
 
 def viz_results(out, python):
-    """what the real _memory_viz answers for every case that may be accepted (second call, needs torch)"""
+    """Writes the output of the real _memory_viz for every case that may be accepted (second call, needs torch)."""
     man = [json.loads(l.rstrip(",\n")) for l in open(os.path.join(out, "manifest.json")) if l.startswith("{")]
     res = {}
     for m in man:

@@ -1,8 +1,8 @@
 """Small CPU training scripts whose profiles are in data/profiles.
 
-Each entry of MODELS is a function `run(profile)`: it builds whatever must exist
-before profiling, then enters `with profile() as prof:` and returns prof.
-Our own code; needs torch.
+Each entry of MODELS is a function `run(profile)`: it builds the objects that must
+exist before profiling, then enters `with profile() as prof:` and returns prof.
+Needs torch.
 """
 import torch
 import torch.nn as nn

@@ -6,7 +6,7 @@ memtrack-optrace version 1 (docs/FILES.md).
     python3 tree_to_optrace.py --no-extras --out X.optrace.jsonl TREE.jsonl.gz
 
 Standard library only, no torch. Equal input gives equal bytes. By default allocations carry their Python stack and
-PyTorch's ids go in as `x_id` / `x_alloc` (a reader must ignore them, a test may compare with them); --no-extras leaves both out.
+PyTorch's ids are added as `x_id` / `x_alloc` (a reader must ignore them, a test may compare them); --no-extras omits both.
 """
 import argparse
 import gzip
@@ -41,8 +41,8 @@ def op_input(i):
 
 
 class Owners:
-    """`self` of modules and optimizers. The tree has no object addresses, but the profiler numbers modules per class in the
-    event name, attaches equal values to all calls of one object, and gives tensor ids to the first call only."""
+    """The `self` of modules and optimizers. The tree has no object addresses, but the profiler numbers modules per class in the
+    event name, attaches equal values to all calls of one object, and assigns tensor ids to the first call only."""
 
     def __init__(self):
         self.known, self.count = {}, 0

@@ -1,4 +1,4 @@
-//! `torch.cuda.memory`'s functions on our allocator: what they answer, what they refuse, and what they leave alone.
+//! `torch.cuda.memory`'s functions on memtrack's allocator: their results, their errors, and the state that they leave unchanged.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, OomRejection,
@@ -19,7 +19,7 @@ fn allocator(total: u64, settings: &str) -> CachingAllocator<SimulatedMemory> {
 }
 
 #[test]
-fn numbers_follow_an_allocation_through_its_life() {
+fn statistics_follow_an_allocation_and_its_free() {
     let allocator = allocator(100 * MIB, "");
     let block = allocator.caching_allocator_alloc(3 * MIB, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.memory_allocated(DEVICE), Ok(3 * MIB));
@@ -46,7 +46,7 @@ fn numbers_follow_an_allocation_through_its_life() {
     assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
 }
 
-/// Every number of nested dictionaries under its dotted key.
+/// Inserts every number of nested dictionaries under its dotted key.
 fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::Value) {
     match value.as_object() {
         Some(entries) => {
@@ -60,7 +60,7 @@ fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::V
 }
 
 #[test]
-fn nested_statistics_are_the_flat_ones() {
+fn nested_statistics_equal_the_flat_ones() {
     let allocator = allocator(100 * MIB, "max_split_size_mb:20");
     let pools = [(); 2].map(|()| allocator.mem_pool(DEVICE, MemPoolOptions::default()).unwrap());
     let mut blocks = vec![allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap()];
@@ -74,17 +74,17 @@ fn nested_statistics_are_the_flat_ones() {
     flatten(&mut flattened, "", &allocator.memory_stats_as_nested_dict(DEVICE).unwrap());
     let flat = allocator.memory_stats(DEVICE).unwrap();
     assert_eq!(flattened, flat);
-    // Twelve numbers for each pool, beside those there are without.
+    // Twelve numbers for each pool, in addition to the 123 that are always there.
     assert_eq!(flat.len(), 123 + 2 * 12);
-    let of = |pool: usize| {
+    let reserved = |pool: usize| {
         let (first, second) = pools[pool].id();
         flat[&format!("reserved_bytes_by_private_pools.{first}_{second}.all.current")]
     };
-    assert_eq!((of(0), of(1)), (2 * MIB as i64, 20 * MIB as i64));
+    assert_eq!((reserved(0), reserved(1)), (2 * MIB as i64, 20 * MIB as i64));
 }
 
 #[test]
-fn observers_hear_of_failures_without_a_lock() {
+fn out_of_memory_observers_run_without_a_lock() {
     let allocator = allocator(40 * MIB, "");
     let seen: Arc<Mutex<Vec<(u64, u64, usize)>>> = Arc::default();
     let (log, inner) = (Arc::clone(&seen), allocator.clone());
@@ -104,7 +104,7 @@ fn observers_hear_of_failures_without_a_lock() {
 }
 
 #[test]
-fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
+fn rejection_observers_see_requests_that_never_reach_the_device() {
     let allocator = allocator(40 * MIB, "throw_on_cudamalloc_oom:True");
     let seen: Arc<Mutex<Vec<OomRejection>>> = Arc::default();
     let (log, inner) = (Arc::clone(&seen), allocator.clone());
@@ -115,7 +115,7 @@ fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
     allocator.attach_out_of_memory_observer(|error| panic!("{}", error.message));
     let cached = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
     allocator.caching_allocator_delete(cached).unwrap();
-    // Without the setting the cached segment would be given back for it.
+    // Without the setting, the cached segment would be released to make room.
     let error = allocator.caching_allocator_alloc(31 * MIB, DEVICE, STREAM).unwrap_err();
     assert!(error.is_out_of_memory());
     assert_eq!(error.kind(), "OutOfMemoryError");
@@ -128,38 +128,38 @@ fn observers_hear_of_requests_that_are_refused_before_the_device_is_asked() {
     assert_eq!((stats.num_oom_rejections, stats.num_ooms, stats.num_device_free), (1, 0, 0));
 }
 
-/// A client's own cache: it keeps a block until it is asked for it.
+/// The client's cache keeps a block until the callback frees it.
 #[test]
-fn memory_that_a_callback_gives_back_is_used_before_the_devices() {
+fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     let allocator = allocator(100 * MIB, "");
     let kept = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
-    let (hoard, inner) = (Arc::new(Mutex::new(vec![kept])), allocator.clone());
-    let asked: Arc<Mutex<Vec<&str>>> = Arc::default();
-    let (log, other) = (Arc::clone(&asked), Arc::clone(&asked));
+    let (client_cache, inner) = (Arc::new(Mutex::new(vec![kept])), allocator.clone());
+    let called: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let (log, other) = (Arc::clone(&called), Arc::clone(&called));
     allocator.add_free_memory_callback(move || {
-        log.lock().unwrap().push("hoard");
-        // What a callback allocates asks nobody: this would never end.
+        log.lock().unwrap().push("cache");
+        // Allocations within a callback call no callbacks: otherwise this would recurse for ever.
         let room = inner.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
         inner.caching_allocator_delete(room).unwrap();
-        let given = hoard.lock().unwrap().pop();
-        given.inspect(|&block| inner.caching_allocator_delete(block).unwrap()).is_some()
+        let freed = client_cache.lock().unwrap().pop();
+        freed.inspect(|&block| inner.caching_allocator_delete(block).unwrap()).is_some()
     });
     allocator.add_free_memory_callback(move || {
         other.lock().unwrap().push("other");
         false
     });
-    // The hoarded block comes back, and is handed out again.
+    // The callback frees the kept block, and the allocator returns it again.
     let again = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
     assert_eq!(again, kept);
-    assert_eq!(*asked.lock().unwrap(), ["hoard", "other"]);
-    // From the cache nobody is asked, and where nothing comes back the device is.
+    assert_eq!(*called.lock().unwrap(), ["cache", "other"]);
+    // A request that the cache can serve calls no callback. Where the callbacks free nothing, the device allocates.
     let segments = allocator.statistics(DEVICE).unwrap().num_device_alloc;
     let small = allocator.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
-    assert_eq!(asked.lock().unwrap().len(), 2);
+    assert_eq!(called.lock().unwrap().len(), 2);
     let more = allocator.caching_allocator_alloc(40 * MIB, DEVICE, STREAM).unwrap();
-    assert_eq!(asked.lock().unwrap().len(), 4);
+    assert_eq!(called.lock().unwrap().len(), 4);
     assert_eq!(allocator.statistics(DEVICE).unwrap().num_device_alloc, segments + 1);
-    // Neither helps against a request that is too large.
+    // Neither callbacks nor the device can serve a request that is too large.
     let error = allocator.caching_allocator_alloc(80 * MIB, DEVICE, STREAM).unwrap_err();
     assert!(matches!(error, AllocatorError::OutOfMemory(_)), "{error}");
     for block in [again, small, more] {
@@ -168,24 +168,24 @@ fn memory_that_a_callback_gives_back_is_used_before_the_devices() {
     check_books(&allocator);
 }
 
-/// PyTorch's table of events: who caused the release, or else who caused the segment.
+/// As in PyTorch's table of events: the stack of the release, or else the stack of the segment's allocation.
 #[test]
-fn a_segment_that_goes_back_has_a_stack_where_stacks_are_kept() {
+fn released_segments_have_a_stack_where_stacks_are_recorded() {
     for (settings, released) in
         [("", Action::SegmentFree), ("expandable_segments:True", Action::SegmentUnmap)]
     {
-        for (stacks, kept) in
+        for (stacks, recorded) in
             [(Context::None, false), (Context::State, false), (Context::Alloc, true), (Context::All, true)]
         {
             let allocator = allocator(1 << 30, settings);
             allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
-            // All of its segment, so that the segment's stack is not lost with a split.
+            // The block fills its segment, so that no split loses the segment's stack.
             let block = allocator.caching_allocator_alloc(20 * MIB, DEVICE, STREAM).unwrap();
             allocator.caching_allocator_delete(block).unwrap();
             allocator.empty_cache().unwrap();
             let history = allocator.history(DEVICE).unwrap();
             let last = history.last().unwrap();
-            assert_eq!((last.action, !last.stack.is_none()), (released, kept), "{settings:?} {stacks:?}");
+            assert_eq!((last.action, !last.stack.is_none()), (released, recorded), "{settings:?} {stacks:?}");
         }
     }
 }
@@ -219,7 +219,7 @@ fn a_device_without_memory_maps_nothing() {
 }
 
 #[test]
-fn a_limit_is_a_limit() {
+fn requests_above_the_memory_fraction_fail() {
     let allocator = allocator(100 * MIB, "");
     allocator.set_per_process_memory_fraction(0.25, DEVICE).unwrap();
     assert_eq!(allocator.get_per_process_memory_fraction(DEVICE), Ok(0.25));
@@ -250,7 +250,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     let here = "history_keeps_the_newest_events_with_their_stacks";
     assert!(names.iter().any(|name| name.contains(here)), "{names:?}");
 
-    // The snapshot above left its own event. A history of states keeps the newest; the end of one forgets it.
+    // The snapshot above added an event. Without events a history keeps only the newest; disabling it clears it.
     assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
     allocator.record_memory_history(Some(&HistoryOptions::new().events(false)));
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
@@ -259,7 +259,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     allocator.record_memory_history(None);
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.history(DEVICE), Ok(Vec::new()));
-    // A new one begins empty where that is asked for.
+    // A new history starts empty where `clear` is set.
     let options =
         HistoryOptions::new().clear(true).context(Context::None).skip_actions([Action::FreeRequested]);
     allocator.record_memory_history(Some(&options));
@@ -277,7 +277,7 @@ fn a_pool_keeps_its_memory_apart() {
     assert!(matches!(pool.use_mem_pool(), Err(AllocatorError::AlreadyRouted(_))));
     assert_eq!(pool.use_count(), 2);
     let inside = allocator.caching_allocator_alloc(2 * MIB, DEVICE, STREAM).unwrap();
-    // Other threads' requests go where they always went.
+    // Requests of other threads are not routed to the pool.
     let outside = std::thread::scope(|scope| {
         let alloc = || allocator.caching_allocator_alloc(2 * MIB, DEVICE, STREAM).unwrap();
         scope.spawn(alloc).join().unwrap()
@@ -296,7 +296,7 @@ fn a_pool_keeps_its_memory_apart() {
 }
 
 #[test]
-fn memtracks_recorder_hears_of_everything() {
+fn memtracks_recorder_records_every_event() {
     alone!();
     let device = DeviceId(30);
     memtrack_core::start_monitor();

@@ -1,4 +1,4 @@
-//! What the caching allocator refuses, in PyTorch's words where it has some; and that nothing is different afterwards.
+//! Requests that the caching allocator refuses, with PyTorch's texts where PyTorch has them, and without any change.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, DeviceStats, MemPoolOptions, SegmentInfo, Settings,
@@ -13,8 +13,8 @@ const STREAM: StreamId = StreamId(0);
 
 type Allocator = CachingAllocator<SimulatedMemory>;
 
-/// An allocator with live and cached blocks, one of them waiting for a stream; the first one's address, and one that was
-/// given back.
+/// Returns an allocator with live and cached blocks, one of which waits for a stream, and the addresses of a live and of a
+/// freed block.
 fn busy(settings: &str) -> (Allocator, u64, u64) {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
@@ -37,7 +37,7 @@ fn state(allocator: &Allocator) -> (DeviceStats, Vec<SegmentInfo>, f64, String) 
     )
 }
 
-/// Does what must fail; nothing is different afterwards.
+/// Runs an operation that must fail and must change nothing, and returns its error.
 fn refused<T: std::fmt::Debug>(
     allocator: &Allocator,
     act: impl FnOnce(&Allocator) -> Result<T, AllocatorError>,
@@ -49,7 +49,7 @@ fn refused<T: std::fmt::Debug>(
 }
 
 #[test]
-fn a_second_free() {
+fn a_second_free_is_refused() {
     for settings in ["", "expandable_segments:True"] {
         let (allocator, live, freed) = busy(settings);
         let error = refused(&allocator, |allocator| allocator.caching_allocator_delete(freed));
@@ -62,19 +62,19 @@ fn a_second_free() {
 }
 
 #[test]
-fn a_pointer_that_is_not_ours() {
+fn a_foreign_pointer_is_refused() {
     let (allocator, live, _) = busy("");
     for address in [live + 512, live - 1, 1, 1 << 63, u64::MAX] {
         let error = refused(&allocator, |allocator| allocator.caching_allocator_delete(address));
         assert_eq!(error, AllocatorError::InvalidPointer(address));
-        // Uses of foreign memory are none of ours, as in PyTorch.
+        // Recording a stream's use of foreign memory does nothing, as in PyTorch.
         allocator.record_stream(address, StreamId(1));
         refused(&allocator, |allocator| allocator.base_allocation(address));
     }
 }
 
 #[test]
-fn an_unknown_settings_key() {
+fn an_unknown_settings_key_is_refused() {
     let (allocator, _, _) = busy("");
     let before = state(&allocator);
     let error = allocator.set_allocator_settings("no_such_key:1").unwrap_err();
@@ -83,7 +83,7 @@ fn an_unknown_settings_key() {
         ("ValueError", "Unrecognized key 'no_such_key' in Accelerator allocator config.")
     );
     let after = state(&allocator);
-    // As in PyTorch, the text that snapshots show is the one that was wrong; nothing else is.
+    // As in PyTorch, snapshots then contain the rejected text; nothing else has changed.
     assert_eq!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
     assert_eq!(after.3, before.3.replace(r#"text: """#, r#"text: "no_such_key:1""#));
     let error = allocator.set_allocator_settings("max_split_size_mb:x").unwrap_err();
@@ -94,7 +94,7 @@ fn an_unknown_settings_key() {
 }
 
 #[test]
-fn a_fraction_out_of_range() {
+fn a_fraction_out_of_range_is_refused() {
     let (allocator, _, _) = busy("");
     allocator.set_per_process_memory_fraction(0.75, DEVICE).unwrap();
     for (fraction, text) in [
@@ -112,7 +112,7 @@ fn a_fraction_out_of_range() {
 }
 
 #[test]
-fn sizes_that_no_memory_has() {
+fn sizes_above_one_exabyte_are_refused() {
     for settings in ["", "expandable_segments:True", "max_split_size_mb:40", "roundup_power2_divisions:8"] {
         let (allocator, _, _) = busy(settings);
         for size in [1 << 60, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, u64::MAX - 511, u64::MAX] {
@@ -124,9 +124,9 @@ fn sizes_that_no_memory_has() {
     }
 }
 
-/// The largest sizes that PyTorch tries for at all: rounded, they have one bit more than any block.
+/// The largest sizes that PyTorch attempts to allocate: rounded, they have one bit more than any block.
 #[test]
-fn sizes_that_are_only_too_large_for_the_device() {
+fn sizes_too_large_for_the_device_run_out_of_memory() {
     for settings in [
         "",
         "expandable_segments:True",
@@ -152,7 +152,7 @@ fn sizes_that_are_only_too_large_for_the_device() {
 }
 
 #[test]
-fn a_device_that_is_not_there() {
+fn an_invalid_device_is_refused() {
     let (allocator, _, _) = busy("");
     let nowhere = DeviceId(7);
     let wrong = AllocatorError::InvalidDevice { device: 7, devices: 1 };
@@ -169,7 +169,7 @@ fn a_device_that_is_not_there() {
 }
 
 #[test]
-fn nothing_is_no_error() {
+fn zero_bytes_and_null_pointers_are_no_errors() {
     let (allocator, _, _) = busy("");
     let before = state(&allocator);
     assert_eq!(allocator.caching_allocator_alloc(0, DEVICE, STREAM), Ok(0));

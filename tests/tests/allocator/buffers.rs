@@ -1,4 +1,4 @@
-//! Typed memory of the caching allocator on the mock driver, as cudarc uses it.
+//! Typed buffers of the caching allocator on the mock driver, used with cudarc.
 
 #![allow(unsafe_code)]
 
@@ -18,9 +18,9 @@ fn allocator(settings: &str) -> CachingAllocator<CudaMemory> {
     CachingAllocator::new([CudaMemory::new(0).unwrap()], &Settings::parse(settings).unwrap()).unwrap()
 }
 
-/// Streams (0) and events (1) that the driver has.
+/// Returns how many streams (`what` 0) or events (1) exist in the driver.
 fn objects(what: i32) -> i64 {
-    // SAFETY: the mock's function of that name, and its declaration there.
+    // SAFETY: the mock exports a function of that name with this signature.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"memtrack_mock_objects".as_ptr());
         let found = if found.is_null() {
@@ -34,7 +34,7 @@ fn objects(what: i32) -> i64 {
     }
 }
 
-/// Each request of a service has a stream of its own. Its memory is cached for a stream that nobody has any more.
+/// Each request to a service has its own stream. Its memory is then cached for a stream that no longer exists.
 #[test]
 #[ignore = "is run by the test below"]
 fn streams_come_and_go() {
@@ -48,7 +48,7 @@ fn streams_come_and_go() {
             if request % 3 == 0 {
                 stream.synchronize().unwrap();
             }
-            // On another one, too, which ends before the memory.
+            // Another stream uses it, too, and is destroyed before the memory is freed.
             let other = context.new_stream().unwrap();
             large.record_stream(&other);
             let copy = other.clone_dtoh(&small).unwrap();
@@ -76,16 +76,16 @@ fn streams_come_and_go() {
 }
 
 #[test]
-fn memory_of_streams_that_ended_is_given_back() {
+fn memory_of_destroyed_streams_is_released() {
     mock_cuda::run_ignored_test(streams_come_and_go, &[]);
-    // Work that takes its time.
+    // With events that are done only after three queries.
     mock_cuda::run_ignored_test(streams_come_and_go, &[("MEMTRACK_MOCK_EVENT_QUERIES", "3")]);
 }
 
-/// Pages that queued work uses are not unmapped before it is done: the mock would end the process.
+/// Pages that queued work uses stay mapped until the work is done: otherwise the mock would end the process.
 #[test]
 #[ignore = "is run by the test below"]
-fn work_is_queued_when_the_allocator_goes() {
+fn work_is_queued_when_the_allocator_is_dropped() {
     let context = CudaContext::new(0).unwrap();
     for settings in SETTINGS {
         let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
@@ -97,7 +97,7 @@ fn work_is_queued_when_the_allocator_goes() {
         stream.memcpy_dtod(&freed, &mut shared).unwrap();
         stream.memset_zeros(&mut shared).unwrap();
         drop((freed, memory));
-        // Of this one events are waiting when it goes.
+        // Events of this allocator are still pending when it is dropped.
         drop((shared, kept));
         drop((stream, other));
         assert_eq!((objects(0), objects(1)), (0, 0), "{settings:?}: streams and events");
@@ -105,19 +105,19 @@ fn work_is_queued_when_the_allocator_goes() {
     }
 }
 
-/// Programs that name streams by their handles promise that they live. Where the driver notices one that does not, the
-/// whole device is waited for.
+/// A program that identifies streams by their handles must keep the streams alive. Where the driver reports a destroyed
+/// stream, the allocator waits for the whole device.
 #[test]
 #[ignore = "is run by the test below"]
-fn handles_of_streams_that_ended() {
+fn handles_of_destroyed_streams() {
     let context = CudaContext::new(0).unwrap();
     for settings in SETTINGS {
         let allocator = allocator(settings);
         let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
-        let [own, used] = [&stream, &other].map(|stream| StreamId(stream.cu_stream() as u64));
-        let block = allocator.caching_allocator_alloc(30 * MIB, DEVICE, own).unwrap();
-        allocator.record_stream(block, used);
-        // SAFETY: the memory is there.
+        let [owner, user] = [&stream, &other].map(|stream| StreamId(stream.cu_stream() as u64));
+        let block = allocator.caching_allocator_alloc(30 * MIB, DEVICE, owner).unwrap();
+        allocator.record_stream(block, user);
+        // SAFETY: the memory is allocated.
         unsafe {
             sys::cuMemsetD8Async(block, 7, 4096, stream.cu_stream());
             sys::cuMemsetD8Async(block, 7, 4096, other.cu_stream());
@@ -131,15 +131,15 @@ fn handles_of_streams_that_ended() {
 }
 
 #[test]
-fn nothing_is_unmapped_that_queued_work_uses() {
-    mock_cuda::run_ignored_test(work_is_queued_when_the_allocator_goes, &[]);
-    mock_cuda::run_ignored_test(handles_of_streams_that_ended, &[]);
+fn memory_used_by_queued_work_stays_mapped() {
+    mock_cuda::run_ignored_test(work_is_queued_when_the_allocator_is_dropped, &[]);
+    mock_cuda::run_ignored_test(handles_of_destroyed_streams, &[]);
 }
 
-/// Runs in a process of its own, which finds the mock driver.
+/// Runs in its own process, which finds the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
-fn buffers_are_copied_and_given_back() {
+fn buffers_are_copied_and_freed() {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
     let allocator = CachingAllocator::new([CudaMemory::new(0).unwrap()], &Settings::default()).unwrap();
@@ -167,5 +167,5 @@ fn buffers_are_copied_and_given_back() {
 
 #[test]
 fn a_buffer_works_with_cudarc() {
-    mock_cuda::run_ignored_test(buffers_are_copied_and_given_back, &[]);
+    mock_cuda::run_ignored_test(buffers_are_copied_and_freed, &[]);
 }

@@ -1,5 +1,5 @@
-//! While a CUDA graph is captured, requests for its streams come from a pool of its own, nothing is asked of events,
-//! and nothing cached is released; what was put off is made up for afterwards.
+//! While a CUDA graph is captured, requests for its streams use a private pool, events are not queried, and cached memory
+//! is not released; deferred frees are completed afterwards.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, BlockState, CachingAllocator, MempoolId, SegmentInfo, Settings, SimulatedMemory,
@@ -62,24 +62,24 @@ impl World {
 }
 
 #[test]
-fn requests_for_captured_streams_have_a_pool_of_their_own() {
+fn requests_for_captured_streams_use_a_private_pool() {
     let world = World::new(200 * MIB);
     let graph = world.allocator.capture_pool_id();
     assert_eq!((graph.1, world.allocator.graph_pool_handle().0), (0, 0));
     world.begin(graph);
     let (inside, outside) = (world.alloc(2 * MIB, CAPTURED), world.alloc(2 * MIB, MAIN));
-    // Other threads' too: it is the stream that counts.
+    // Those of other threads too: only the stream matters.
     let elsewhere =
         std::thread::scope(|scope| scope.spawn(|| world.alloc(2 * MIB, CAPTURED)).join().unwrap());
     world.end(graph);
     let after = world.alloc(2 * MIB, CAPTURED);
     let pools = [inside, elsewhere, outside, after].map(|address| world.segment_of(address).pool);
     assert_eq!(pools, [graph, graph, (0, 0), (0, 0)]);
-    // The graph may be replayed: its memory stays, however little of it is live.
+    // The graph may be replayed: its memory stays reserved although no block is live.
     [inside, elsewhere, outside, after].into_iter().for_each(|address| world.free(address));
     world.allocator.empty_cache().unwrap();
     assert_eq!(world.reserved(), 20 * MIB);
-    // A second capture shares the pool, and both have to go.
+    // A second capture shares the pool, and both must release it.
     world.begin(graph);
     world.end(graph);
     world.allocator.release_pool(DEVICE, graph).unwrap();
@@ -107,7 +107,7 @@ fn wrong_captures_are_refused() {
     let error = world.allocator.end_allocate_to_pool(DEVICE, graph).unwrap_err().to_string();
     assert!(error.starts_with("endAllocatePool: not currently recording to mempool_id"), "{error}");
     world.allocator.release_pool(DEVICE, graph).unwrap();
-    assert_eq!(begin(), Err(AllocatorError::PoolReleased(graph)), "it is gone, but for what is live");
+    assert_eq!(begin(), Err(AllocatorError::PoolReleased(graph)), "released while a block is live");
     assert!(begin().unwrap_err().to_string().contains("INTERNAL ASSERT FAILED"));
     world.free(kept);
     check_books(&world.allocator);
@@ -124,14 +124,14 @@ fn frees_wait_for_the_end_of_a_capture() {
     world.begin(graph);
     world.allocator.record_stream(both, CAPTURED);
     world.allocator.record_stream(inside, CAPTURED);
-    // What nobody else uses is free at once.
-    let own = world.alloc(MIB, CAPTURED);
-    world.free(own);
-    assert_eq!(world.state_of(own), BlockState::Inactive);
+    // A block that no other stream uses is free at once.
+    let unshared = world.alloc(MIB, CAPTURED);
+    world.free(unshared);
+    assert_eq!(world.state_of(unshared), BlockState::Inactive);
     [before, both, inside].into_iter().for_each(|address| world.free(address));
     let states = || [before, both, inside].map(|address| world.state_of(address));
     let pending = BlockState::ActivePendingFree;
-    // Neither a request nor `empty_cache` may ask for events now.
+    // Neither a request nor `empty_cache` may query events now.
     let more = world.alloc(MIB, CAPTURED);
     world.allocator.empty_cache().unwrap();
     assert_eq!(states(), [pending; 3]);
@@ -139,10 +139,10 @@ fn frees_wait_for_the_end_of_a_capture() {
     check_books(&world.allocator);
 
     world.end(graph);
-    assert_eq!(states(), [pending; 3], "at the next request");
+    assert_eq!(states(), [pending; 3], "pending until the next request");
     world.memory.set_events_ready(false);
     world.alloc(MIB, SIDE);
-    // Streams of the capture are joined when it ends; the others are waited for.
+    // Streams of the capture are joined when it ends; the allocator waits for the others.
     assert_eq!(states(), [pending, pending, BlockState::Inactive]);
     world.memory.set_events_ready(true);
     world.alloc(MIB, SIDE);
@@ -152,7 +152,7 @@ fn frees_wait_for_the_end_of_a_capture() {
 }
 
 #[test]
-fn events_are_left_alone_during_a_capture() {
+fn events_are_not_queried_during_a_capture() {
     let world = World::new(200 * MIB);
     let block = world.alloc(MIB, MAIN);
     world.allocator.record_stream(block, SIDE);
@@ -167,9 +167,9 @@ fn events_are_left_alone_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::Inactive);
 }
 
-/// As PyTorch 2.15 was seen to do where the thread's current stream is not the captured one.
+/// Observed with PyTorch 2.15 where the thread's current stream is not the captured one.
 #[test]
-fn requests_for_other_streams_go_on_as_ever_during_a_capture() {
+fn requests_for_other_streams_are_unchanged_during_a_capture() {
     let world = World::new(100 * MIB);
     let (block, cached) = (world.alloc(MIB, MAIN), world.alloc(60 * MIB, MAIN));
     world.allocator.record_stream(block, SIDE);
@@ -181,16 +181,17 @@ fn requests_for_other_streams_go_on_as_ever_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::ActivePendingFree);
     world.alloc(MIB, SIDE);
     assert_eq!(world.state_of(block), BlockState::Inactive);
-    // What is cached is given back for it, too.
+    // Cached memory is released for them, too.
     world.alloc(70 * MIB, MAIN);
     assert_eq!(world.allocator.statistics(DEVICE).unwrap().num_alloc_retries, 1);
     world.end((1, 0));
     check_books(&world.allocator);
 }
 
-/// What another stream uses is waited for, capture or not, and what the captured ones use until it ends.
+/// A block that another stream uses waits for that stream, capture or not; a block that captured streams use waits for the
+/// end of the capture.
 #[test]
-fn uses_that_are_noted_during_a_capture_are_not_forgotten_in_it() {
+fn stream_uses_recorded_during_a_capture_are_kept() {
     let world = World::new(100 * MIB);
     let [outside, inside] = [MIB; 2].map(|size| world.alloc(size, MAIN));
     world.begin((1, 0));
@@ -212,7 +213,7 @@ fn uses_that_are_noted_during_a_capture_are_not_forgotten_in_it() {
 }
 
 #[test]
-fn nothing_is_released_for_a_request_in_a_capture() {
+fn requests_in_a_capture_release_no_cached_memory() {
     let world = World::new(100 * MIB);
     let cached = world.alloc(60 * MIB, MAIN);
     world.free(cached);
@@ -228,18 +229,18 @@ fn nothing_is_released_for_a_request_in_a_capture() {
 }
 
 #[test]
-fn a_number_that_is_used_again_brings_no_old_streams_with_it() {
+fn a_reused_block_number_has_no_old_streams() {
     let world = World::new(100 * MIB);
     let block = world.alloc(30 * MIB, MAIN);
     world.begin((1, 0));
     world.allocator.record_stream(block, SIDE);
     world.end((1, 0));
-    // Freed after the capture: the stream is waited for, as any other.
+    // Freed after the capture: the allocator waits for the stream as for any other.
     world.memory.set_events_ready(false);
     world.free(block);
     world.allocator.empty_cache().unwrap();
     assert_eq!(world.reserved(), 0);
-    // The next block has the number of the first, and its own streams.
+    // The next block reuses the number of the first, but not its streams.
     let next = world.alloc(30 * MIB, MAIN);
     world.allocator.record_stream(next, SIDE);
     world.begin((2, 0));

@@ -1,9 +1,9 @@
-//! On the mock driver the caching allocator does what it does on a simulated device: the same blocks in the same places,
-//! the same history, statistics and texts, with plain segments and with expandable ones; and nothing is left behind.
+//! The caching allocator makes the same decisions on the mock driver as on a simulated device: the same blocks in the same
+//! places, the same history, statistics and texts, with plain segments and with expandable ones. No memory is leaked.
 //!
-//! Both number streams by their handles here. `SimulatedMemory` alone numbers them as PyTorch does those of its own pool;
-//! a program's own streams, which are all that `CudaMemory` knows, PyTorch numbers by handle too. In what order blocks
-//! that wait for several streams complete depends on it, and nothing else.
+//! Both number streams by their handles here. By itself, `SimulatedMemory` numbers streams as PyTorch numbers those of its
+//! pool; PyTorch also numbers streams that the program created by handle, and `CudaMemory` knows only such streams. Only the
+//! order in which blocks that wait for several streams complete depends on these numbers.
 
 use cudarc::driver::{CudaContext, CudaStream};
 use memtrack_core::allocator::{
@@ -13,14 +13,14 @@ use memtrack_core::allocator::{
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_tests::allocator::check_books;
 use memtrack_tests::mock_cuda;
-use memtrack_tests::watched::{Place, Places, Watched};
+use memtrack_tests::watched::{Offset, Places, Watched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 512 * MIB;
 const DEVICES: u16 = 2;
-/// So often an event is not done when it is asked.
+/// The number of queries that report an event as not done.
 const QUERIES: u32 = 3;
 const STEPS: u64 = 3000;
 
@@ -32,12 +32,12 @@ enum Step {
         device: DeviceId,
         stream: usize,
     },
-    /// Free the block that is so far on in the list, after these streams used it.
+    /// Frees the block at this index of the list (modulo its length), after the streams in this bit set used it.
     Free {
         which: usize,
         used_on: u64,
     },
-    /// Allocate from a pool, a new one or one there is.
+    /// Allocates from a pool: a new one, or an existing one.
     Pool {
         options: Option<MemPoolOptions>,
         size: u64,
@@ -76,22 +76,22 @@ fn step(random: &mut u64) -> Step {
     }
 }
 
-type Event = (Action, Place, u64, StreamId, MempoolId);
+type Event = (Action, Offset, u64, StreamId, MempoolId);
 /// A segment without addresses: its place and those of its blocks.
-type Segment = (DeviceId, Place, SegmentInfo, Vec<Place>);
+type Segment = (DeviceId, Offset, SegmentInfo, Vec<Offset>);
 
-/// What a step came to, without addresses.
+/// The outcome of a step, without addresses.
 #[derive(Debug, PartialEq)]
-struct Came {
-    /// Place and size of the block, or the error.
-    answer: Result<(Place, u64), String>,
+struct Outcome {
+    /// Offset and size of the block, or the error.
+    result: Result<(Offset, u64), String>,
     events: Vec<Vec<Event>>,
     statistics: Vec<DeviceStats>,
     memory: Vec<MemoryInfo>,
     segments: Vec<Segment>,
 }
 
-/// An allocator and what was got from it.
+/// An allocator with its live blocks and pools.
 struct Side<M: DeviceMemory> {
     allocator: CachingAllocator<Watched<M>>,
     places: Vec<Places>,
@@ -110,7 +110,7 @@ impl<M: DeviceMemory> Side<M> {
         Self { allocator, places, streams, live: Vec::new(), pools: Vec::new() }
     }
 
-    fn take(&mut self, step: &Step) -> Came {
+    fn run(&mut self, step: &Step) -> Outcome {
         let mut allocated = Ok(None);
         match *step {
             Step::Alloc { size, device, stream } => allocated = self.allocate(size, device, stream).map(Some),
@@ -144,7 +144,7 @@ impl<M: DeviceMemory> Side<M> {
             }
             Step::Free { .. } | Step::DropPool => {}
         }
-        self.came_to(allocated)
+        self.outcome(allocated)
     }
 
     fn allocate(
@@ -164,26 +164,26 @@ impl<M: DeviceMemory> Side<M> {
         }
     }
 
-    fn came_to(&mut self, allocated: Result<Option<(u64, u64, DeviceId)>, String>) -> Came {
+    fn outcome(&mut self, allocated: Result<Option<(u64, u64, DeviceId)>, String>) -> Outcome {
         let devices = || (0..DEVICES).map(DeviceId);
         let segments = self.allocator.memory_snapshot();
         let mut events = Vec::new();
         for (device, places) in devices().zip(&mut self.places) {
             let entries = self.allocator.take_history(device).unwrap();
-            let told = entries
+            let of_device = entries
                 .iter()
                 .map(|entry| (entry.action, places.of_event(entry), entry.size, entry.stream, entry.pool));
-            events.push(told.collect());
+            events.push(of_device.collect());
             places.settle();
         }
         let mut segments: Vec<Segment> = segments.into_iter().map(|segment| self.placed(segment)).collect();
         segments.sort_by_key(|(device, place, ..)| (*device, *place));
-        let answer = allocated.map(|block| match block {
+        let result = allocated.map(|block| match block {
             Some((address, size, device)) => (self.places[usize::from(device.0)].find(address), size),
             None => ((0, 0), 0),
         });
-        Came {
-            answer,
+        Outcome {
+            result,
             events,
             statistics: devices().map(|device| self.allocator.statistics(device).unwrap()).collect(),
             memory: devices().map(|device| self.allocator.mem_get_info(device).unwrap()).collect(),
@@ -200,7 +200,7 @@ impl<M: DeviceMemory> Side<M> {
     }
 }
 
-/// The streams of each device by handle, with who keeps them.
+/// Returns the streams of each device by handle, and the objects that keep them alive.
 fn streams() -> (Vec<Vec<StreamId>>, Vec<Arc<CudaStream>>) {
     let mut kept = Vec::new();
     let of_device = |device: u16| {
@@ -214,7 +214,7 @@ fn streams() -> (Vec<Vec<StreamId>>, Vec<Arc<CudaStream>>) {
     ((0..DEVICES).map(of_device).collect(), kept)
 }
 
-/// How often each thing happened.
+/// Runs the same steps on both sides, compares the outcomes, and returns how often each action happened.
 fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, usize> {
     let parsed = Settings::parse(settings).unwrap();
     let memories = (0..DEVICES).map(|device| SimulatedMemory::new(device, TOTAL)).collect();
@@ -225,28 +225,28 @@ fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, 
     let mut seen = BTreeMap::new();
     for number in 0..STEPS {
         let step = step(&mut random);
-        let (ours, theirs) = (simulated.take(&step), cuda.take(&step));
-        assert!(ours == theirs, "{settings:?}, step {number}, {step:?}:\n{ours:#?}\n{theirs:#?}");
-        for (action, ..) in ours.events.iter().flatten() {
+        let (expected, found) = (simulated.run(&step), cuda.run(&step));
+        assert!(expected == found, "{settings:?}, step {number}, {step:?}:\n{expected:#?}\n{found:#?}");
+        for (action, ..) in expected.events.iter().flatten() {
             *seen.entry(action.name()).or_default() += 1;
         }
         let pending =
-            ours.statistics.iter().any(|stats| stats.active.all.current > stats.allocation.all.current);
+            expected.statistics.iter().any(|stats| stats.active.all.current > stats.allocation.all.current);
         *seen.entry("pending").or_default() += usize::from(pending);
     }
     check_books(&cuda.allocator);
     drop(cuda);
-    // What is live when the allocator goes, goes with it.
+    // Dropping the allocator frees live blocks.
     for memory in CudaMemory::all().unwrap() {
         assert_eq!(memory.memory_info().unwrap().free_bytes, TOTAL);
     }
     seen
 }
 
-/// Runs in a process of its own, which finds the mock driver.
+/// Runs in its own process, which finds the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
-fn the_decisions_are_the_same() {
+fn decisions_are_the_same() {
     let (streams, _kept) = streams();
     for settings in [
         "",
@@ -271,5 +271,5 @@ fn the_mock_driver_and_the_simulated_device_agree() {
         ("MEMTRACK_MOCK_EVENT_QUERIES", QUERIES.to_string()),
     ];
     let settings = settings.each_ref().map(|(name, value)| (*name, value.as_str()));
-    mock_cuda::run_ignored_test(the_decisions_are_the_same, &settings);
+    mock_cuda::run_ignored_test(decisions_are_the_same, &settings);
 }

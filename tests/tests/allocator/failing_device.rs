@@ -1,4 +1,4 @@
-//! A device that fails once: nothing is lost, and nothing is handed out too early.
+//! A device that fails once: nothing is lost, and no memory is reused too early.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, BlockState, CachingAllocator, DeviceError, DeviceMemory, MemoryInfo, Settings,
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 const MAIN: StreamId = StreamId(0);
 
-/// A simulated device on which no event can be recorded on one stream, 0 for none.
+/// A simulated device that cannot record events on the stream `broken`, 0 for none.
 #[derive(Clone, Debug)]
 struct Failing {
     memory: SimulatedMemory,
@@ -72,7 +72,7 @@ impl DeviceMemory for Failing {
 }
 
 #[test]
-fn a_free_whose_event_cannot_be_recorded_is_made_up_for() {
+fn a_free_whose_event_cannot_be_recorded_is_completed_later() {
     let device = Failing { memory: SimulatedMemory::new(0, 100 * MIB), broken: Arc::default() };
     let allocator = CachingAllocator::new([device.clone()], &Settings::default()).unwrap();
     let alloc = |size| allocator.caching_allocator_alloc(size, DEVICE, MAIN);
@@ -91,7 +91,7 @@ fn a_free_whose_event_cannot_be_recorded_is_made_up_for() {
         assert_eq!(state(), BlockState::ActivePendingFree);
         check_books(&allocator);
     }
-    // It was given back all the same.
+    // The block is freed all the same.
     assert_eq!(allocator.caching_allocator_delete(block), Err(AllocatorError::InvalidPointer(block)));
     device.broken.store(0, Ordering::Relaxed);
     let other = alloc(MIB).unwrap();

@@ -1,4 +1,4 @@
-//! Whose stacks a history keeps, mode by mode, as PyTorch's does: those of blocks, of allocations, of frees.
+//! The stacks that a history records in each mode, as in PyTorch: those of blocks, of allocations, of frees.
 
 use memtrack_core::allocator::{
     Backend, CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory,
@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 type Allocator = CachingAllocator<SimulatedMemory>;
 
-// Whoever does something, by name.
+// Functions that the stacks name.
 
 #[inline(never)]
 fn allocates(allocator: &Allocator, size: u64) -> u64 {
@@ -25,7 +25,7 @@ fn frees(allocator: &Allocator, block: u64) {
 }
 
 #[inline(never)]
-fn asks_again(allocator: &Allocator, size: u64) -> u64 {
+fn allocates_again(allocator: &Allocator, size: u64) -> u64 {
     black_box(allocator.caching_allocator_alloc(black_box(size), DEVICE, StreamId(0)).unwrap())
 }
 
@@ -40,36 +40,37 @@ fn fails(allocator: &Allocator, size: u64) {
     black_box(allocator.caching_allocator_alloc(black_box(size), DEVICE, StreamId(0)).unwrap_err());
 }
 
-/// Which of them a stack is of.
-fn who(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
+/// Returns which of these functions a stack belongs to.
+fn caller(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
     let frames = snapshot.named.get(stack);
     if frames.is_empty() {
         return None;
     }
     let names: Vec<_> =
         frames.iter().map(|frame| snapshot.strings.get(snapshot.frames.name(*frame)).into_owned()).collect();
-    let all = ["allocates", "frees", "asks_again", "empties", "fails"];
-    let found = names.iter().find_map(|name| all.into_iter().find(|who| name.ends_with(&format!("::{who}"))));
-    Some(found.unwrap_or_else(|| panic!("a stack of nobody: {names:?}")))
+    let all = ["allocates", "frees", "allocates_again", "empties", "fails"];
+    let found =
+        names.iter().find_map(|name| all.into_iter().find(|known| name.ends_with(&format!("::{known}"))));
+    Some(found.unwrap_or_else(|| panic!("a stack of another function: {names:?}")))
 }
 
-type Who = Option<&'static str>;
+type Caller = Option<&'static str>;
 
-/// What was done, and who it is put down to: the events, then the blocks that are live or pending, then segments of one
-/// block.
-struct Told {
-    events: Vec<(Action, Who)>,
-    blocks: Vec<(u64, Who)>,
-    segments: Vec<(u64, Who)>,
+/// Events, blocks that are live or pending, and segments of one block, each with the function that its stack names.
+struct Recorded {
+    events: Vec<(Action, Caller)>,
+    blocks: Vec<(u64, Caller)>,
+    segments: Vec<(u64, Caller)>,
 }
 
-fn tell(stacks: Context) -> Told {
+/// Allocates and frees with a history in this mode, and returns its records.
+fn record(stacks: Context) -> Recorded {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::default()).unwrap();
     allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
     let first = allocates(&allocator, 1000);
     frees(&allocator, first);
-    // Another stream is done only when somebody asks for memory again, or empties the cache.
+    // A free that waits for another stream completes only at the next request, or when the cache is emptied.
     for empty in [false, true] {
         memory.set_events_ready(false);
         let shared = allocates(&allocator, 2000);
@@ -79,7 +80,7 @@ fn tell(stacks: Context) -> Told {
         if empty {
             empties(&allocator);
         } else {
-            let block = asks_again(&allocator, 3000);
+            let block = allocates_again(&allocator, 3000);
             frees(&allocator, block);
         }
     }
@@ -96,17 +97,22 @@ fn tell(stacks: Context) -> Told {
         snapshot.blocks.iter().any(|block| block.address == address && block.size_bytes == 12 * MIB)
     };
     let segments = snapshot.segments.iter().filter(|segment| whole(segment.address));
-    Told {
-        events: events.map(|event| (event.action, who(&snapshot, event.stack))).collect(),
-        blocks: snapshot.blocks.iter().map(|block| (block.size_bytes, who(&snapshot, block.stack))).collect(),
-        segments: segments.map(|segment| (segment.size_bytes, who(&snapshot, segment.stack))).collect(),
+    Recorded {
+        events: events.map(|event| (event.action, caller(&snapshot, event.stack))).collect(),
+        blocks: snapshot
+            .blocks
+            .iter()
+            .map(|block| (block.size_bytes, caller(&snapshot, block.stack)))
+            .collect(),
+        segments: segments.map(|segment| (segment.size_bytes, caller(&snapshot, segment.stack))).collect(),
     }
 }
 
-/// What happens, with those who did it: of a free, and of one that waited, as the mode puts it.
-fn expected(alloc: bool, freed: Who, asked: Who, emptied: Who) -> Vec<(Action, Who)> {
+/// Returns the expected events with their functions. What a free's stack names depends on the mode: `freed` for a free at
+/// once, `requested` and `emptied` for the completion of one that waited.
+fn expected(alloc: bool, freed: Caller, requested: Caller, emptied: Caller) -> Vec<(Action, Caller)> {
     use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc};
-    let kept = |who| if alloc { Some(who) } else { None };
+    let kept = |function| if alloc { Some(function) } else { None };
     vec![
         (SegmentAlloc, kept("allocates")),
         (Alloc, kept("allocates")),
@@ -114,11 +120,11 @@ fn expected(alloc: bool, freed: Who, asked: Who, emptied: Who) -> Vec<(Action, W
         (FreeCompleted, freed),
         (Alloc, kept("allocates")),
         (FreeRequested, freed),
-        (FreeCompleted, asked),
-        (Alloc, kept("asks_again")),
-        // Of a block that `asks_again` allocated.
-        (FreeRequested, if freed == Some("allocates") { kept("asks_again") } else { freed }),
-        (FreeCompleted, if freed == Some("allocates") { kept("asks_again") } else { freed }),
+        (FreeCompleted, requested),
+        (Alloc, kept("allocates_again")),
+        // The block was allocated by `allocates_again`.
+        (FreeRequested, if freed == Some("allocates") { kept("allocates_again") } else { freed }),
+        (FreeCompleted, if freed == Some("allocates") { kept("allocates_again") } else { freed }),
         (Alloc, kept("allocates")),
         (FreeRequested, freed),
         (FreeCompleted, emptied),
@@ -132,46 +138,46 @@ fn expected(alloc: bool, freed: Who, asked: Who, emptied: Who) -> Vec<(Action, W
 }
 
 #[test]
-fn without_stacks_nothing_has_one() {
-    let told = tell(Context::None);
-    assert_eq!(told.events, expected(false, None, None, None));
-    assert_eq!(told.blocks, [(12 * MIB, None), (4000, None)]);
-    assert_eq!(told.segments, [(12 * MIB, None)]);
+fn mode_none_records_no_stacks() {
+    let recorded = record(Context::None);
+    assert_eq!(recorded.events, expected(false, None, None, None));
+    assert_eq!(recorded.blocks, [(12 * MIB, None), (4000, None)]);
+    assert_eq!(recorded.segments, [(12 * MIB, None)]);
 }
 
 #[test]
-fn state_keeps_those_of_blocks_only() {
-    let told = tell(Context::State);
-    assert_eq!(told.events, expected(false, None, None, None));
-    assert_eq!(told.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
-    assert_eq!(told.segments, [(12 * MIB, Some("allocates"))]);
+fn mode_state_records_stacks_of_blocks_only() {
+    let recorded = record(Context::State);
+    assert_eq!(recorded.events, expected(false, None, None, None));
+    assert_eq!(recorded.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
+    assert_eq!(recorded.segments, [(12 * MIB, Some("allocates"))]);
 }
 
-/// A free has the stack of its allocation; one that waited has that of the request that asked whether it could end.
+/// A free has the stack of its allocation; one that waited has the stack of the request that completed it.
 #[test]
-fn alloc_keeps_those_of_allocations() {
-    let told = tell(Context::Alloc);
+fn mode_alloc_records_stacks_of_allocations() {
+    let recorded = record(Context::Alloc);
     let allocates = Some("allocates");
-    assert_eq!(told.events, expected(true, allocates, Some("asks_again"), allocates));
-    assert_eq!(told.blocks, [(12 * MIB, allocates), (4000, allocates)]);
-    assert_eq!(told.segments, [(12 * MIB, allocates)]);
+    assert_eq!(recorded.events, expected(true, allocates, Some("allocates_again"), allocates));
+    assert_eq!(recorded.blocks, [(12 * MIB, allocates), (4000, allocates)]);
+    assert_eq!(recorded.segments, [(12 * MIB, allocates)]);
 }
 
 #[test]
-fn all_keeps_those_of_frees_too() {
-    let told = tell(Context::All);
-    assert_eq!(told.events, expected(true, Some("frees"), Some("asks_again"), Some("empties")));
-    assert_eq!(told.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
-    assert_eq!(told.segments, [(12 * MIB, Some("allocates"))]);
+fn mode_all_records_stacks_of_frees_too() {
+    let recorded = record(Context::All);
+    assert_eq!(recorded.events, expected(true, Some("frees"), Some("allocates_again"), Some("empties")));
+    assert_eq!(recorded.blocks, [(12 * MIB, Some("allocates")), (4000, Some("allocates"))]);
+    assert_eq!(recorded.segments, [(12 * MIB, Some("allocates"))]);
 }
 
-/// Of a segment that is given back: who did it, or else who caused it.
+/// The stack of a segment's release is that of the function that released it, or else that allocated it.
 #[test]
-fn segments_are_released_by_somebody() {
-    for (stacks, emptied, in_the_way) in [
+fn released_segments_have_a_stack() {
+    for (stacks, emptied, making_room) in [
         (Context::State, None, None),
-        (Context::Alloc, Some("allocates"), Some("asks_again")),
-        (Context::All, Some("empties"), Some("asks_again")),
+        (Context::Alloc, Some("allocates"), Some("allocates_again")),
+        (Context::All, Some("empties"), Some("allocates_again")),
     ] {
         let allocator = Allocator::simulated(1, 100 * MIB, &Settings::default()).unwrap();
         allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
@@ -182,10 +188,10 @@ fn segments_are_released_by_somebody() {
         }
         let block = allocates(&allocator, 12 * MIB);
         frees(&allocator, block);
-        asks_again(&allocator, 90 * MIB);
+        allocates_again(&allocator, 90 * MIB);
         let snapshot = allocator.snapshot();
         let released = snapshot.events.iter().filter(|event| event.action == Action::SegmentFree);
-        let released: Vec<Who> = released.map(|event| who(&snapshot, event.stack)).collect();
-        assert_eq!(released, [emptied, emptied, in_the_way], "{stacks:?}");
+        let released: Vec<Caller> = released.map(|event| caller(&snapshot, event.stack)).collect();
+        assert_eq!(released, [emptied, emptied, making_room], "{stacks:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The backend `cudaMallocAsync`: what the driver's pool says under PyTorch's names, what is refused in PyTorch's words,
-//! and nothing left behind. Everything runs on the mock driver, in processes of its own.
+//! The backend `cudaMallocAsync`: the statistics of the driver's pool under PyTorch's names, and PyTorch's errors. No memory
+//! is leaked. Tests run on the mock driver, each in its own process.
 
 use memtrack_core::allocator::{
     AllocatorBackend, AllocatorError, Backend, CachingAllocator, CudaMallocAsync, CudaMemory, Settings,
@@ -11,7 +11,7 @@ use memtrack_tests::mock_cuda;
 
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 512 * MIB;
-/// By what the mock's pools grow.
+/// The step by which the mock's pools grow.
 const CHUNK: u64 = 32 * MIB;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
@@ -22,17 +22,17 @@ fn backend() -> Box<dyn Backend> {
     cuda_backend(&settings).unwrap()
 }
 
-/// What is live when the backend goes may be of streams that have gone before.
+/// Blocks that are live when the backend is dropped may belong to streams that were destroyed before.
 #[test]
 #[ignore = "is run by the test below"]
-fn handles_of_streams_that_ended() {
+fn handles_of_destroyed_streams() {
     let context = cudarc::driver::CudaContext::new(0).unwrap();
     let backend = backend();
     let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
-    let [own, used] = [&stream, &other].map(|stream| StreamId(stream.cu_stream() as u64));
-    let alloc = || backend.caching_allocator_alloc(3 * MIB, DEVICE, own).unwrap();
+    let [owner, user] = [&stream, &other].map(|stream| StreamId(stream.cu_stream() as u64));
+    let alloc = || backend.caching_allocator_alloc(3 * MIB, DEVICE, owner).unwrap();
     let (freed, shared, kept) = (alloc(), alloc(), alloc());
-    backend.record_stream(shared, used).unwrap();
+    backend.record_stream(shared, user).unwrap();
     drop((stream, other));
     backend.caching_allocator_delete(freed).unwrap();
     backend.caching_allocator_delete(shared).unwrap();
@@ -43,13 +43,13 @@ fn handles_of_streams_that_ended() {
 }
 
 #[test]
-fn memory_of_streams_that_ended_is_given_back() {
-    mock_cuda::run_ignored_test(handles_of_streams_that_ended, &[]);
+fn memory_of_destroyed_streams_is_released() {
+    mock_cuda::run_ignored_test(handles_of_destroyed_streams, &[]);
 }
 
 #[test]
 #[ignore = "is run by the test below"]
-fn numbers() {
+fn statistics() {
     let backend = backend();
     assert_eq!(backend.get_allocator_backend(), "cudaMallocAsync");
     assert_eq!(backend.memory_reserved(DEVICE), Ok(0));
@@ -57,10 +57,10 @@ fn numbers() {
     assert_eq!(threshold(), 0, "nothing is touched before the first request");
     let alloc = |size| backend.caching_allocator_alloc(size, DEVICE, STREAM).unwrap();
     let (kept, freed) = (alloc(3 * MIB), alloc(40 * MIB));
-    assert_eq!(threshold(), u64::MAX, "the pool keeps what it got");
+    assert_eq!(threshold(), u64::MAX, "the pool retains freed memory");
     assert_eq!(backend.memory_allocated(DEVICE), Ok(43 * MIB));
     backend.caching_allocator_delete(freed).unwrap();
-    // A block that another stream uses is freed behind both.
+    // A block that another stream uses is freed after the work of both streams.
     let shared = alloc(MIB);
     backend.record_stream(shared, STREAM).unwrap();
     backend.record_stream(shared, StreamId(2)).unwrap();
@@ -70,10 +70,10 @@ fn numbers() {
     let pool = pool_statistics(0).unwrap();
     let stats = backend.memory_stats(DEVICE).unwrap();
     assert_eq!(stats.len(), 123, "all keys are there");
-    let said: Vec<(&str, i64)> =
+    let nonzero: Vec<(&str, i64)> =
         stats.iter().filter(|(_, v)| **v != 0).map(|(k, v)| (k.as_str(), *v)).collect();
     assert_eq!(
-        said,
+        nonzero,
         [
             ("active_bytes.all.current", 3 * MIB as i64),
             ("active_bytes.all.peak", 43 * MIB as i64),
@@ -98,12 +98,12 @@ fn numbers() {
     assert_eq!(backend.mem_get_info(DEVICE).unwrap().free_bytes, TOTAL - CHUNK);
     let _ = kept;
     drop(backend);
-    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0, "what was live went with the backend");
+    assert_eq!(pool_statistics(0).unwrap().used.current_bytes, 0, "dropping the backend frees live blocks");
 }
 
 #[test]
 #[ignore = "is run by the test below"]
-fn refusals() {
+fn errors() {
     let backend = backend();
     let alloc = |size| backend.caching_allocator_alloc(size, DEVICE, STREAM);
     let block = alloc(10 * MIB).unwrap();
@@ -165,9 +165,9 @@ fn refusals() {
     assert!(alloc(246 * MIB).is_ok());
     backend.caching_allocator_delete(block).unwrap();
     assert_eq!(backend.caching_allocator_delete(block), unknown, "a second free is refused");
-    assert!(alloc(10 * MIB).is_ok(), "what was freed counts no more");
+    assert!(alloc(10 * MIB).is_ok(), "freed memory no longer counts");
 
-    // One backend is no other.
+    // The native allocator refuses the settings of another backend.
     let settings = Settings::parse("backend:cudaMallocAsync").unwrap();
     let error = CachingAllocator::new(CudaMemory::all().unwrap(), &settings).unwrap_err();
     assert!(matches!(error, AllocatorError::Unsupported(_)), "{error}");
@@ -188,20 +188,20 @@ fn recording() {
     let snapshot = recording.snapshot();
     let of_block = snapshot.events.iter().filter(|event| event.device == DEVICE && event.address == block);
     let actions: Vec<Action> = of_block.map(|event| event.action).collect();
-    let of = |wanted: &[Action]| actions.iter().filter(|action| wanted.contains(action)).count();
-    // By the hook in the driver, or by the backend where there is none, but never by both.
-    assert_eq!(of(&[Action::Alloc]), 1, "{actions:?}");
-    assert_eq!(of(&[Action::Free, Action::FreeCompleted]), 1, "{actions:?}");
+    let count = |wanted: &[Action]| actions.iter().filter(|action| wanted.contains(action)).count();
+    // The hook in the driver records it, or the backend where there is no hook, but never both.
+    assert_eq!(count(&[Action::Alloc]), 1, "{actions:?}");
+    assert_eq!(count(&[Action::Free, Action::FreeCompleted]), 1, "{actions:?}");
 }
 
 #[test]
-fn the_drivers_pool_answers() {
-    run_on_the_mock(numbers);
+fn statistics_come_from_the_drivers_pool() {
+    run_on_the_mock(statistics);
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_as_in_pytorch() {
-    run_on_the_mock(refusals);
+fn unsupported_operations_fail_as_in_pytorch() {
+    run_on_the_mock(errors);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn memory_is_recorded_once() {
 }
 
 #[test]
-fn the_backend_is_chosen_at_the_start() {
+fn the_backend_cannot_change_at_run_time() {
     let mut settings = Settings::parse("backend:cudaMallocAsync").unwrap();
     assert_eq!(settings.apply("backend:cudaMallocAsync,expandable_segments:True"), Ok(()));
     let error = settings.apply("backend:native").unwrap_err();
@@ -221,7 +221,7 @@ fn the_backend_is_chosen_at_the_start() {
     );
     assert_eq!(settings.backend(), AllocatorBackend::CudaMallocAsync);
     let mut settings = Settings::parse("").unwrap();
-    assert!(settings.apply("backend:cudaMallocAsync").is_err(), "no string chose, so it is native");
+    assert!(settings.apply("backend:cudaMallocAsync").is_err(), "the default is native");
     let error = Settings::parse("backend:fast").unwrap_err();
     assert_eq!(error.text(), "Unknown allocator backend, options are native and cudaMallocAsync");
 }

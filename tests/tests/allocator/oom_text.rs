@@ -1,4 +1,4 @@
-//! What PyTorch's text says of processes when a device's memory runs out, with NVML as it is asked on a real device.
+//! The processes in PyTorch's out-of-memory text, with NVML queried as on a real device.
 
 use memtrack_core::allocator::{AllocatorError, CachingAllocator, CudaMemory, Settings};
 use memtrack_core::event::{DeviceId, StreamId};
@@ -6,28 +6,28 @@ use memtrack_tests::{child, mock_cuda};
 
 const TOTAL: u64 = 512 << 20;
 
-/// Runs in a process of its own; which text it must find is in the environment.
+/// Runs in its own process; the environment contains the expected text about processes.
 #[test]
 #[ignore = "is run by the tests below"]
 fn memory_runs_out() {
     let allocator = CachingAllocator::new(CudaMemory::all().unwrap(), &Settings::default()).unwrap();
-    let _held = allocator.allocate(100 << 20, DeviceId(0), StreamId(0)).unwrap();
+    let _kept = allocator.allocate(100 << 20, DeviceId(0), StreamId(0)).unwrap();
     let error = allocator.allocate(600 << 20, DeviceId(0), StreamId(0)).unwrap_err();
     let AllocatorError::OutOfMemory(error_of) = &error else { panic!("{error}") };
-    let told = std::env::var("TOLD").unwrap();
+    let expected = std::env::var("EXPECTED").unwrap();
     let start = format!(
         "CUDA out of memory. Tried to allocate 600.00 MiB. GPU 0 has a total capacity of 512.00 MiB of which 412.00 MiB \
-         is free. {told}Of the allocated memory 100.00 MiB is allocated by PyTorch, and 0 bytes is reserved"
+         is free. {expected}Of the allocated memory 100.00 MiB is allocated by PyTorch, and 0 bytes is reserved"
     );
     assert!(error.to_string().starts_with(&start), "{error}\n{start}");
     assert_eq!((error_of.facts.device_free_bytes, error_of.facts.device_total_bytes), (412 << 20, TOTAL));
 }
 
-/// `processes` may name the process that runs out as `$$`.
-fn check(processes: &str, settings: &[(&str, &str)], told: &str) {
+/// Checks the text about `processes`, in which `$$` stands for the process that runs out of memory.
+fn check(processes: &str, settings: &[(&str, &str)], expected: &str) {
     let drivers = mock_cuda::driver_dir();
     let program = child::this_program(memory_runs_out);
-    // The shell becomes the program, so that `$$` is the program's id.
+    // The shell `exec`s the program, so that `$$` is the program's process id.
     let script = format!("MEMTRACK_MOCK_PROCESSES={processes} exec \"$0\" \"$@\"");
     let output = mock_cuda::with_driver("sh", drivers.path())
         .args(["-c", &script])
@@ -35,24 +35,24 @@ fn check(processes: &str, settings: &[(&str, &str)], told: &str) {
         .args(program.get_args())
         .envs([("MEMTRACK_MOCK_TOTAL", TOTAL.to_string()), ("MEMTRACK_MOCK_DEVICES", "2".into())])
         .envs(settings.iter().copied())
-        .env("TOLD", told)
+        .env("EXPECTED", expected)
         .output()
         .unwrap();
     child::assert_passed(&output);
 }
 
 #[test]
-fn the_process_itself_and_others_are_named() {
-    let own = "Including non-PyTorch memory, this process has 300.00 MiB memory in use. ";
+fn this_process_and_others_are_named() {
+    let this = "Including non-PyTorch memory, this process has 300.00 MiB memory in use. ";
     let other = "Process 4242 has 1.50 GiB memory in use. ";
-    check("0:$$:314572800", &[], own);
+    check("0:$$:314572800", &[], this);
     check("0:4242:1610612736", &[], other);
-    // In NVML's order; neither what is on another device nor what NVML cannot tell.
-    check("0:4242:1610612736,1:7:1024,0:8:-,0:$$:314572800", &[], &format!("{other}{own}"));
+    // In NVML's order, without processes on another device or with an unknown amount of memory.
+    check("0:4242:1610612736,1:7:1024,0:8:-,0:$$:314572800", &[], &format!("{other}{this}"));
 }
 
 #[test]
-fn without_nvml_nobody_is_named() {
+fn without_nvml_no_process_is_named() {
     check("0:$$:314572800", &[("MEMTRACK_MOCK_NVML_ERROR", "9")], "");
     check("", &[], "");
 }

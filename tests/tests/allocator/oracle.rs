@@ -1,4 +1,4 @@
-//! The caching allocator does with each workload what PyTorch's did, operation by operation: the same places, events,
+//! The caching allocator handles each workload as PyTorch's did, operation by operation: the same places, events,
 //! statistics, segments and texts.
 
 use flate2::read::GzDecoder;
@@ -9,18 +9,18 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The text of a file, or of the one packed beside it.
+/// Returns the text of a file, or of its compressed version (`.gz`).
 fn text(path: &Path) -> String {
     if let Ok(text) = fs::read_to_string(path) {
         return text;
     }
     let mut text = String::new();
-    let packed = PathBuf::from(format!("{}.gz", path.display()));
-    GzDecoder::new(File::open(packed).unwrap()).read_to_string(&mut text).unwrap();
+    let compressed = PathBuf::from(format!("{}.gz", path.display()));
+    GzDecoder::new(File::open(compressed).unwrap()).read_to_string(&mut text).unwrap();
     text
 }
 
-/// What PyTorch reports as a failure of its own has no text to keep to.
+/// Parses a line, and replaces the text of PyTorch's internal errors, which need not match.
 fn comparable(line: &str) -> Value {
     let mut line: Value = serde_json::from_str(line).unwrap();
     if line["error"].as_str().is_some_and(|error| error.contains("INTERNAL ASSERT")) {
@@ -29,7 +29,7 @@ fn comparable(line: &str) -> Value {
     line
 }
 
-/// Runs all workloads of a folder; how many there were.
+/// Runs all workloads of a folder, and returns their number.
 fn check(folder: &Path) -> usize {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
@@ -44,10 +44,10 @@ fn check(folder: &Path) -> usize {
         let mut output = Vec::new();
         simulate(&workload, &mut output).unwrap();
         let output = String::from_utf8(output).unwrap();
-        for (number, (ours, theirs)) in output.lines().zip(expected.lines()).enumerate() {
-            // Equal text is equal; only what differs is worth parsing.
-            if ours != theirs {
-                assert_eq!(comparable(ours), comparable(theirs), "{name}, line {number}");
+        for (number, (actual, reference)) in output.lines().zip(expected.lines()).enumerate() {
+            // Only lines with different text need parsing.
+            if actual != reference {
+                assert_eq!(comparable(actual), comparable(reference), "{name}, line {number}");
             }
         }
         assert_eq!(output.lines().count(), expected.lines().count(), "{name}");
@@ -56,11 +56,11 @@ fn check(folder: &Path) -> usize {
 }
 
 #[test]
-fn workloads_that_random_testing_found_go_as_in_pytorch() {
+fn workloads_found_by_random_testing_match_pytorch() {
     assert_eq!(check(&fixture("allocator")), 9);
 }
 
 #[test]
-fn workloads_of_the_reference_data_go_as_in_pytorch() {
+fn workloads_of_the_reference_data_match_pytorch() {
     assert_eq!(check(&oracle("allocator")), 56);
 }

@@ -1,5 +1,5 @@
 //! Pluggable allocators, both ways: memtrack's allocator behind PyTorch's C interface, and a library with that interface
-//! as memtrack's backend. Everything runs on the mock driver, in processes of its own.
+//! as memtrack's backend. Tests run on the mock driver, each in its own process.
 #![allow(unsafe_code)]
 
 use memtrack_core::allocator::{
@@ -19,13 +19,13 @@ const STREAM: StreamId = StreamId(0);
 
 #[test]
 #[ignore = "is run by the test below"]
-fn as_c() {
+fn the_c_interface() {
     let client = Client::new();
-    // SAFETY: of that type.
+    // SAFETY: the function has this type.
     unsafe { client.get::<unsafe extern "C" fn(c_int)>("memtrack_init")(1) };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.pickle");
-    // SAFETY: of that type.
+    // SAFETY: the function has this type.
     let record =
         unsafe { client.get::<unsafe extern "C" fn(i64) -> c_int>("memtrack_record_memory_history") };
     // SAFETY: as above.
@@ -35,7 +35,7 @@ fn as_c() {
     let small = client.malloc(1000);
     let large = client.malloc(30 * MIB);
     assert!(!small.is_null() && !large.is_null());
-    // Memory of the mock is the host's: it is there, and it is ours alone.
+    // The mock's memory is host memory: it is writable, and no other block overlaps it.
     // SAFETY: the blocks have these sizes.
     unsafe {
         ptr::write_bytes(small.cast::<u8>(), 1, 1000);
@@ -45,12 +45,12 @@ fn as_c() {
     assert_eq!(client.number("requested_bytes.all.current"), 1000 + 30 * MIB as u64);
     let second = client.malloc(2000);
     let mut size = 0;
-    // SAFETY: of that type.
+    // SAFETY: the function has this type.
     let base = unsafe { client.get::<BaseAlloc>("memtrack_base_alloc")(second, &raw mut size) };
     assert_eq!((base, size), (small, 2 * MIB));
 
-    // Another stream's use keeps a block until the next request finds it done.
-    // SAFETY: of that type; the mock has a stream of that number.
+    // A block that another stream uses stays active until the next request finds that use complete.
+    // SAFETY: the function has this type, and the mock has a stream of that number.
     unsafe {
         let record = client.get::<unsafe extern "C" fn(*mut c_void, *mut c_void)>("memtrack_record_stream");
         record(small, 2 as *mut c_void);
@@ -75,14 +75,14 @@ fn as_c() {
     assert_eq!(client.number("reserved_bytes.all.current"), 0);
 
     let before = client.stats();
-    // What fails, fails with null and a text on standard error, and changes nothing.
+    // Failing calls return null, print a text on standard error, and change nothing.
     let limit = |fraction| {
-        // SAFETY: of that type.
+        // SAFETY: the function has this type.
         unsafe { client.get::<unsafe extern "C" fn(f64, c_int)>("memtrack_memory_fraction")(fraction, 0) };
     };
     limit(1.5);
     assert!(client.malloc(usize::MAX).is_null());
-    // SAFETY: of that type.
+    // SAFETY: the function has this type.
     assert!(unsafe { client.get::<Malloc>("memtrack_malloc")(1, -1, ptr::null_mut()) }.is_null());
     client.free(inside);
     client.pool("memtrack_release_pool", (0, 9, 0));
@@ -91,7 +91,7 @@ fn as_c() {
     assert!(client.malloc(1).is_null());
 
     let text = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: of that type, with a string that ends.
+    // SAFETY: the function has this type, and the string is NUL-terminated.
     unsafe {
         let dump = client.get::<unsafe extern "C" fn(*const i8) -> c_int>("memtrack_dump_snapshot");
         assert_eq!(dump(text.as_ptr().cast()), 0);
@@ -99,13 +99,13 @@ fn as_c() {
     }
     let snapshot = memtrack_core::snapshot::Snapshot::open(&path, Default::default()).unwrap().snapshot;
     let actions: Vec<Action> = snapshot.events.iter().map(|event| event.action).collect();
-    let of = |action| actions.iter().filter(|&&other| other == action).count();
-    assert_eq!((of(Action::Alloc), of(Action::FreeCompleted), of(Action::Oom)), (4, 4, 1));
+    let count = |action| actions.iter().filter(|&&other| other == action).count();
+    assert_eq!((count(Action::Alloc), count(Action::FreeCompleted), count(Action::Oom)), (4, 4, 1));
 }
 
 #[test]
-fn memtracks_allocator_has_the_functions_that_pytorch_asks_for() {
-    let errors = mock_cuda::run_ignored_test(as_c, &[]).errors;
+fn memtracks_allocator_exports_pytorchs_functions() {
+    let errors = mock_cuda::run_ignored_test(the_c_interface, &[]).errors;
     for text in [
         "memtrack allocator: set_per_process_memory_fraction: Invalid fraction value: 1.5. Allowed range: 0~1\n",
         "memtrack allocator: malloc: CUDA out of memory. Tried to allocate more than 1EB memory.\n",
@@ -119,9 +119,9 @@ fn memtracks_allocator_has_the_functions_that_pytorch_asks_for() {
     }
 }
 
-/// Loads our own library, of which this side knows nothing but its functions.
+/// Loads memtrack's library as a foreign one, known only by its functions.
 fn foreign() -> Pluggable {
-    // SAFETY: it is a library for this purpose.
+    // SAFETY: the library's functions have the types of PyTorch's interface.
     unsafe {
         let path = mock_cuda::beside_the_test(LIBRARY);
         let error = Pluggable::load("/no/such.so", "a", "b").unwrap_err();
@@ -134,13 +134,13 @@ fn foreign() -> Pluggable {
 
 #[test]
 #[ignore = "is run by the test below"]
-fn as_a_backend() {
+fn the_library_as_a_backend() {
     let client = Client::new();
     let options = memtrack_core::recorder::Options::new().without_host_heap();
     memtrack_core::start_monitor_with(&options).unwrap();
     let mut backend = foreign();
-    assert_eq!(backend.base_allocation(4096), (4096, None), "without a function, memory is its own base");
-    // SAFETY: functions of these types.
+    assert_eq!(backend.base_allocation(4096), (4096, None), "without the function, memory is its own base");
+    // SAFETY: the functions have these types.
     unsafe {
         backend.set_init_fn("memtrack_init", 1).unwrap();
         backend.set_reset_fn("memtrack_reset").unwrap();
@@ -157,12 +157,12 @@ fn as_a_backend() {
     assert_eq!(backend.base_allocation(kept), (kept, Some(20 * MIB as u64)));
     backend.record_stream(freed, StreamId(2)).unwrap();
     backend.caching_allocator_delete(freed).unwrap();
-    assert_eq!(client.number("active.all.current"), 2, "the library was told of the other stream");
+    assert_eq!(client.number("active.all.current"), 2, "the library recorded the other stream's use");
     backend.empty_cache().unwrap();
     assert_eq!(client.number("active.all.current"), 1);
     assert!(backend.mem_get_info(DEVICE).unwrap().free_bytes > 0);
 
-    // PyTorch's texts, and the library unasked.
+    // Errors have PyTorch's texts, and the library is not called.
     let before = client.stats();
     let error = backend.caching_allocator_delete(freed).unwrap_err();
     assert_eq!(
@@ -202,7 +202,7 @@ fn as_a_backend() {
         "{error}"
     );
 
-    // What happened is in the recording, under the names of this program.
+    // The recording contains the backend's blocks.
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let live = snapshot.blocks.iter().filter(|block| block.device == DEVICE);
@@ -212,17 +212,17 @@ fn as_a_backend() {
     );
     let of_freed = snapshot.events.iter().filter(|event| event.device == DEVICE && event.address == freed);
     let actions: Vec<Action> = of_freed.map(|event| event.action).collect();
-    // The hook in the driver adds what the library took there.
+    // The hook in the driver adds the library's segments.
     use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree};
     assert_eq!(actions, [SegmentAlloc, Alloc, FreeRequested, FreeCompleted, SegmentFree]);
-    // What is live goes with the backend.
+    // Dropping the backend frees live blocks.
     drop(backend);
     assert_eq!(client.number("allocation.all.current"), 0);
 }
 
 #[test]
 #[ignore = "is run by the test below"]
-fn as_a_pools_source() {
+fn the_library_as_the_source_of_a_pool() {
     let client = Client::new();
     let source: Arc<dyn PoolAllocator> = Arc::new(foreign());
     let settings = Settings::parse("expandable_segments:True").unwrap();
@@ -234,7 +234,7 @@ fn as_a_pools_source() {
     assert_eq!(client.number("requested_bytes.all.current"), 20 * MIB as u64, "one segment for both");
     // SAFETY: the mock's memory is the host's, and the block has this size.
     unsafe { ptr::write_bytes(first as *mut u8, 1, 3 * MIB) };
-    // The library has no more: that is out of memory.
+    // A failed allocation in the library is out of memory.
     let full = alloc(20 << 30).unwrap_err();
     assert!(matches!(full, AllocatorError::OutOfMemory(_)), "{full}");
     drop(route);
@@ -243,7 +243,7 @@ fn as_a_pools_source() {
     let of = |address| segments.iter().find(|segment| segment.address == address).unwrap();
     assert_eq!((of(first).pool, of(first).is_expandable), (pool.id(), false));
     assert_eq!((of(outside).pool, of(outside).is_expandable), ((0, 0), true));
-    // Blocks are cached here; the segment goes back when the pool does.
+    // Blocks are cached here; the segment is freed when the pool is dropped.
     [first, second, outside].into_iter().for_each(|block| allocator.caching_allocator_delete(block).unwrap());
     assert_eq!(client.number("allocation.all.current"), 1);
     drop(pool);
@@ -253,17 +253,17 @@ fn as_a_pools_source() {
 
 #[test]
 fn a_library_is_the_source_of_a_pool() {
-    mock_cuda::run_ignored_test(as_a_pools_source, &[]);
+    mock_cuda::run_ignored_test(the_library_as_the_source_of_a_pool, &[]);
 }
 
 #[test]
 fn a_library_is_a_backend() {
-    mock_cuda::run_ignored_test(as_a_backend, &[]);
+    mock_cuda::run_ignored_test(the_library_as_a_backend, &[]);
 }
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn python_finds_the_functions_too() {
+fn python_calls_the_functions_with_ctypes() {
     let script = r#"
 import ctypes, json, sys
 lib = ctypes.CDLL(sys.argv[1])

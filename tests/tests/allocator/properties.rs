@@ -1,4 +1,4 @@
-//! Whatever is asked of the caching allocator, blocks never overlap, no byte is lost, and the books agree.
+//! After any operations on the caching allocator, no blocks overlap, no byte is lost, and the statistics agree.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, MemPool, MemPoolOptions, MempoolId, Settings, SimulatedMemory,
@@ -175,7 +175,7 @@ impl World {
             Step::Capture { size, device, which, stream, kept } => {
                 let graph = self.allocator.capture_pool_id();
                 let on = DeviceId(device);
-                let is_captured = move |asked| asked == StreamId(stream);
+                let is_captured = move |other| other == StreamId(stream);
                 self.allocator.begin_allocate_to_pool(on, graph, is_captured).unwrap();
                 self.step(&Step::RecordStream { which, stream });
                 self.alloc(size, device, stream);
@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(160) })]
 
     #[test]
-    fn the_books_agree_after_every_step(
+    fn statistics_agree_after_every_step(
         settings in prop::sample::select(vec![
             "", "expandable_segments:True", "max_split_size_mb:30", "garbage_collection_threshold:0.5",
         ]),
@@ -212,7 +212,7 @@ proptest! {
             world.step(step);
             check_books(&world.allocator);
         }
-        // Nothing is lost: when all is given back, the devices are empty.
+        // Nothing is lost: once every block is freed, the devices are empty.
         for address in std::mem::take(&mut world.live).into_keys() {
             world.allocator.free(address).unwrap();
         }
@@ -231,11 +231,11 @@ fn threads_share_an_allocator() {
     const THREADS: u64 = 4;
     let settings = Settings::parse("expandable_segments:True").unwrap();
     let allocator = CachingAllocator::simulated(DEVICES, 4 << 30, &settings).unwrap();
-    // Blocks change hands: each thread frees what others allocated.
-    let handed: Mutex<Vec<u64>> = Mutex::default();
+    // Each thread frees blocks that others allocated.
+    let shared: Mutex<Vec<u64>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (allocator, handed) = (&allocator, &handed);
+            let (allocator, shared) = (&allocator, &shared);
             scope.spawn(move || {
                 let mut state = thread + 1;
                 for step in 0..4000 {
@@ -244,24 +244,24 @@ fn threads_share_an_allocator() {
                     let size = 1 + (state >> 33) % (3 * MIB);
                     let block = allocator.allocate(size, device, StreamId(thread % 2)).unwrap();
                     allocator.record_stream(block.address, StreamId(step % 3));
-                    let mut handed = handed.lock().unwrap();
-                    handed.push(block.address);
-                    let mine = (handed.len() > 64).then_some((state >> 20) as usize % 64);
-                    let given = mine.map(|place| handed.swap_remove(place));
-                    drop(handed);
-                    if let Some(given) = given {
-                        allocator.free(given).unwrap();
+                    let mut shared = shared.lock().unwrap();
+                    shared.push(block.address);
+                    let chosen = (shared.len() > 64).then_some((state >> 20) as usize % 64);
+                    let taken = chosen.map(|place| shared.swap_remove(place));
+                    drop(shared);
+                    if let Some(taken) = taken {
+                        allocator.free(taken).unwrap();
                     }
                     if step % 1000 == 999 {
                         allocator.empty_cache().unwrap();
-                        check_one_moment(allocator);
+                        check_while_in_use(allocator);
                     }
                 }
             });
         }
     });
     check_books(&allocator);
-    for address in handed.into_inner().unwrap() {
+    for address in shared.into_inner().unwrap() {
         allocator.free(address).unwrap();
     }
     allocator.empty_cache().unwrap();
@@ -269,8 +269,8 @@ fn threads_share_an_allocator() {
     assert_eq!(allocator.memory_reserved(DeviceId(0)).unwrap(), 0);
 }
 
-/// While others go on, a device's own numbers still agree.
-fn check_one_moment(allocator: &CachingAllocator<SimulatedMemory>) {
+/// Checks that one device's statistics agree while other threads use the allocator.
+fn check_while_in_use(allocator: &CachingAllocator<SimulatedMemory>) {
     let stats = allocator.statistics(DeviceId(0)).unwrap();
     assert!(stats.allocated_bytes.all.current <= stats.active_bytes.all.current);
     assert!(stats.active_bytes.all.current <= stats.reserved_bytes.all.current);

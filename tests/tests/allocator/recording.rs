@@ -1,4 +1,4 @@
-//! What memtrack's recorder hears of the caching allocator is enough to replay it.
+//! A recording of the caching allocator is sufficient to replay it.
 
 use memtrack_core::allocator::{Backend, CachingAllocator, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};
@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 
 #[test]
-fn a_recording_of_a_run_is_replayed_to_its_peaks() {
+fn replaying_a_recording_reproduces_its_peaks() {
     alone!();
     memtrack_core::start_monitor();
     let memory = SimulatedMemory::new(0, 2048 * MIB);
@@ -33,7 +33,7 @@ fn a_recording_of_a_run_is_replayed_to_its_peaks() {
             }
             allocator.free(block).unwrap();
         }
-        // Other streams are done for a while, and then not.
+        // The work of other streams is sometimes done and sometimes pending.
         memory.set_events_ready(below(4) > 0);
         if live.len() > 60 {
             live.drain(..30).for_each(|block| allocator.free(block).unwrap());
@@ -55,7 +55,7 @@ fn a_recording_of_a_run_is_replayed_to_its_peaks() {
     let rows = device["settings"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     let defaults = rows.iter().find(|row| row["settings"] == "").unwrap();
-    for (key, ours) in [
+    for (key, expected) in [
         ("peak_reserved_bytes", stats.reserved_bytes.all.peak),
         ("peak_allocated_bytes", stats.allocated_bytes.all.peak),
         ("peak_active_bytes", stats.active_bytes.all.peak),
@@ -63,7 +63,7 @@ fn a_recording_of_a_run_is_replayed_to_its_peaks() {
         ("num_device_alloc", stats.num_device_alloc),
         ("num_ooms", 0),
     ] {
-        assert_eq!(defaults[key].as_i64(), Some(ours), "{key}: {defaults}");
+        assert_eq!(defaults[key].as_i64(), Some(expected), "{key}: {defaults}");
     }
     let expandable = rows.iter().find(|row| row["settings"] != "").unwrap();
     assert!(expandable["peak_reserved_bytes"].as_i64().unwrap() < stats.reserved_bytes.all.peak);

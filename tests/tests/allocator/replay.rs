@@ -1,4 +1,4 @@
-//! A trace replayed under its own settings comes to the same peaks; under others, to what the allocator then does.
+//! Replaying a trace with its settings reproduces its peaks; with other settings, the replay shows their effect.
 
 use memtrack_core::allocator::Settings;
 use memtrack_core::allocator::replay::{Requests, replay};
@@ -11,18 +11,19 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// How many workloads of a folder were replayed.
+/// The number of replayed workloads of a folder.
 #[derive(Debug, Default)]
 struct Checked {
-    /// To their end.
+    /// Replayed to their end.
     whole: usize,
-    /// Up to an operation that leaves no event and changes what follows.
+    /// Replayed up to an operation that leaves no event but affects later ones.
     cut: usize,
 }
 
-/// A workload as its trace tells it, and whether that is all of it. Resets, which no trace shows, are left out. Settings
-/// that change before anything is allocated are those of the start. The first operation that leaves no event and changes
-/// what follows ends it: other settings, another limit, a pool that lends or does not split.
+/// Reduces a workload to the part that its trace shows, and returns whether that is all of it. Resets, which no trace
+/// shows, are omitted. Settings that change before the first allocation become the initial settings. The workload ends at
+/// the first operation that leaves no event but affects later ones: other settings, another limit, a pool that is used on
+/// out of memory or does not split.
 fn as_traced(workload: &mut Workload) -> bool {
     let operations = std::mem::take(&mut workload.operations);
     if let Some(fraction) = workload.config.fraction {
@@ -35,7 +36,7 @@ fn as_traced(workload: &mut Workload) -> bool {
         match &operation {
             Operation::ResetPeak | Operation::ResetAccumulated => continue,
             Operation::Settings { value } if !allocated => {
-                // What stands before an error is in force.
+                // Keys before an error take effect.
                 let _ = workload.settings.apply(value);
                 workload.config.settings.clone_from(value);
                 continue;
@@ -65,15 +66,15 @@ fn check(folder: &Path) -> Checked {
         *(if whole { &mut checked.whole } else { &mut checked.cut }) += 1;
         let (snapshot, stats) = record(&workload).unwrap();
         let total = workload.config.total_bytes;
-        // What the program may use: a request that would go above it releases what is cached.
+        // The program's limit: a request that would exceed it releases cached memory.
         let allowed = (workload.settings.initial_fraction() * total as f64) as u64;
         for (ordinal, stats) in stats.iter().enumerate() {
             let requests = Requests::of(&snapshot, DeviceId(ordinal as u16), Some(allowed));
             assert_eq!(requests.settings.as_deref(), Some(workload.settings.text()));
-            // The trace's own peak is PyTorch's too.
+            // The trace's peak equals the allocator's.
             assert_eq!(requests.recorded_peak.unwrap_or(0), stats.reserved_bytes.all.peak as u64);
             let outcome = replay(&requests, &workload.settings, Some(total)).unwrap();
-            let ours = [
+            let replayed = [
                 outcome.peak_reserved_bytes,
                 outcome.peak_allocated_bytes,
                 outcome.peak_active_bytes,
@@ -81,7 +82,7 @@ fn check(folder: &Path) -> Checked {
                 outcome.num_ooms as u64,
                 outcome.num_alloc_retries as u64,
             ];
-            let theirs = [
+            let recorded_stats = [
                 stats.reserved_bytes.all.peak as u64,
                 stats.allocated_bytes.all.peak as u64,
                 stats.active_bytes.all.peak as u64,
@@ -89,14 +90,14 @@ fn check(folder: &Path) -> Checked {
                 stats.num_ooms as u64,
                 stats.num_alloc_retries as u64,
             ];
-            assert_eq!(ours, theirs, "{}, device {ordinal}", path.display());
+            assert_eq!(replayed, recorded_stats, "{}, device {ordinal}", path.display());
         }
     }
     checked
 }
 
 #[test]
-fn a_replay_under_the_same_settings_comes_to_the_same_peaks() {
+fn a_replay_with_the_same_settings_has_the_same_peaks() {
     let found = check(&fixture("allocator"));
     let oracle = check(&oracle("allocator"));
     assert!(found.whole >= 1 && found.cut >= 1, "{found:?}");
@@ -104,7 +105,7 @@ fn a_replay_under_the_same_settings_comes_to_the_same_peaks() {
 }
 
 #[test]
-fn the_verb_recommends_what_needs_least() {
+fn settings_are_ordered_by_reserved_memory() {
     let workload = oracle("allocator").join("random-200.workload.jsonl");
     let (snapshot, stats) =
         record(&Workload::read(File::open(workload).unwrap(), u64::MAX).unwrap()).unwrap();
@@ -122,7 +123,7 @@ fn the_verb_recommends_what_needs_least() {
     let rows = report["devices"][0]["settings"].as_array().unwrap();
     assert_eq!(rows.len(), 10);
     let reserved: Vec<u64> = rows.iter().map(|row| row["peak_reserved_bytes"].as_u64().unwrap()).collect();
-    assert!(reserved.is_sorted(), "nothing fails here, so memory alone ranks: {reserved:?}");
+    assert!(reserved.is_sorted(), "nothing fails here, so only memory determines the order: {reserved:?}");
     let recorded = rows.iter().find(|row| row["recorded"] == true).unwrap();
     assert_eq!(recorded["settings"], "");
     assert_eq!(recorded["peak_reserved_bytes"].as_i64().unwrap(), stats[0].reserved_bytes.all.peak);
@@ -143,16 +144,16 @@ fn the_verb_recommends_what_needs_least() {
     assert!(error.contains("only PyTorch's native allocator can be replayed"), "{error}");
 }
 
-/// What `memtrack replay` says about a snapshot of these events.
-fn said(events: &[Value], arguments: &[&str]) -> (String, Value) {
+/// Returns the text of `memtrack replay` for a snapshot of these events, and the first device of its JSON.
+fn replay_report(events: &[Value], arguments: &[&str]) -> (String, Value) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let is = |event: &&Value, what: &str| event["action"] == what;
-    let gone =
+    let is_freed =
         |address: &Value| events.iter().any(|event| is(&event, "segment_free") && &event["addr"] == address);
-    let held = events.iter().filter(|event| is(event, "segment_alloc") && !gone(&event["addr"]));
+    let live = events.iter().filter(|event| is(event, "segment_alloc") && !is_freed(&event["addr"]));
     let segment = |event: &Value| json!({"device": 0, "address": event["addr"], "total_size": event["size"], "stream": 0, "blocks": []});
-    let segments: Vec<_> = held.map(segment).collect();
+    let segments: Vec<_> = live.map(segment).collect();
     fs::write(&path, json!({"segments": segments, "device_traces": [events]}).to_string()).unwrap();
     let run = |more: &[&str]| {
         let output =
@@ -164,35 +165,37 @@ fn said(events: &[Value], arguments: &[&str]) -> (String, Value) {
     (run(&[]), value["devices"][0].clone())
 }
 
-fn happened(action: &str, address: u64, size: u64) -> Value {
+fn trace_event(action: &str, address: u64, size: u64) -> Value {
     json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1, "frames": []})
 }
 
-/// `count` blocks of 6 MiB that stay: a segment of 20 MiB holds three of them. So many of the segments are in the trace.
-fn blocks(count: u64, segments_told: u64) -> Vec<Value> {
-    let mut events: Vec<_> =
-        (0..segments_told).map(|n| happened("segment_alloc", (1 << 40) + n * (20 << 20), 20 << 20)).collect();
-    events.extend((0..count).map(|n| happened("alloc", (1 << 40) + n * (6 << 20), 6 << 20)));
+/// Returns the events of `count` blocks of 6 MiB that are never freed, three in each segment of 20 MiB. The trace contains
+/// the events of `traced_segments` segments.
+fn blocks(count: u64, traced_segments: u64) -> Vec<Value> {
+    let mut events: Vec<_> = (0..traced_segments)
+        .map(|n| trace_event("segment_alloc", (1 << 40) + n * (20 << 20), 20 << 20))
+        .collect();
+    events.extend((0..count).map(|n| trace_event("alloc", (1 << 40) + n * (6 << 20), 6 << 20)));
     events
 }
 
 #[test]
-fn nothing_is_recommended_on_the_strength_of_a_few_requests() {
-    let (text, value) = said(&blocks(1, 1), &[]);
+fn too_few_requests_give_no_recommendation() {
+    let (text, value) = replay_report(&blocks(1, 1), &[]);
     assert!(text.starts_with("Device 0: 1 request replayed"), "{text}");
     assert!(text.contains("No recommendation: 1 request within the trace is too few"), "{text}");
     assert!(value["recommended"].is_null() && value["advice"].is_string());
 }
 
 #[test]
-fn nothing_is_recommended_where_the_recording_is_not_reproduced() {
+fn a_replay_that_does_not_reproduce_the_recording_gives_no_recommendation() {
     // 14 segments are needed, and one is in the trace.
-    let (text, value) = said(&blocks(40, 1), &[]);
+    let (text, value) = replay_report(&blocks(40, 1), &[]);
     let why = "Under the defaults (the file does not name its settings) it reserves 280.0 MiB, the recording itself 20.0 MiB";
     assert!(text.contains(why) && text.contains("No recommendation"), "{text}");
     assert_eq!(value["reproduced_peak_reserved_bytes"], 280 << 20);
-    // Where both agree, something is: expandable segments have no ends to waste.
-    let (text, value) = said(&blocks(61, 21), &["--set", "", "--set", "expandable_segments:True"]);
+    // Where both agree, there is a recommendation: expandable segments waste nothing at the ends of segments.
+    let (text, value) = replay_report(&blocks(61, 21), &["--set", "", "--set", "expandable_segments:True"]);
     assert!(
         text.contains("Recommended: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (reserves "),
         "{text}"
@@ -202,21 +205,21 @@ fn nothing_is_recommended_where_the_recording_is_not_reproduced() {
 
 #[test]
 fn gains_below_one_percent_are_not_recommended() {
-    // Ten segments that each waste 2 MiB, beside a block of 6,000 MiB.
+    // Ten segments that each waste 2 MiB, and a block of 6,000 MiB.
     let mut events = blocks(30, 10);
-    events.extend(["segment_alloc", "alloc"].map(|what| happened(what, 1 << 50, 6_000 << 20)));
-    let (text, value) = said(&events, &["--set", "", "--set", "expandable_segments:True"]);
+    events.extend(["segment_alloc", "alloc"].map(|what| trace_event(what, 1 << 50, 6_000 << 20)));
+    let (text, value) = replay_report(&events, &["--set", "", "--set", "expandable_segments:True"]);
     assert!(text.contains("saves 20.0 MiB (0.3 %), not worth a change"), "{text}");
     assert!(value["recommended"].is_null());
 }
 
-/// More than any device has.
+/// The blocks need more memory than any device has.
 #[test]
-fn memory_without_a_stated_end_has_none() {
+fn memory_without_a_capacity_is_unlimited() {
     let size = 64 << 30;
-    let large = |n: u64| ["segment_alloc", "alloc"].map(|what| happened(what, (1 << 50) + n * size, size));
+    let large = |n: u64| ["segment_alloc", "alloc"].map(|what| trace_event(what, (1 << 50) + n * size, size));
     let events: Vec<_> = (0..40).flat_map(large).collect();
-    let (text, value) = said(&events, &["--set", "", "--set", "expandable_segments:True"]);
+    let (text, value) = replay_report(&events, &["--set", "", "--set", "expandable_segments:True"]);
     for row in value["settings"].as_array().unwrap() {
         assert_eq!(
             (&row["first_oom"], &row["peak_reserved_bytes"]),
@@ -227,37 +230,37 @@ fn memory_without_a_stated_end_has_none() {
 }
 
 #[test]
-fn failures_after_the_first_are_told_as_what_they_are() {
-    let (text, value) = said(&blocks(60, 3), &["--set", "", "--capacity", "25MiB"]);
+fn failures_after_the_first_are_counted_separately() {
+    let (text, value) = replay_report(&blocks(60, 3), &["--set", "", "--capacity", "25MiB"]);
     assert!(text.contains("first fails at request 4 of 60; 56 requests after it failed too"), "{text}");
     let row = &value["settings"][0];
     assert_eq!((&row["first_oom"], &row["failed_requests"]), (&3.into(), &57.into()));
 }
 
 #[test]
-fn of_a_program_without_an_allocator_the_replay_says_what_it_assumes() {
+fn a_replay_without_a_caching_allocator_states_its_assumption() {
     let events: Vec<Value> = (0..30u64)
         .flat_map(|n| {
             let (address, size) = ((1 << 40) + (n << 30), 1_000_000 + n);
             ["segment_alloc", "alloc", "free_completed", "segment_free"]
-                .map(|what| happened(what, address, size))
+                .map(|what| trace_event(what, address, size))
         })
         .collect();
-    let (text, value) = said(&events, &[]);
+    let (text, value) = replay_report(&events, &[]);
     assert!(
         text.contains("calls of the driver, one for each block") && !text.contains("Recommended"),
         "{text}"
     );
     assert_eq!(value["driver_calls"], true);
-    // The driver below a caching allocator gives no less away.
-    let held = events.iter().filter(|event| !event["action"].as_str().unwrap().contains("free")).cloned();
-    assert_eq!(said(&held.collect::<Vec<_>>(), &[]).1["driver_calls"], true);
-    // PyTorch keeps its segments.
-    assert_eq!(said(&blocks(40, 2), &[]).1["driver_calls"], false);
+    // Calls without frees, as under a caching allocator, are recognized too.
+    let retained = events.iter().filter(|event| !event["action"].as_str().unwrap().contains("free")).cloned();
+    assert_eq!(replay_report(&retained.collect::<Vec<_>>(), &[]).1["driver_calls"], true);
+    // PyTorch's allocator has several blocks in each segment.
+    assert_eq!(replay_report(&blocks(40, 2), &[]).1["driver_calls"], false);
 }
 
 #[test]
-fn the_memory_of_the_host_is_not_replayed() {
+fn host_memory_is_not_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.memtrack");
     fs::write(&path, memtrack_tests::snapshots::small().save_to(Vec::new()).unwrap()).unwrap();
@@ -265,7 +268,7 @@ fn the_memory_of_the_host_is_not_replayed() {
         Command::new(memtrack()).arg("replay").arg(&path).args(arguments).output().unwrap()
     };
     assert_eq!(run(&[]).stdout, b"The snapshot holds no events of a device to replay.\n");
-    let asked = run(&["--device", "host"]);
-    assert_eq!(asked.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&asked.stderr).contains("not the host's"));
+    let output = run(&["--device", "host"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not the host's"));
 }

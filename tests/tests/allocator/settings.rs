@@ -1,11 +1,10 @@
-//! Settings that change nothing here are still read, checked and reported as PyTorch does; and where settings come
-//! from.
+//! Settings without an effect here are still read, checked and reported as in PyTorch; and the sources of settings.
 
 use memtrack_core::allocator::{Reserve, Settings};
 use memtrack_tests::child;
 use serde_json::{Value, json};
 
-/// What snapshots say of settings.
+/// Returns the settings as snapshots contain them.
 fn reported(settings: &Settings) -> Value {
     serde_json::to_value(settings.report()).unwrap()
 }
@@ -15,7 +14,7 @@ fn every_key_is_read_and_reported() {
     let table: [(&str, &[(&str, Value)]); 13] = [
         ("pinned_max_round_threshold_mb:4", &[("max_round_threshold", json!(4 << 20))]),
         ("pinned_max_cached_size_mb:8", &[("max_cached_size", json!(8 << 20))]),
-        // As in PyTorch, a size beyond all bounds wraps round.
+        // As in PyTorch, a size out of range wraps around.
         ("pinned_max_cached_size_mb:18446744073709551615", &[("max_cached_size", json!(-(1 << 20)))]),
         ("pinned_reserve_segment_size_mb:16", &[]),
         ("pinned_free_catch_all:True", &[]),
@@ -36,7 +35,7 @@ fn every_key_is_read_and_reported() {
         let mut expected = reported(&Settings::default());
         expected["PYTORCH_CUDA_ALLOC_CONF"] = text.into();
         for (key, value) in changes {
-            assert_ne!(&expected[key], value, "{text}: {key} would show nothing");
+            assert_ne!(&expected[key], value, "{text}: {key} already has this value");
             expected[key] = value.clone();
         }
         assert_eq!(reported(&settings), expected, "{text}");
@@ -46,8 +45,8 @@ fn every_key_is_read_and_reported() {
 }
 
 #[test]
-fn what_no_key_can_have_is_refused_by_name() {
-    let truth =
+fn invalid_values_are_refused_with_their_key() {
+    let not_a_bool =
         |found: &str| format!("Expected 'True' or 'False' at index 2 in ConfigTokenizer but got '{found}'");
     for (key, value, why) in [
         ("pinned_max_round_threshold_mb", "much", "stoull".to_owned()),
@@ -57,18 +56,18 @@ fn what_no_key_can_have_is_refused_by_name() {
             "0",
             "Pinned reserve segment size has to be greater than 0".to_owned(),
         ),
-        ("pinned_free_catch_all", "yes", truth("yes")),
-        ("pinned_use_background_threads", "1", truth("1")),
-        ("release_lock_on_hipmalloc", "true", truth("true")),
+        ("pinned_free_catch_all", "yes", not_a_bool("yes")),
+        ("pinned_use_background_threads", "1", not_a_bool("1")),
+        ("release_lock_on_hipmalloc", "true", not_a_bool("true")),
     ] {
         let error = Settings::parse(&format!("{key}:{value}")).unwrap_err();
         assert_eq!((error.key(), error.kind(), error.text()), (key, "ValueError", &*why));
     }
 }
 
-/// Options that only CUDA has are read last: what is wrong with one leaves the others in force, wherever they stand.
+/// Options that only CUDA has are read last: an error in one leaves the others in force, at any position.
 #[test]
-fn an_error_in_an_option_of_cuda_leaves_the_others_in_force() {
+fn an_error_in_a_cuda_option_leaves_the_others_in_force() {
     let mut settings = Settings::default();
     let text = "expandable_segments_reserve_by_class:0.5,max_split_size_mb:64,pinned_num_register_threads:8";
     let error = settings.apply(text).unwrap_err();
@@ -82,7 +81,7 @@ fn an_error_in_an_option_of_cuda_leaves_the_others_in_force() {
 }
 
 #[test]
-fn a_reserve_that_is_none_is_passed_over_with_a_warning() {
+fn an_invalid_reserve_is_ignored_with_a_warning() {
     let settings = Settings::parse("expandable_segments_reserve_by_class:[large:lots,small:2G]").unwrap();
     assert_eq!(settings.options().reserve, Reserve::Default);
     let [warning] = settings.warnings() else { panic!("{:?}", settings.warnings()) };
@@ -91,19 +90,19 @@ fn a_reserve_that_is_none_is_passed_over_with_a_warning() {
 
 const VARIABLES: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// Runs in a process of its own, with the environment that the test below gives it.
+/// Runs in its own process, with the environment that the test below sets.
 #[test]
 #[ignore = "is run by the test below"]
 fn settings_of_the_environment() {
-    let told = match Settings::from_environment() {
+    let found_text = match Settings::from_environment() {
         Ok(settings) => settings.text().to_owned(),
         Err(error) => error.to_string(),
     };
-    assert_eq!(told, std::env::var("EXPECTED").unwrap());
+    assert_eq!(found_text, std::env::var("EXPECTED").unwrap());
 }
 
 #[test]
-fn the_first_variable_that_is_there_counts() {
+fn the_first_variable_that_is_set_is_used() {
     let [cuda, hip, any] = ["max_split_size_mb:64", "max_split_size_mb:65", "max_split_size_mb:66"];
     let wrong = "Unrecognized key 'no_such' in Accelerator allocator config.";
     for (values, expected) in [
@@ -111,7 +110,7 @@ fn the_first_variable_that_is_there_counts() {
         ([Some(cuda), Some(hip), Some(any)], cuda),
         ([None, Some(hip), Some(any)], hip),
         ([None, None, Some(any)], any),
-        // One that is empty is there.
+        // An empty variable is set.
         ([Some(""), Some(hip), Some(any)], ""),
         ([Some("no_such:1"), None, Some(any)], wrong),
     ] {

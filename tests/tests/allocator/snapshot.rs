@@ -1,4 +1,4 @@
-//! A snapshot taken here is one of PyTorch's: it lists what PyTorch's own of the same run lists, under the same keys.
+//! The allocator's snapshot equals PyTorch's snapshot of the same run: the same contents under the same keys.
 
 use flate2::read::GzDecoder;
 use memtrack_core::__pickle::{self as pickle, Document, Limits, Value as Pickled};
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-/// What PyTorch's own snapshot of the same run lists, ours does too, in the same order.
+/// The snapshot lists the same events, segments and blocks as PyTorch's of the same run, in the same order.
 #[test]
 fn the_dumped_snapshot_has_pytorchs_structure() {
     let workload = oracle("allocator").join("pending-frees.workload.jsonl");
@@ -25,21 +25,21 @@ fn the_dumped_snapshot_has_pytorchs_structure() {
     let path = folder.path().join("snapshot.json");
     let mut symbols = memtrack_core::stack::symbols::Symbolizer::of(&snapshot);
     snapshot.save_as(&path, &mut symbols).unwrap();
-    let ours: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let dumped: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let mut expected = String::new();
     let file = File::open(oracle("allocator").join("pending-frees.expected.jsonl.gz")).unwrap();
     GzDecoder::new(file).read_to_string(&mut expected).unwrap();
     let lines: Vec<Value> = expected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events = lines.iter().filter_map(|line| line["events"].as_array()).flatten();
-    let theirs: Vec<_> = events.map(|event| (event[1].clone(), event[4].clone())).collect();
-    let trace = ours["device_traces"][0].as_array().unwrap();
+    let reference: Vec<_> = events.map(|event| (event[1].clone(), event[4].clone())).collect();
+    let trace = dumped["device_traces"][0].as_array().unwrap();
     let actions: Vec<_> =
         trace.iter().map(|event| (event["action"].clone(), event["size"].clone())).collect();
-    assert_eq!(actions, theirs);
+    assert_eq!(actions, reference);
     let last = lines.last().unwrap();
-    assert_eq!(ours["allocator_settings"], last["allocator_settings"]);
-    for (ours, theirs) in
-        ours["segments"].as_array().unwrap().iter().zip(last["segments"].as_array().unwrap())
+    assert_eq!(dumped["allocator_settings"], last["allocator_settings"]);
+    for (dumped, reference) in
+        dumped["segments"].as_array().unwrap().iter().zip(last["segments"].as_array().unwrap())
     {
         for key in [
             "device",
@@ -52,17 +52,17 @@ fn the_dumped_snapshot_has_pytorchs_structure() {
             "segment_pool_id",
             "is_expandable",
         ] {
-            assert_eq!(ours[key], theirs[key], "{key}");
+            assert_eq!(dumped[key], reference[key], "{key}");
         }
-        let blocks = ours["blocks"].as_array().unwrap().iter();
+        let blocks = dumped["blocks"].as_array().unwrap().iter();
         let blocks: Vec<_> = blocks.map(|b| (&b["size"], &b["requested_size"], &b["state"])).collect();
-        let expected = theirs["blocks"].as_array().unwrap().iter();
+        let expected = reference["blocks"].as_array().unwrap().iter();
         let expected: Vec<_> = expected.map(|b| (&b[1], &b[2], &b[3])).collect();
         assert_eq!(blocks, expected);
     }
 }
 
-/// Keys in order with the types of their values, by what has them.
+/// The keys of dictionaries in order, with the types of their values, by the kind of dictionary.
 type Shapes = BTreeMap<String, BTreeSet<String>>;
 
 struct Walk<'a> {
@@ -81,8 +81,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes the shape of a dictionary.
-    fn note(&mut self, what: &str, value: Pickled) {
+    /// Adds the shape of a dictionary.
+    fn add(&mut self, what: &str, value: Pickled) {
         let Pickled::Dict(id) = value else { panic!("{what} is {}", self.document.type_name(value)) };
         let entries = self.document.dict(id).entries.iter().map(|&(key, value)| {
             let Pickled::Str(key) = key else { panic!("{what} has a key that is no string") };
@@ -94,7 +94,7 @@ impl Walk<'_> {
 
     fn get(&self, value: Pickled, key: &str) -> Pickled {
         let Pickled::Dict(id) = value else {
-            panic!("{key} is wanted of {}", self.document.type_name(value))
+            panic!("{key} is expected in {}", self.document.type_name(value))
         };
         self.document.get(id, key).unwrap_or_else(|| panic!("there is no {key}"))
     }
@@ -104,27 +104,27 @@ impl Walk<'_> {
         self.document.list(id).to_vec()
     }
 
-    /// Notes the frames that a dictionary has; which kind it is of: `none` has no such key.
+    /// Adds the shapes of a dictionary's frames, and returns whether it has frames: `none` without the key.
     fn frames(&mut self, of: Pickled) -> &'static str {
-        let Pickled::Dict(id) = of else { panic!("frames are wanted of no dictionary") };
+        let Pickled::Dict(id) = of else { panic!("frames are expected in a dictionary") };
         let Some(frames) = self.document.get(id, "frames") else { return "none" };
         let frames = self.items(frames);
-        frames.iter().for_each(|frame| self.note("frame", *frame));
+        frames.iter().for_each(|frame| self.add("frame", *frame));
         if frames.is_empty() { "empty" } else { "some" }
     }
 
     fn all(mut self) -> Shapes {
         let root = self.document.root;
-        self.note("root", root);
+        self.add("root", root);
         let settings = self.get(root, "allocator_settings");
-        self.note("settings", settings);
-        self.note("divisions", self.get(settings, "roundup_power2_divisions"));
+        self.add("settings", settings);
+        self.add("divisions", self.get(settings, "roundup_power2_divisions"));
         for segment in self.items(self.get(root, "segments")) {
             let frames = self.frames(segment);
-            self.note(&format!("segment, {frames} frames"), segment);
+            self.add(&format!("segment, {frames} frames"), segment);
             for block in self.items(self.get(segment, "blocks")) {
                 self.frames(block);
-                self.note("block", block);
+                self.add("block", block);
             }
         }
         let traces = self.items(self.get(root, "device_traces"));
@@ -132,9 +132,9 @@ impl Walk<'_> {
         for event in events {
             let Pickled::Str(action) = self.get(event, "action") else { panic!("an action is a string") };
             let action = self.document.text(action);
-            // Where frames were asked for, an event may have none of its own; the key alone says whether it was.
+            // Where frames were requested, an event may still have none; only the key shows the request.
             let frames = if self.frames(event) == "none" { "without" } else { "with" };
-            self.note(&format!("{action} {frames} frames"), event);
+            self.add(&format!("{action} {frames} frames"), event);
         }
         for key in ["external_annotations", "host_segments", "host_traces"] {
             self.items(self.get(root, key));
@@ -148,7 +148,7 @@ fn shapes(path: &Path) -> Shapes {
     Walk { document: &document, shapes: Shapes::new() }.all()
 }
 
-/// Does all that leaves an event, and dumps a snapshot of it.
+/// Runs every operation that leaves an event, and dumps a snapshot.
 fn dump(stacks: Context, settings: &str, path: &Path) {
     const MIB: u64 = 1 << 20;
     let device = DeviceId(0);
@@ -170,22 +170,22 @@ fn dump(stacks: Context, settings: &str, path: &Path) {
     allocator.record_stream(pending, StreamId(1));
     allocator.caching_allocator_delete(pending).unwrap();
     let _live = alloc(20 * MIB).unwrap();
-    // Leaves an event of its own.
+    // Leaves an event.
     allocator.memory_snapshot();
     allocator.dump_snapshot(path).unwrap();
     allocator.caching_allocator_delete(part).unwrap();
 }
 
-/// Every dictionary that is written here has the keys, in order and with Python's types, of one that PyTorch 2.15 wrote.
+/// Every dictionary has the keys of one that PyTorch 2.15 wrote, in the same order and with the same Python types.
 #[test]
-fn what_is_dumped_has_pytorchs_keys_and_types() {
+fn dumped_dictionaries_have_pytorchs_keys_and_types() {
     let mut genuine = Shapes::new();
     for name in ["basic-1", "basic-2", "expandable", "mempool", "multi-gpu", "no-context", "no-history"] {
         for (what, more) in shapes(&fixture("snapshots").join(format!("samples/{name}.pickle"))) {
             genuine.entry(what).or_default().extend(more);
         }
     }
-    // The sample without stacks has few actions; what the others lack there is only the last key.
+    // The sample without stacks has few actions. Without frames, the other actions lack only the last key.
     for (what, with) in genuine.clone() {
         let Some(action) = what.strip_suffix(" with frames") else { continue };
         let without = with.iter().map(|shape| shape.strip_suffix(", frames: a list").unwrap().to_owned());
@@ -198,23 +198,24 @@ fn what_is_dumped_has_pytorchs_keys_and_types() {
     for settings in ["", "expandable_segments:True"] {
         for stacks in [Context::None, Context::State, Context::Alloc, Context::All] {
             dump(stacks, settings, &path);
-            let ours = shapes(&path);
-            for (what, shapes) in &ours {
+            let dumped = shapes(&path);
+            for (what, shapes) in &dumped {
                 let known = genuine.get(what).unwrap_or_else(|| panic!("{stacks:?}: PyTorch has no {what}"));
                 assert!(shapes.is_subset(known), "{stacks:?}: {what}:\n{shapes:#?}\n{known:#?}");
             }
-            // Frames are there where the mode has them, and the key is not where it has none.
-            let asked = if stacks >= Context::Alloc { "with" } else { "without" };
-            let other = if stacks >= Context::Alloc { "without" } else { "with" };
-            let taken = if settings.is_empty() { "segment_alloc" } else { "segment_map" };
-            for action in [taken, "alloc", "free_requested", "free_completed", "oom"] {
-                assert!(ours.contains_key(&format!("{action} {asked} frames")), "{stacks:?}: {action}");
-                assert!(!ours.contains_key(&format!("{action} {other} frames")), "{stacks:?}: {action}");
+            // The key of frames is present only where the mode records stacks.
+            let present = if stacks >= Context::Alloc { "with" } else { "without" };
+            let absent = if stacks >= Context::Alloc { "without" } else { "with" };
+            let segment_action = if settings.is_empty() { "segment_alloc" } else { "segment_map" };
+            for action in [segment_action, "alloc", "free_requested", "free_completed", "oom"] {
+                assert!(dumped.contains_key(&format!("{action} {present} frames")), "{stacks:?}: {action}");
+                assert!(!dumped.contains_key(&format!("{action} {absent} frames")), "{stacks:?}: {action}");
             }
             assert!(
-                ours.contains_key("snapshot without frames") && !ours.contains_key("snapshot with frames")
+                dumped.contains_key("snapshot without frames")
+                    && !dumped.contains_key("snapshot with frames")
             );
-            assert_eq!(ours.contains_key("frame"), stacks > Context::None, "{stacks:?}");
+            assert_eq!(dumped.contains_key("frame"), stacks > Context::None, "{stacks:?}");
         }
     }
 }

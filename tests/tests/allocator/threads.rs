@@ -1,6 +1,7 @@
-//! Threads do everything at once to one allocator: requests and frees on several devices, uses on other streams, pools,
-//! captures, releases, snapshots, histories, settings, limits, and a hoard that gives back on demand. Nothing is handed out twice, nothing is lost, and
-//! nobody waits for ever: a thread holds one device's lock at a time, and takes that of the settings only before it.
+//! Threads use one allocator at the same time: requests and frees on several devices, uses on other streams, pools,
+//! captures, releases, snapshots, histories, settings, limits, and a callback that frees blocks on demand. No block is
+//! allocated twice, nothing is lost, and no thread deadlocks: a thread holds one device's lock at a time, and takes the lock
+//! of the settings only before it.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPool, MemPoolOptions, Settings,
@@ -22,13 +23,13 @@ const STEPS: usize = 400;
 struct World {
     allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
-    /// What is live, by whomever: each address once.
+    /// Addresses of the live blocks of all threads.
     live: Mutex<BTreeSet<u64>>,
     ooms: AtomicU64,
-    /// Blocks that nobody uses and nobody gives back before somebody is short of memory.
-    hoard: Mutex<Vec<u64>>,
-    /// How many of them were given back because of that.
-    given: AtomicU64,
+    /// Unused blocks that a callback frees when a request needs memory.
+    unused: Mutex<Vec<u64>>,
+    /// The number of blocks that the callback freed.
+    freed_on_demand: AtomicU64,
 }
 
 /// A simple generator, one for each thread.
@@ -50,13 +51,13 @@ impl World {
             memories,
             live: Mutex::default(),
             ooms: AtomicU64::new(0),
-            hoard: Mutex::default(),
-            given: AtomicU64::new(0),
+            unused: Mutex::default(),
+            freed_on_demand: AtomicU64::new(0),
         });
-        let told = Arc::downgrade(&world);
-        // Observers use the allocator while others do.
+        let weak = Arc::downgrade(&world);
+        // Observers use the allocator while other threads do.
         world.allocator.attach_out_of_memory_observer(move |error| {
-            let Some(world) = told.upgrade() else { return };
+            let Some(world) = weak.upgrade() else { return };
             assert!(world.allocator.statistics(error.facts.device).unwrap().num_ooms > 0);
             world.allocator.memory_snapshot();
             world.ooms.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl World {
         let stream = StreamId(random.below(3));
         match self.allocator.allocate(1 + random.below(most), device, stream) {
             Ok(block) => {
-                assert!(self.live.lock().unwrap().insert(block.address), "a block was handed out twice");
+                assert!(self.live.lock().unwrap().insert(block.address), "a live block was allocated again");
                 if random.below(4) == 0 {
                     self.allocator.record_stream(block.address, StreamId(random.below(4)));
                 }
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// Takes what any thread got.
+    /// Takes a live block of any thread.
     fn take(&self, random: &mut Random) -> Option<u64> {
         let mut live = self.live.lock().unwrap();
         let address = live.iter().nth(random.below(1 + live.len() as u64) as usize).copied()?;
@@ -88,30 +89,30 @@ impl World {
         Some(address)
     }
 
-    /// Gives it back, or keeps it for when it is wanted.
+    /// Frees a live block, or leaves it to the callback.
     fn free(&self, random: &mut Random) {
         let Some(address) = self.take(random) else { return };
         if random.below(8) == 0 {
-            return self.hoard.lock().unwrap().push(address);
+            return self.unused.lock().unwrap().push(address);
         }
         self.allocator.free(address).unwrap();
-        // It may be somebody else's by now, or nobody's; it is never freed twice here.
+        // Another thread may have allocated the address by now; it is not freed again here.
     }
 
-    /// From now on the hoard is asked for a block whenever the cache has none.
-    fn give_on_demand(self: &Arc<Self>) {
-        let asked = Arc::downgrade(self);
+    /// Registers a callback that frees an unused block whenever the cache has no room.
+    fn free_on_demand(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
         self.allocator.add_free_memory_callback(move || {
-            let Some(world) = asked.upgrade() else { return false };
-            let Some(address) = world.hoard.lock().unwrap().pop() else { return false };
+            let Some(world) = weak.upgrade() else { return false };
+            let Some(address) = world.unused.lock().unwrap().pop() else { return false };
             world.allocator.free(address).unwrap();
-            world.given.fetch_add(1, Ordering::Relaxed);
+            world.freed_on_demand.fetch_add(1, Ordering::Relaxed);
             true
         });
     }
 
-    /// Blocks lie side by side in every segment, at every moment.
-    fn look(&self) {
+    /// Checks that the blocks of every segment are contiguous.
+    fn check_segments(&self) {
         for segment in self.allocator.memory_snapshot() {
             let mut next = segment.address;
             for block in &segment.blocks {
@@ -135,7 +136,7 @@ impl World {
             0..520 => self.alloc(random),
             520..900 => self.free(random),
             900..910 => allocator.empty_cache().unwrap(),
-            910..925 => self.look(),
+            910..925 => self.check_segments(),
             925..930 => drop(allocator.snapshot()),
             930..945 => {
                 let settings = [
@@ -179,7 +180,7 @@ impl World {
             _ => {
                 let graph = allocator.capture_pool_id();
                 let stream = StreamId(random.below(3));
-                allocator.begin_allocate_to_pool(device, graph, move |asked| asked == stream).unwrap();
+                allocator.begin_allocate_to_pool(device, graph, move |other| other == stream).unwrap();
                 (0..3).for_each(|_| self.alloc(random));
                 self.free(random);
                 allocator.end_allocate_to_pool(device, graph).unwrap();
@@ -190,7 +191,7 @@ impl World {
 }
 
 #[test]
-fn threads_do_everything_at_once() {
+fn concurrent_operations_keep_the_allocator_consistent() {
     let world = World::new();
     let (done, finished) = mpsc::channel();
     for thread in 0..THREADS {
@@ -199,9 +200,9 @@ fn threads_do_everything_at_once() {
             let mut random = Random(thread + 1);
             let mut pools = Vec::new();
             for step in 0..STEPS {
-                // Both ways are gone, without anybody to ask and with.
+                // The second half of the steps runs with a callback.
                 if (thread, step) == (0, STEPS / 2) {
-                    world.give_on_demand();
+                    world.free_on_demand();
                 }
                 world.step(&mut random, &mut pools);
             }
@@ -211,19 +212,19 @@ fn threads_do_everything_at_once() {
     }
     drop(done);
     for _ in 0..THREADS {
-        // A thread that panics hangs up; one that waits for ever says nothing.
+        // A thread that panics drops its sender; one that deadlocks sends nothing.
         match finished.recv_timeout(HANG) {
             Ok(()) => {}
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread waits for ever"),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread is deadlocked"),
             Err(mpsc::RecvTimeoutError::Disconnected) => panic!("a thread has failed, see above"),
         }
     }
-    assert!(world.ooms.load(Ordering::Relaxed) > 0, "memory runs out at times, or that is not tested");
-    assert!(world.given.load(Ordering::Relaxed) > 0, "the hoard is asked at times, or that is not tested");
+    assert!(world.ooms.load(Ordering::Relaxed) > 0, "memory must run out at times");
+    assert!(world.freed_on_demand.load(Ordering::Relaxed) > 0, "the callback must free blocks at times");
     check_books(&world.allocator);
-    let hoarded = std::mem::take(&mut *world.hoard.lock().unwrap());
+    let unused = std::mem::take(&mut *world.unused.lock().unwrap());
     let live = std::mem::take(&mut *world.live.lock().unwrap());
-    for address in hoarded.into_iter().chain(live) {
+    for address in unused.into_iter().chain(live) {
         world.allocator.free(address).unwrap();
     }
     world.allocator.empty_cache().unwrap();

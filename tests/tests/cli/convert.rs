@@ -10,7 +10,7 @@ fn convert(from: &Path, to: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
-fn formats_and_packings_lead_back_to_the_same_pickle() {
+fn formats_and_compressions_lead_back_to_the_same_pickle() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let from = fixture("snapshots/samples/basic-1.pickle");
@@ -27,16 +27,16 @@ fn formats_and_packings_lead_back_to_the_same_pickle() {
 }
 
 #[test]
-fn nothing_is_replaced_without_force_and_names_must_say_a_format() {
+fn no_file_is_replaced_without_force_and_names_must_end_in_a_format() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("a.pickle");
-    fs::write(&target, "mine").unwrap();
+    fs::write(&target, "original").unwrap();
     let from = fixture("snapshots/samples/basic-1.pickle");
     let output = convert(&from, &target, &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(fs::read(&target).unwrap(), b"mine");
+    assert_eq!(fs::read(&target).unwrap(), b"original");
     assert_eq!(convert(&from, &target, &["--force"]).status.code(), Some(0));
-    assert_ne!(fs::read(&target).unwrap(), b"mine");
+    assert_ne!(fs::read(&target).unwrap(), b"original");
     let output = convert(&from, &folder.path().join("a.txt"), &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains(".memtrack"));
@@ -48,7 +48,7 @@ fn nothing_is_replaced_without_force_and_names_must_say_a_format() {
 }
 
 #[test]
-fn standard_output_gets_what_a_file_would() {
+fn standard_output_gets_the_bytes_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let from = fixture("snapshots/samples/basic-1.pickle");
     for format in ["json", "pickle", "memtrack", "pickle.gz", "json.zst"] {
@@ -61,29 +61,29 @@ fn standard_output_gets_what_a_file_would() {
     let named = folder.path().join("no suffix");
     assert_eq!(convert(&from, &named, &["--to", ".json"]).status.code(), Some(0));
     assert_eq!(fs::read(named).unwrap(), fs::read(folder.path().join("a.json")).unwrap());
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&[][..], "choose the format for standard output with --to"),
         (&["--to", "xml"], "use pickle, json, memtrack, "),
     ] {
         let output = convert(&from, Path::new("-"), arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(
-            output.status.code() == Some(2) && output.stdout.is_empty() && error.contains(said),
+            output.status.code() == Some(2) && output.stdout.is_empty() && error.contains(expected),
             "{error}"
         );
     }
 }
 
-/// Of half a pickle nothing can be said, and an empty snapshot would say that nothing was there.
+/// Half a pickle cannot be read, and an empty snapshot would falsely mean that no memory was allocated.
 #[test]
-fn a_cut_recording_of_a_pytorch_snapshot_is_refused_and_not_empty() {
+fn a_cut_recording_of_a_pytorch_snapshot_is_refused_instead_of_empty() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("a.memtrack");
     assert_eq!(convert(&fixture("snapshots/samples/basic-1.pickle"), &whole, &[]).status.code(), Some(0));
     let bytes = fs::read(&whole).unwrap();
     let first = bytes.windows(4).position(|window| window == b"PYTR").unwrap();
     let cut = folder.path().join("cut.memtrack");
-    // Behind the empty chunk that announces the snapshot, in the middle, and before the end of the last piece.
+    // After the empty chunk that announces the snapshot, in the middle, and before the end of the last piece.
     for length in [first + 20, first + 60, bytes.len() / 2] {
         fs::write(&cut, &bytes[..length]).unwrap();
         for verb in ["stats", "summary", "trace"] {
@@ -102,7 +102,7 @@ fn a_cut_recording_of_a_pytorch_snapshot_is_refused_and_not_empty() {
 }
 
 #[test]
-fn a_snapshot_lies_in_a_recording_in_pieces() {
+fn a_recording_contains_a_snapshot_in_pieces() {
     let folder = tempfile::tempdir().unwrap();
     let (json, target) = (folder.path().join("a.json"), folder.path().join("a.memtrack"));
     let event = |n: u64| {

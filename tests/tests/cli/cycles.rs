@@ -7,13 +7,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Processor time that a graph may take, in seconds: one of a million nodes takes about one in a release build, and a dozen in
-/// this one.
-const MOST_SECONDS: u64 = 120;
+/// Processor time that a graph may take: a million nodes take about one second in a release build, and a dozen in a test build.
+const MAX_SECONDS: u64 = 120;
 
 fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(memtrack());
-    time::limited(&mut command, MOST_SECONDS).arg("cycles").args(arguments).current_dir(folder);
+    time::limited(&mut command, MAX_SECONDS).arg("cycles").args(arguments).current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = command.spawn().unwrap();
     // It may end without reading.
@@ -29,14 +28,14 @@ fn fails(output: &Output, code: i32, with: &str) {
 }
 
 #[track_caller]
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{error}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What PyTorch's `_cycles` makes of each of its graphs.
-fn as_pytorch(folders: &Path) {
+/// Asserts that all graphs of a folder have the nodes and the DOT files of PyTorch's `_cycles`.
+fn assert_as_pytorch(folders: &Path) {
     let work = tempfile::tempdir().unwrap();
     let mut seen = 0;
     for folder in fs::read_dir(folders).unwrap() {
@@ -44,11 +43,12 @@ fn as_pytorch(folders: &Path) {
         let graph = folder.join("input.json");
         let (graph, name) = (graph.to_str().unwrap(), folder.file_name().unwrap().to_str().unwrap());
         let dot = format!("{name}.dot");
-        said(&run(work.path(), &[graph, "-o", &dot], b""));
-        let (made, expected) =
+        text_of(&run(work.path(), &[graph, "-o", &dot], b""));
+        let (written, expected) =
             (fs::read(work.path().join(&dot)).unwrap(), fs::read(folder.join("graph.dot")).unwrap());
-        assert_eq!(String::from_utf8(made).unwrap(), String::from_utf8(expected).unwrap(), "{name}");
-        let nodes: Value = serde_json::from_str(&said(&run(work.path(), &[graph, "--nodes"], b""))).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), String::from_utf8(expected).unwrap(), "{name}");
+        let nodes: Value =
+            serde_json::from_str(&text_of(&run(work.path(), &[graph, "--nodes"], b""))).unwrap();
         let expected: Value = serde_json::from_slice(&fs::read(folder.join("nodes.json")).unwrap()).unwrap();
         assert_eq!(nodes, expected, "{name}");
         seen += 1;
@@ -57,15 +57,15 @@ fn as_pytorch(folders: &Path) {
 }
 
 #[test]
-fn graphs_are_kept_and_written_as_pytorch_does() {
-    as_pytorch(&oracle("cycles"));
+fn nodes_and_dot_files_are_those_of_pytorch() {
+    assert_as_pytorch(&oracle("cycles"));
 }
 
 #[test]
-fn the_text_says_what_is_kept_and_what_to_cut() {
+fn the_text_names_the_kept_buffers_and_the_reference_to_cut() {
     let folder = tempfile::tempdir().unwrap();
     let graph = fs::read(oracle("cycles/closure/input.json")).unwrap();
-    let text = said(&run(folder.path(), &["-"], &graph));
+    let text = text_of(&run(folder.path(), &["-"], &graph));
     for line in [
         "1 cycle of garbage keeps 1 device buffer of unknown size until the collector runs.",
         "1. function f __closure__ → (cell,cell) [0] → builtins.cell cell_contents → function f",
@@ -77,14 +77,14 @@ fn the_text_says_what_is_kept_and_what_to_cut() {
 }
 
 #[test]
-fn what_is_written_as_json_is_read_again_with_the_same_findings() {
+fn written_json_is_read_again_with_the_same_findings() {
     let folder = tempfile::tempdir().unwrap();
     let graph = oracle("cycles/containers/input.json");
     let graph = graph.to_str().unwrap();
-    said(&run(folder.path(), &[graph, "-o", "own.json"], b""));
+    text_of(&run(folder.path(), &[graph, "-o", "written.json"], b""));
     for arguments in [&["--json"][..], &["--nodes"], &[]] {
-        let of = |graph| said(&run(folder.path(), &[&[graph], arguments].concat(), b""));
-        assert_eq!(of("own.json"), of(graph), "{arguments:?}");
+        let of = |graph| text_of(&run(folder.path(), &[&[graph], arguments].concat(), b""));
+        assert_eq!(of("written.json"), of(graph), "{arguments:?}");
     }
 }
 
@@ -93,17 +93,17 @@ fn files_are_not_replaced_and_other_suffixes_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let graph = oracle("cycles/closure/input.json");
     let graph = graph.to_str().unwrap();
-    fs::write(folder.path().join("a.dot"), "mine").unwrap();
+    fs::write(folder.path().join("a.dot"), "original").unwrap();
     fails(&run(folder.path(), &[graph, "-o", "a.dot"], b""), 2, "--force");
-    assert_eq!(fs::read(folder.path().join("a.dot")).unwrap(), b"mine");
-    said(&run(folder.path(), &[graph, "-o", "a.dot", "--force"], b""));
+    assert_eq!(fs::read(folder.path().join("a.dot")).unwrap(), b"original");
+    text_of(&run(folder.path(), &[graph, "-o", "a.dot", "--force"], b""));
     fails(&run(folder.path(), &[graph, "-o", "a.txt"], b""), 2, "end the name in .html, .svg, .dot or .json");
     fails(&run(folder.path(), &[graph, "--json", "--nodes"], b""), 2, "cannot be used with");
     fails(&run(folder.path(), &["missing.json"], b""), 3, "missing.json");
 }
 
 #[test]
-fn what_is_no_graph_is_refused_and_says_why() {
+fn other_files_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let node = |references: &str| {
         format!(r#"[{{"label":"a","context":null,"root":true,"references":[{references}]}}]"#)
@@ -136,7 +136,7 @@ fn what_is_no_graph_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_million_nodes_are_answered() {
+fn a_million_nodes_are_processed() {
     let folder = tempfile::tempdir().unwrap();
     // A chain that ends in a cycle, with a tensor at its end.
     let count = 1_000_000;
@@ -147,12 +147,12 @@ fn a_million_nodes_are_answered() {
     }
     graph.pop();
     graph.push(']');
-    let text = said(&run(folder.path(), &["-"], graph.as_bytes()));
+    let text = text_of(&run(folder.path(), &["-"], graph.as_bytes()));
     assert!(text.contains("1 cycle of garbage keeps 1 device buffer"), "{text}");
 }
 
 #[test]
-fn labels_of_any_kind_are_one_line_of_text_and_whole_in_json() {
+fn labels_of_any_kind_are_one_line_of_text_and_complete_in_json() {
     let folder = tempfile::tempdir().unwrap();
     let label = "</script>\u{1b}[31m\"\\\u{202e}\n\r\u{0}é😀";
     let long = "x".repeat(1 << 20);
@@ -161,12 +161,12 @@ fn labels_of_any_kind_are_one_line_of_text_and_whole_in_json() {
         { "label": long, "context": null, "root": false, "references": [["", 0]] },
     ]);
     let graph = graph.to_string();
-    let text = said(&run(folder.path(), &["-"], graph.as_bytes()));
+    let text = text_of(&run(folder.path(), &["-"], graph.as_bytes()));
     assert!(text.len() < 10_000 && !text.contains('\u{1b}') && !text.contains('\0'), "{text:?}");
     let nodes: Value =
-        serde_json::from_str(&said(&run(folder.path(), &["-", "--nodes"], graph.as_bytes()))).unwrap();
+        serde_json::from_str(&text_of(&run(folder.path(), &["-", "--nodes"], graph.as_bytes()))).unwrap();
     assert_eq!((&nodes[0]["label"], &nodes[1]["label"]), (&json!(label), &json!(long)));
-    said(&run(folder.path(), &["-", "-o", "a.dot"], graph.as_bytes()));
+    text_of(&run(folder.path(), &["-", "-o", "a.dot"], graph.as_bytes()));
     let dot = fs::read_to_string(folder.path().join("a.dot")).unwrap();
     assert!(
         dot.contains(r#"label="</script>\u001b[31m\"\\\u202e\n\r\u0000\u00e9\ud83d\ude00""#),

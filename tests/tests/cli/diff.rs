@@ -1,4 +1,4 @@
-//! `memtrack diff` and `memtrack check --against`: what changed between two files, and whether that is too much.
+//! `memtrack diff` and `memtrack check --against`: changes between two files, and limits on them.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId};
 use memtrack_core::snapshot::{DeviceStatistics, Scope, ScopeKind, Snapshot, SnapshotFiles};
@@ -26,7 +26,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// A PyTorch snapshot of device 0 in which these blocks are allocated and stay: bytes, and the stack's functions,
+    /// Writes a PyTorch snapshot of device 0 in which these blocks are allocated and stay: bytes, and the stack's functions,
     /// innermost first, as file, line and name.
     fn snapshot(&self, name: &str, blocks: &[(u64, Stack<'_>)]) {
         let mut address = 0x7f00_0000_0000_u64;
@@ -56,29 +56,29 @@ impl Bench {
 
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The answer of `diff` as JSON.
+    /// Returns the answer of `diff` as JSON.
     fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.text(&[&["diff"], arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// How a command fails that is used wrongly.
+    /// Asserts that a command fails with this code and reason, and without output.
     fn refused(&self, arguments: &[&str], code: i32, why: &str) {
         let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(why), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text_of(&output));
+        assert!(text_of(&output).contains(why), "{arguments:?}: {}", text_of(&output));
         assert!(output.stdout.is_empty());
     }
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What the tests look at of each row.
+/// Returns the fields of each row that the tests compare.
 fn rows(answer: &Value) -> Vec<(&str, &str, i64, i64)> {
     let rows = answer["devices"][0]["rows"].as_array().unwrap().iter();
     rows.map(|row| {
@@ -92,8 +92,8 @@ fn rows(answer: &Value) -> Vec<(&str, &str, i64, i64)> {
     .collect()
 }
 
-/// A training script of which the second version has two lines more at its beginning, lies elsewhere, computes its softmax
-/// differently, has a cache and no longer a buffer.
+/// Writes snapshots of two versions of a training script: the second has two more lines at its beginning and another path,
+/// computes its softmax differently, has a cache, and has no buffer.
 fn two_versions() -> Bench {
     let bench = Bench::new();
     let (old, new) = ("/home/a/v1/train.py", "/home/a/v2/train.py");
@@ -118,7 +118,7 @@ fn two_versions() -> Bench {
 }
 
 #[test]
-fn the_first_line_is_the_answer_and_moved_lines_are_the_same() {
+fn the_first_line_is_the_answer_and_moved_lines_are_matched() {
     let bench = two_versions();
     let text = bench.text(&["diff", "before.json", "after.json"]);
     let answer = "peak +21.0 MiB (14.0 MiB → 35.0 MiB): train.py:14 softmax +20.0 MiB, train.py:40 cache +3.0 MiB, \
@@ -147,15 +147,15 @@ fn the_first_line_is_the_answer_and_moved_lines_are_the_same() {
 }
 
 #[test]
-fn the_other_way_round_every_sign_turns() {
+fn swapped_files_negate_every_change() {
     let bench = two_versions();
     let there = bench.json(&["before.json", "after.json", "--by", "stack"]);
     let back = bench.json(&["after.json", "before.json", "--by", "stack"]);
-    let turned: Vec<_> =
+    let negated: Vec<_> =
         rows(&back).into_iter().map(|(name, _, bytes, count)| (name, -bytes, -count)).collect();
     let there: Vec<_> =
         rows(&there).into_iter().map(|(name, _, bytes, count)| (name, bytes, count)).collect();
-    assert_eq!(there, turned);
+    assert_eq!(there, negated);
     assert_eq!(there.len(), 3);
 }
 
@@ -173,7 +173,7 @@ fn a_file_does_not_differ_from_itself() {
 }
 
 #[test]
-fn scrubbed_differences_are_the_same_of_other_names() {
+fn scrubbed_differences_have_the_same_numbers() {
     let bench = two_versions();
     let files = ["before.json", "after.json"];
     let plain = bench.json(&files);
@@ -182,15 +182,15 @@ fn scrubbed_differences_are_the_same_of_other_names() {
         rows(answer).into_iter().map(|(_, status, bytes, count)| (status.to_owned(), bytes, count)).collect()
     };
     assert_eq!(numbers(&plain), numbers(&hidden));
-    // The values that name something: some of the names are keys of every answer.
-    let told = |answer: &Value| {
+    // Only the values with names: some of the names are also keys of every answer.
+    let names = |answer: &Value| {
         let named = |row: &Value| format!("{} {}", row["name"], row["stack"]);
         let rows: String = answer["devices"][0]["rows"].as_array().unwrap().iter().map(named).collect();
         format!("{rows} {} {}", answer["before"]["path"], answer["after"]["path"])
     };
     for name in ["train.py", "softmax", "buffer", "cache", "/v2", "before", "after"] {
-        assert!(told(&plain).contains(name), "{name} is hidden by nothing: {plain}");
-        assert!(!told(&hidden).contains(name), "{name} is still there: {hidden}");
+        assert!(names(&plain).contains(name), "{name} is missing without --scrub: {plain}");
+        assert!(!names(&hidden).contains(name), "{name} is not scrubbed: {hidden}");
     }
     let arguments = [&["diff"], &files[..], &["--scrub", "-o", "diff.svg"]].concat();
     let output = bench.run(&arguments);
@@ -202,7 +202,7 @@ fn scrubbed_differences_are_the_same_of_other_names() {
     assert_eq!(hints.matches("without --scrub-key").count(), 1, "{hints}");
 }
 
-/// A recording of a model with layers, each of which holds `bytes` for its attention.
+/// Returns a recording of a model with layers, each of which has `bytes` for its attention.
 fn model(layers: u32, bytes: u64) -> Snapshot {
     let mut snapshot = empty();
     let scope = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
@@ -229,7 +229,7 @@ fn model(layers: u32, bytes: u64) -> Snapshot {
 }
 
 #[test]
-fn layers_of_one_kind_are_one_group_of_which_there_are_more() {
+fn layers_of_one_kind_are_one_group() {
     let bench = Bench::new();
     bench.recording("small.memtrack", &model(2, MIB));
     bench.recording("large.memtrack", &model(5, MIB));
@@ -244,7 +244,8 @@ fn layers_of_one_kind_are_one_group_of_which_there_are_more() {
     );
 }
 
-/// Blocks of 1 KiB, each a sample of those that come to 64 KiB, in the first scope; and some that are recorded one by one.
+/// Returns a recording of blocks of 1 KiB in the first scope, each a sample for 64 KiB, and of large blocks that are all
+/// recorded.
 fn sampled(samples: u64, large: u64) -> Snapshot {
     let mut snapshot = model(1, MIB);
     snapshot.meta.sample_threshold_bytes = 4096;
@@ -268,7 +269,7 @@ fn sampled(samples: u64, large: u64) -> Snapshot {
 }
 
 #[test]
-fn a_difference_within_the_error_of_an_estimate_is_none() {
+fn differences_within_the_error_of_an_estimate_are_omitted() {
     let bench = Bench::new();
     bench.recording("before.memtrack", &sampled(100, 1));
     bench.recording("luck.memtrack", &sampled(104, 1));
@@ -285,13 +286,13 @@ fn a_difference_within_the_error_of_an_estimate_is_none() {
     assert!(Some(0) < low && low < by && by < high, "{low:?} {by:?} {high:?}");
     let text = bench.text(&["diff", "before.memtrack", "more.memtrack", "--by", "module"]);
     assert!(text.contains(" ± ") && text.contains("are sampled"), "{text}");
-    // Blocks that are recorded one by one tell.
+    // A difference in blocks that are all recorded is reported.
     let large = bench.json(&["before.memtrack", "large.memtrack", "--by", "module"]);
     assert_eq!(rows(&large), [("layers.*.attn", "grew", 16 * MIB as i64, 2)]);
 }
 
 #[test]
-fn files_of_different_kinds_are_compared_as_far_as_they_can_be() {
+fn files_of_different_kinds_are_compared_as_far_as_possible() {
     let bench = two_versions();
     bench.recording("model.memtrack", &model(2, MIB));
     bench.refused(
@@ -321,7 +322,7 @@ fn a_device_that_only_one_file_has_is_named() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_in_clear_words() {
+fn files_that_cannot_be_compared_are_refused_with_a_reason() {
     let bench = two_versions();
     bench.refused(&["diff", "-", "-"], 2, "only one of the two can be standard input");
     bench.refused(&["check", "-", "--against", "-"], 2, "only one of the two can be standard input");
@@ -341,7 +342,7 @@ fn what_cannot_be_compared_is_refused_in_clear_words() {
 }
 
 #[test]
-fn the_flame_graph_shows_what_grew_and_what_is_gone() {
+fn the_flame_graph_shows_growth_and_removed_stacks() {
     let bench = two_versions();
     bench.text(&["diff", "before.json", "after.json", "-o", "diff.svg"]);
     let svg = fs::read_to_string(bench.path("diff.svg")).unwrap();
@@ -370,7 +371,7 @@ fn the_flame_graph_shows_what_grew_and_what_is_gone() {
 }
 
 #[test]
-fn a_gate_says_which_group_grew_by_how_much() {
+fn check_reports_which_group_grew_by_how_much() {
     let bench = two_versions();
     let output = bench.run(&["check", "after.json", "--against", "before.json"]);
     assert_eq!(output.status.code(), Some(1));
@@ -381,7 +382,7 @@ fn a_gate_says_which_group_grew_by_how_much() {
     );
     let text = bench.text(&["check", "before.json", "--against", "after.json", "--max-peak", "20MiB"]);
     assert!(text.ends_with("; peak of device 0 −21.0 MiB against the base\n"), "{text}");
-    // Beside other limits, each says its own.
+    // Every exceeded limit is reported.
     let output = bench.run(&[
         "check",
         "after.json",
@@ -392,7 +393,12 @@ fn a_gate_says_which_group_grew_by_how_much() {
         "--max-peak",
         "20MiB",
     ]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("exceeded: ").count(), 2, "{}", said(&output));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).matches("exceeded: ").count(),
+        2,
+        "{}",
+        text_of(&output)
+    );
     let output = bench.run(&["check", "after.json", "--against", "before.json", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -415,21 +421,21 @@ const PAIRS: [(&str, &str); 3] = [
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
-fn of_real_pairs_the_numbers_are_those_that_python_reads_in_the_pickles() {
+fn numbers_of_real_pairs_are_those_that_python_reads_in_the_pickles() {
     for (before, after) in PAIRS {
         let file = |name: &str| shared().join(format!("oracle/snapshots/real/{name}.pickle.gz"));
         let script = workspace().join("tests/tests/cli/diff_numbers.py");
         let mut python = Command::new("python3");
         let output = python.arg(script).arg(memtrack()).args([file(before), file(after)]).output().unwrap();
-        assert!(output.status.success(), "{before} {after}: {}", said(&output));
-        assert!(said(&output).contains("lines agree; peak +"), "{}", said(&output));
+        assert!(output.status.success(), "{before} {after}: {}", text_of(&output));
+        assert!(text_of(&output).contains("lines agree; peak +"), "{}", text_of(&output));
     }
 }
 
 #[test]
-fn patterns_that_match_no_frame_are_told_once_and_empty_ones_refused() {
+fn unmatched_patterns_are_reported_once_and_empty_ones_are_refused() {
     let bench = two_versions();
-    let said = |arguments: &[&str]| {
+    let stderr = |arguments: &[&str]| {
         let output = Command::new(memtrack())
             .args(arguments)
             .current_dir(bench.path("before.json").parent().unwrap())
@@ -439,17 +445,17 @@ fn patterns_that_match_no_frame_are_told_once_and_empty_ones_refused() {
         String::from_utf8(output.stderr).unwrap()
     };
     let top = ["top", "before.json", "--mine", "nothing*", "--mine", "nothing*", "--not-mine", "train.py"];
-    assert_eq!(said(&top), "memtrack: warning: no frame matches --mine nothing*\n");
+    assert_eq!(stderr(&top), "memtrack: warning: no frame matches --mine nothing*\n");
     let diff = ["diff", "before.json", "after.json", "--not-mine", "zzz*", "--mine", "train.py"];
-    assert_eq!(said(&diff), "memtrack: warning: no frame matches --not-mine zzz*\n");
+    assert_eq!(stderr(&diff), "memtrack: warning: no frame matches --not-mine zzz*\n");
     for verb in ["peak", "summary"] {
         assert_eq!(
-            said(&[verb, "before.json", "--mine", "zzz"]),
+            stderr(&[verb, "before.json", "--mine", "zzz"]),
             "memtrack: warning: no frame matches --mine zzz\n"
         );
     }
-    // What is in one of the two files only is there; the later has no `buffer`.
-    assert_eq!(said(&["diff", "before.json", "after.json", "--mine", "buffer"]), "");
+    // A match in one of the two files is enough; the later file has no `buffer`.
+    assert_eq!(stderr(&["diff", "before.json", "after.json", "--mine", "buffer"]), "");
     bench.refused(&["top", "before.json", "--mine", ""], 2, "--mine: the pattern is empty");
     bench.refused(
         &["diff", "before.json", "after.json", "--not-mine", " "],

@@ -1,9 +1,9 @@
-"""Compares what `memtrack diff` says of two PyTorch snapshots with what the pickles say themselves.
+"""Compares the answer of `memtrack diff` on two PyTorch snapshots with numbers computed from the pickles.
 
     python3 tests/tests/cli/diff_numbers.py MEMTRACK BEFORE.pickle[.gz] AFTER.pickle[.gz]
 
-Reads both files on its own, finds the highest sum of requested bytes and what was live then, groups it by the innermost
-line of Python that is in no package, and expects the same totals and the same rows, to the byte. Prints the answer.
+Reads both files itself, finds the highest sum of requested bytes and the blocks that were live then, groups them by the
+innermost line of Python outside packages, and expects the same totals and the same rows, to the byte. Prints the answer.
 """
 
 import gzip
@@ -35,8 +35,8 @@ def line(frames):
 
 
 def frees_carry_allocations(snapshot, device):
-    """Whether frees have the stacks of the blocks' allocations: of all blocks whose two ends are in the trace, and of eight
-    stacks at least. Otherwise they have their own, or nobody knows."""
+    """Returns whether frees carry the stacks of their blocks' allocations: for all blocks with both events in the trace, and
+    for at least eight stacks. Otherwise frees have other stacks, or it is unknown."""
     live, same = {}, set()
     for event in snapshot["device_traces"][device]:
         frames = tuple((frame["filename"], frame["name"], frame["line"]) for frame in event.get("frames") or [])
@@ -50,7 +50,7 @@ def frees_carry_allocations(snapshot, device):
 
 
 def lifetimes(snapshot, device):
-    """Every block as its bytes, its line, and the events from and up to which it was live."""
+    """Returns every block as its bytes, its line, and the events from and up to which it was live."""
     blocks, live = [], {}
     known = frees_carry_allocations(snapshot, device)
     for number, event in enumerate(snapshot["device_traces"][device]):
@@ -61,7 +61,7 @@ def lifetimes(snapshot, device):
             if event["addr"] in live:
                 blocks[live.pop(event["addr"])][3] = number
             else:
-                # From before the trace, and nobody knows from where, unless its free says so.
+                # Older than the trace: its line is unknown unless its free carries it.
                 blocks.append([event["size"], line(event.get("frames")) if known else None, -1, number])
     for segment in snapshot["segments"]:
         address = segment["address"]
@@ -74,7 +74,7 @@ def lifetimes(snapshot, device):
 
 
 def at_peak(snapshot, device):
-    """Bytes and blocks at the highest moment: in all, and by line."""
+    """Returns bytes and blocks at the highest moment, in all and by line."""
     blocks = lifetimes(snapshot, device)
     changes = defaultdict(int)
     for size, _, start, end in blocks:
@@ -96,12 +96,12 @@ def at_peak(snapshot, device):
 
 def main(memtrack, *paths):
     command = [memtrack, "diff", *paths, "--by", "line", "--at", "peak", "--device", "0", "-n", "0", "--json"]
-    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    (device,) = said["devices"]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    (device,) = answer["devices"]
     before, after = (at_peak(load(path), 0) for path in paths)
     for name, numbers in (("before", before), ("after", after)):
-        there = (device[f"{name}_requested_bytes"], device[f"{name}_count"])
-        assert there == numbers[:2], (name, there, numbers[:2])
+        reported = (device[f"{name}_requested_bytes"], device[f"{name}_count"])
+        assert reported == numbers[:2], (name, reported, numbers[:2])
     expected = {}
     for place in set(before[2]) | set(after[2]):
         pair = before[2].get(place, [0, 0]), after[2].get(place, [0, 0])
@@ -116,7 +116,7 @@ def main(memtrack, *paths):
     for place in sorted(set(expected) | set(found)):
         assert expected.get(place) == found.get(place), (place, expected.get(place), found.get(place))
     assert sum(row["change_requested_bytes"] for row in device["rows"]) == after[0] - before[0]
-    print(f"{len(found)} lines agree; {said['answer'][0]}")
+    print(f"{len(found)} lines agree; {answer['answer'][0]}")
 
 
 if __name__ == "__main__":

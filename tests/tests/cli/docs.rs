@@ -1,6 +1,5 @@
-//! Every code block of README.md and docs/: Rust is compiled as a user's program has it, commands are parsed by the command,
-//! manifests, Python, JavaScript and JSON by what reads them. What a Rust block uses of a program that is not shown is in
-//! `tests/docs/around/`.
+//! Every code block of README.md and docs/: Rust is compiled as in a user's program, commands are parsed by the command, and
+//! manifests, Python, JavaScript and JSON by their parsers. `tests/docs/around/` has the code that Rust blocks use and omit.
 
 use memtrack_tests::{nested, workspace};
 use serde_json::Value;
@@ -16,7 +15,7 @@ use std::process::{Command, Stdio};
 struct Block {
     /// `docs/RUST.md`.
     file: String,
-    /// Where its text begins.
+    /// The line at which its text begins.
     line: usize,
     language: String,
     text: String,
@@ -28,7 +27,7 @@ impl Block {
     }
 }
 
-/// All blocks, file by file.
+/// Returns all blocks, file by file.
 fn blocks() -> Vec<Block> {
     let docs = fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
     let docs = docs.map(|name| format!("docs/{}", name.into_string().unwrap()));
@@ -108,8 +107,8 @@ fn rust_blocks_compile() {
     nested::member("memtrack-docs-tests", "blocks", &[("MEMTRACK_DOCS_BLOCKS", path)]);
 }
 
-/// The text of a Rust block as a part of one program: what is left out is filled in, and what a program has once, or only
-/// tests have, is left out.
+/// Returns the text of a Rust block as a part of one program: ellipses become expressions, and attributes that a program may
+/// have once, or that only tests have, are removed.
 fn as_part(block: &Block) -> String {
     let mut text = block.text.replace('…', "::core::unimplemented!()").replace("#[test]", "");
     if block.file != "README.md" {
@@ -119,7 +118,7 @@ fn as_part(block: &Block) -> String {
 }
 
 #[test]
-fn commands_are_understood() {
+fn commands_can_be_parsed() {
     let mut parsed = 0;
     let metadata = nested::cargo_command()
         .args(["metadata", "--no-deps", "--offline", "--locked", "--format-version=1"])
@@ -144,7 +143,7 @@ fn commands_are_understood() {
     assert!(parsed > 20, "{parsed} commands were found");
 }
 
-/// The words of the first command of a line of a shell.
+/// Returns the words of the first command of a shell's line.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quote): (Option<String>, Option<char>) = (None, None);
@@ -233,7 +232,7 @@ fn python_blocks_compile() {
 fn javascript_blocks_compile() {
     let folder = tempfile::tempdir().unwrap();
     for block in of_language("js") {
-        // A module may wait at its top.
+        // A module may have `await` at its top level.
         let path = folder.path().join("block.mjs");
         fs::write(&path, &block.text).unwrap();
         let status = Command::new("node").arg("--check").arg(&path).status().unwrap();

@@ -1,4 +1,4 @@
-//! `memtrack export --parquet` as a user runs it: what is in the files, and what happens to those that are there.
+//! `memtrack export --parquet` as a user runs it: the content of the files, and existing files.
 
 use memtrack_core::dataset::{Column, TABLES};
 use memtrack_tests::ranks::Job;
@@ -23,7 +23,7 @@ impl Bench {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// A copy of a fixture.
+    /// Copies a fixture into the folder.
     fn file(&self, name: &str, of: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::copy(fixture(of), &path).unwrap();
@@ -44,7 +44,7 @@ impl Bench {
         command.output().unwrap()
     }
 
-    /// All files of the data set, with what is in them.
+    /// Returns all files of the data set with their content.
     fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         fn walk(folder: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
             for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -63,7 +63,7 @@ impl Bench {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -76,11 +76,11 @@ fn rows(folder: &Path, name: &str) -> i64 {
 }
 
 #[test]
-fn the_tables_have_what_reports_say() {
+fn the_tables_have_the_numbers_of_reports() {
     let bench = Bench::new();
     let file = bench.file("rank3.pickle", SAMPLE);
     let output = bench.export(&[&file], &["--events", "--bins", "17"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let folder = bench.rank(3);
     let answer = Command::new(memtrack()).args(["ranks", "--json"]).arg(&file).output().unwrap();
     let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
@@ -117,7 +117,7 @@ fn a_recording_is_exported_with_its_names() {
     let snapshot = memtrack_tests::snapshots::small();
     memtrack_core::snapshot::SnapshotFiles::save(&snapshot, &file).unwrap();
     let output = bench.export(&[&file], &["--events"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let folder = bench.rank(0);
     assert_eq!(rows(&folder, "events"), snapshot.events.len() as i64);
     let text: Vec<String> =
@@ -126,8 +126,8 @@ fn a_recording_is_exported_with_its_names() {
     assert!(rows(&folder, "frames") > 0 && rows(&folder, "stacks") >= rows(&folder, "frames"));
 }
 
-/// All that the tables of a data set say, and the names of its folders.
-fn told(set: &Path) -> String {
+/// Returns the content of all tables of a data set as text, with the names of its folders.
+fn text_of(set: &Path) -> String {
     let mut all = String::new();
     for job in fs::read_dir(set).unwrap().map(|entry| entry.unwrap().path()) {
         all += &job.file_name().unwrap().to_string_lossy();
@@ -153,16 +153,16 @@ fn scrubbed_tables_have_no_names_of_the_program_and_the_same_numbers() {
         let mut command = Command::new(memtrack());
         command.args(["export", "--events", "--parquet"]).arg(set).arg(file).args(more);
         let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        told(set)
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        text_of(set)
     };
     let plain = export(&folder.path().join("plain"), &[]);
     let scrubbed = export(&folder.path().join("scrubbed"), &["--scrub", "--scrub-key", "k"]);
     for name in ["secret", "anastasia", "moonshot", "confidential", "log_step", "train.py"] {
-        assert!(plain.contains(name), "{name} is hidden by nothing");
-        assert!(!scrubbed.contains(name), "{name} is still there");
+        assert!(plain.contains(name), "{name} is missing without --scrub");
+        assert!(!scrubbed.contains(name), "{name} is not scrubbed");
     }
-    // The rank and the steps are found all the same.
+    // The rank and the steps are still recognized.
     let numbers = |set: &str| {
         let job = folder.path().join(set).read_dir().unwrap().next().unwrap().unwrap().path();
         let rows = |name| {
@@ -178,7 +178,7 @@ fn scrubbed_tables_have_no_names_of_the_program_and_the_same_numbers() {
 }
 
 #[test]
-fn without_events_their_table_is_there_and_empty() {
+fn without_events_the_table_of_events_is_empty() {
     let bench = Bench::new();
     let file = bench.file("rank0.pickle", SAMPLE);
     assert_eq!(bench.export(&[&file], &[]).status.code(), Some(0));
@@ -207,7 +207,7 @@ fn a_rank_is_added_and_replaced_without_touching_the_others() {
     let both = bench.files();
     assert_eq!(both.len(), 2 * before.len());
     assert!(before.iter().all(|file| both.contains(file)));
-    // The same file again, with other content; the first is not its own any more.
+    // The same path again, with the content of the other file.
     fs::copy(fixture(SAMPLE), &second).unwrap();
     let output = bench.export(&[&second], &["--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -220,14 +220,14 @@ fn a_rank_is_added_and_replaced_without_touching_the_others() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_is_the_rank_that_its_own_name_says() {
+fn a_link_has_the_rank_in_its_name() {
     let bench = Bench::new();
     let file = bench.file("snapshot.pickle", SAMPLE);
     let link = bench.folder.path().join("rank4.pickle");
     std::os::unix::fs::symlink(&file, &link).unwrap();
-    // Two files are none alone, which would be rank 0.
+    // Two files, because a single one would be rank 0.
     let output = bench.export(&[&link, &bench.file("rank1.pickle", OTHER)], &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(bench.rank(4).is_dir() && bench.rank(1).is_dir());
 }
 
@@ -239,7 +239,7 @@ fn a_rank_from_another_file_or_a_damaged_one_is_replaced_only_with_force() {
     let before = bench.files();
     let output = bench.export(&[&second], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("rank0.pickle; add --force to replace it"), "{}", said(&output));
+    assert!(stderr(&output).contains("rank0.pickle; add --force to replace it"), "{}", stderr(&output));
     assert_eq!(bench.files(), before);
     assert_eq!(bench.export(&[&second], &["--force"]).status.code(), Some(0));
     assert_ne!(bench.files(), before);
@@ -254,7 +254,7 @@ fn a_rank_from_another_file_or_a_damaged_one_is_replaced_only_with_force() {
         let before = bench.files();
         let output = bench.export(&[&second], &[]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said(&output).contains("it is not a complete rank"), "{}", said(&output));
+        assert!(stderr(&output).contains("it is not a complete rank"), "{}", stderr(&output));
         assert_eq!(bench.files(), before);
     }
     assert_eq!(bench.export(&[&second], &["--force"]).status.code(), Some(0));
@@ -269,7 +269,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_exported() {
     fs::write(&bad, b"\x80\x04not a pickle").unwrap();
     let output = bench.export(&[&bad, &good], &["--json"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("rank1.pickle"), "{}", said(&output));
+    assert!(stderr(&output).contains("rank1.pickle"), "{}", stderr(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["ranks"].as_array().unwrap().len(), 1);
     assert_eq!(answer["failed"][0]["file"], bad.to_string_lossy().as_ref());
@@ -277,7 +277,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_exported() {
 }
 
 #[test]
-fn what_is_no_rank_of_its_own_is_refused() {
+fn files_without_a_distinct_rank_are_refused() {
     let bench = Bench::new();
     let (a, b) = (bench.file("a.pickle", SAMPLE), bench.file("b.pickle", OTHER));
     let (one, same) = (bench.file("rank1.pickle", SAMPLE), bench.file("x-rank1.pickle", OTHER));
@@ -291,12 +291,12 @@ fn what_is_no_rank_of_its_own_is_refused() {
     ] {
         let files: Vec<&Path> = files.into_iter().map(PathBuf::as_path).collect();
         let output = bench.export(&files, &more);
-        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-        assert!(said(&output).contains(why), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
-    // Of the two that are rank 1, the one that was done first is there.
+    // One of the two files with rank 1 was exported before the other was refused.
     let output = bench.export(&[&one], &["--require-rank", "--force"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // A single file needs no rank.
     assert_eq!(bench.export(&[&a], &[]).status.code(), Some(0));
     assert!(bench.rank(0).is_dir());
@@ -306,19 +306,19 @@ fn what_is_no_rank_of_its_own_is_refused() {
 fn a_data_set_that_cannot_be_written_is_an_error() {
     let bench = Bench::new();
     let file = bench.file("rank0.pickle", SAMPLE);
-    fs::write(bench.set(), "mine").unwrap();
+    fs::write(bench.set(), "original").unwrap();
     let output = bench.export(&[&file], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("is not a folder"), "{}", said(&output));
+    assert!(stderr(&output).contains("is not a folder"), "{}", stderr(&output));
     fs::remove_file(bench.set()).unwrap();
     fs::create_dir(bench.set()).unwrap();
-    fs::write(bench.set().join("job=7"), "mine").unwrap();
+    fs::write(bench.set().join("job=7"), "original").unwrap();
     let output = bench.export(&[&file], &[]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert_eq!(bench.files().len(), 1);
 }
 
-/// What docs/RANKS.md says of the columns of a table: name, type, and whether values may be missing.
+/// Returns the columns of a table in docs/RANKS.md: name, type, and whether values may be missing.
 fn documented(text: &str, table: &str) -> Vec<(String, String, bool)> {
     let heading = format!("| column of `{table}` |");
     let section = match text.split_once(&heading) {
@@ -338,11 +338,12 @@ fn documented(text: &str, table: &str) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn every_column_is_documented_as_it_is() {
+fn every_column_is_documented() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/RANKS.md")).unwrap();
     for table in TABLES {
-        let real = |column: &Column| (column.name.to_owned(), column.kind.sql().to_owned(), column.nullable);
-        let real: Vec<_> = table.columns.iter().map(real).collect();
-        assert_eq!(documented(&text, table.name), real, "{}", table.name);
+        let declared =
+            |column: &Column| (column.name.to_owned(), column.kind.sql().to_owned(), column.nullable);
+        let declared: Vec<_> = table.columns.iter().map(declared).collect();
+        assert_eq!(documented(&text, table.name), declared, "{}", table.name);
     }
 }

@@ -1,4 +1,4 @@
-//! `memtrack export-script --cycles` as a user runs it. With PyTorch itself, tests/pytorch/cycles.sh tries the script.
+//! `memtrack export-script --cycles` as a user runs it. tests/pytorch/cycles.sh tests the script with PyTorch.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// As much of PyTorch as the script looks at.
+/// The part of PyTorch that the script uses.
 const TORCH: &str = include_str!("export_cycles_torch.py");
-/// What the script must make of garbage, as checks in Python: one for each line that ends with `right`.
+/// Python checks of the graphs that the script makes from garbage. Each prints a line that ends with `passed`.
 const CHECKS: &str = include_str!("export_cycles_checks.py");
 
-/// A program that forgets cycles, some of them alike.
+/// A program that leaks cycles, two of them of the same shape.
 const PROGRAM: &str = "\
 import gc, sys, torch
 
@@ -44,13 +44,13 @@ fn export_script(arguments: &[&str]) -> Output {
     Command::new(memtrack()).arg("export-script").args(arguments).output().unwrap()
 }
 
-/// Python in a folder that has the script as `memtrack_cycles.py`, and with `torch` something in PyTorch's place.
+/// Runs Python in a folder with the script as `memtrack_cycles.py` and, with `torch`, a substitute for PyTorch.
 fn python(folder: &Path, torch: bool, arguments: &[&str]) -> Output {
     fs::write(folder.join("memtrack_cycles.py"), export_script(&["--cycles"]).stdout).unwrap();
     if torch {
         fs::write(folder.join("torch.py"), TORCH).unwrap();
     }
-    // Without PyTorch, if it should be installed.
+    // `-S` hides an installed PyTorch.
     Command::new("python3").args(["-S", "-B"]).args(arguments).current_dir(folder).output().unwrap()
 }
 
@@ -67,7 +67,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_script_for_cycles_is_another_one_and_help_says_how_it_is_used() {
+fn the_option_for_cycles_prints_another_script_and_help_shows_its_use() {
     let printed = export_script(&["--cycles"]);
     assert!(printed.status.success() && printed.stderr.is_empty());
     assert!(text(&printed.stdout).contains("def warn_tensor_cycles("));
@@ -92,7 +92,7 @@ fn the_script_for_cycles_is_another_one_and_help_says_how_it_is_used() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn the_script_is_python_3_8_and_says_when_pytorch_is_missing() {
+fn the_script_is_python_3_8_and_reports_a_missing_pytorch() {
     let folder = tempfile::tempdir().unwrap();
     let check = "import ast, sys; ast.parse(open('memtrack_cycles.py').read(), feature_version=(3, 8)); \
                  import memtrack_cycles; print('torch' in sys.modules)";
@@ -111,24 +111,24 @@ fn the_script_is_python_3_8_and_says_when_pytorch_is_missing() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn a_program_that_is_not_changed_gets_a_file_for_each_finding() {
+fn an_unchanged_program_gets_a_file_for_each_finding() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("train.py"), PROGRAM).unwrap();
-    fs::write(folder.path().join("cycles-2.json"), "mine").unwrap();
+    fs::write(folder.path().join("cycles-2.json"), "original").unwrap();
     let output = python(folder.path(), true, &["memtrack_cycles.py", "train.py", "--epochs", "1"]);
-    let said = text(&output.stderr);
-    // The program's own arguments and exit code.
-    assert_eq!(text(&output.stdout).trim(), "['train.py', '--epochs', '1']", "{said}");
-    assert_eq!(output.status.code(), Some(5), "{said}");
+    let stderr = text(&output.stderr);
+    // The program gets its arguments, and its exit code is passed on.
+    assert_eq!(text(&output.stdout).trim(), "['train.py', '--epochs', '1']", "{stderr}");
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
 
     assert_eq!(
         files(folder.path()),
         ["cycles-1.json", "cycles-2.json", "cycles-3.json", "cycles-4.json"],
-        "{said}"
+        "{stderr}"
     );
-    assert_eq!(fs::read(folder.path().join("cycles-2.json")).unwrap(), b"mine");
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 4, "{said}");
+    assert_eq!(fs::read(folder.path().join("cycles-2.json")).unwrap(), b"original");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines.len(), 4, "{stderr}");
     for (line, (number, size)) in lines.iter().zip([(1, 16), (3, 32), (4, 64)]) {
         assert!(
             line.contains(&format!("held 1 tensor with {size} B on cuda:0: wrote cycles-{number}.json;")),
@@ -141,7 +141,7 @@ fn a_program_that_is_not_changed_gets_a_file_for_each_finding() {
     }
     assert_eq!(lines[3], "memtrack_cycles: found 2 times: cycles-1.json");
 
-    // The last was still waiting when the program ended. What its module held is no finding.
+    // The last cycle was not collected before the program ended. Objects that its module references are not a finding.
     let nodes: Value =
         serde_json::from_slice(&fs::read(folder.path().join("cycles-4.json")).unwrap()).unwrap();
     let nodes = nodes.as_array().unwrap();
@@ -170,10 +170,10 @@ fn a_program_that_is_not_changed_gets_a_file_for_each_finding() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn the_command_refuses_what_it_cannot_do_before_it_runs_anything() {
+fn bad_arguments_are_refused_before_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("train.py"), "print('it ran')").unwrap();
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["missing.py"][..], "missing.py"),
         (&["--folder", "no/folder", "train.py"], "no/folder"),
         (&["--files", "0", "train.py"], "--files"),
@@ -182,21 +182,25 @@ fn the_command_refuses_what_it_cannot_do_before_it_runs_anything() {
         let arguments = [&["memtrack_cycles.py"], arguments].concat();
         let output = python(folder.path(), true, &arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(told) && output.stdout.is_empty(), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(expected) && output.stdout.is_empty(),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn garbage_becomes_graphs_and_the_program_is_left_as_it_was() {
+fn garbage_becomes_graphs_and_the_program_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("checks.py"), CHECKS).unwrap();
     let output = python(folder.path(), true, &["checks.py"]);
-    let said = text(&output.stdout);
-    let wrong: Vec<&str> = said.lines().filter(|line| !line.ends_with(": right")).collect();
-    assert!(wrong.is_empty() && output.status.success(), "{wrong:#?}\n{}", text(&output.stderr));
-    assert_eq!(said.lines().count(), CHECKS.matches("\ndef ").count() - HELPERS, "{said}");
+    let stdout = text(&output.stdout);
+    let failed: Vec<&str> = stdout.lines().filter(|line| !line.ends_with(": passed")).collect();
+    assert!(failed.is_empty() && output.status.success(), "{failed:#?}\n{}", text(&output.stderr));
+    assert_eq!(stdout.lines().count(), CHECKS.matches("\ndef ").count() - HELPERS, "{stdout}");
 }
 
-/// Functions of the checks that are no checks.
+/// The number of functions in the checks that are helpers.
 const HELPERS: usize = 6;

@@ -1,4 +1,4 @@
-"""What memtrack's script for reference cycles makes of garbage. Says `right` at the end of each check.
+"""Checks the graphs that memtrack's script for reference cycles makes from garbage. Prints `passed` after each check.
 
 Runs in a folder that has the script as `memtrack_cycles.py`, and `torch.py` in place of PyTorch.
 """
@@ -26,7 +26,7 @@ class Thing:
 
 
 def nothing():
-    """What is observed comes at the next call of a function."""
+    """Makes a call: observed graphs are delivered at the next call of a function."""
 
 
 def collect():
@@ -44,7 +44,7 @@ def edges(nodes):
 
 
 def observed(make, **options):
-    """The graphs that are made while a function runs and its garbage is collected."""
+    """Returns the graphs that are made while `make` runs and its garbage is collected."""
     graphs = []
     disarm = cycles.observe(graphs.append, **options)
     gc.disable()
@@ -57,7 +57,7 @@ def observed(make, **options):
     return graphs
 
 
-def said(run):
+def stderr_of(run):
     text = io.StringIO()
     with contextlib.redirect_stderr(text):
         run()
@@ -67,12 +67,12 @@ def said(run):
 def attributes_of_instances_keep_their_names():
     [nodes] = observed(pair)
     assert sorted(node["label"].split("\n")[0] for node in nodes if "Thing" in node["label"]) == ["object"] * 2, nodes
-    # Where Python keeps attributes without a dictionary, asking for names must not move them to one.
+    # Where Python keeps attributes without a dictionary, a search for names must not create one.
     direct = {("__main__.Thing", "peer", "__main__.Thing"), ("__main__.Thing", "weight", "torch.Tensor (torch.Size([4]))")}
     by_dictionary = {("dict[2]", "['peer']", "__main__.Thing"), ("dict[2]", "['weight']", "torch.Tensor (torch.Size([4]))")}
     assert (direct if sys.version_info >= (3, 11) else by_dictionary) <= edges(nodes), edges(nodes)
     assert [node["root"] for node in nodes].count(True) == 1
-    # A second look, when the dictionaries are made.
+    # A second pass, after the dictionaries were created.
     first = Thing()
     first.me, first.weight = first, torch.zeros(4)
     objects = [first, first.weight]
@@ -117,7 +117,7 @@ def tensors_below_slots_frames_and_exceptions_are_named():
     assert {text for _, text, _ in edges(nodes)} >= {"__closure__", "cell_contents", "[0]", "__kwdefaults__"}, edges(nodes)
 
 
-def roots_say_what_they_hold_and_where_it_was_allocated():
+def roots_have_their_memory_and_where_it_was_allocated():
     def views():
         held = [torch.zeros(4), torch.zeros(4), torch.zeros(8), torch.zeros(16, "cpu"), torch.zeros(0)]
         held.append(held)
@@ -160,9 +160,9 @@ def garbage_is_freed_and_the_collector_is_left_as_it_was():
     assert observed(lambda: LATER.append([LATER])) == [], "nothing holds a tensor"
     assert gc.garbage == [] and gc.get_debug() == 0 and gc.isenabled() and sys.getprofile() is None
     assert not any("Collector" in repr(callback) for callback in gc.callbacks)
-    # What others put there stays.
-    gc.garbage.append("mine")
-    assert len(observed(pair)) == 1 and gc.garbage == ["mine"]
+    # Other entries stay.
+    gc.garbage.append("other")
+    assert len(observed(pair)) == 1 and gc.garbage == ["other"]
     gc.garbage.clear()
 
 
@@ -179,7 +179,7 @@ def profilers_are_put_back():
     assert there is profile and len(graphs) == 1 and "nothing" in calls
 
 
-def callbacks_of_others_do_not_bring_it_into_the_collector():
+def callbacks_of_others_cause_no_delivery_inside_the_collector():
     def other(phase, info):
         nothing()
 
@@ -194,7 +194,7 @@ def callbacks_of_others_do_not_bring_it_into_the_collector():
     LATER.clear()
 
 
-def failures_of_a_callback_are_told_and_do_not_reach_the_program():
+def failures_of_a_callback_are_reported_and_do_not_reach_the_program():
     def fails(_):
         raise RuntimeError("no")
 
@@ -204,10 +204,10 @@ def failures_of_a_callback_are_told_and_do_not_reach_the_program():
         collect()
         disarm()
 
-    assert said(run) == ["memtrack_cycles: RuntimeError: no"] and gc.garbage == []
+    assert stderr_of(run) == ["memtrack_cycles: RuntimeError: no"] and gc.garbage == []
 
 
-def what_was_collected_last_is_seen_when_it_ends():
+def the_last_collection_is_delivered_at_the_end():
     graphs = []
     disarm = cycles.observe(graphs.append)
     pair()
@@ -235,17 +235,17 @@ def threads_collect_too():
     assert graphs and gc.garbage == [] and gc.get_debug() == 0 and sys.getprofile() is None, gc.garbage
 
 
-def one_file_for_each_finding_that_is_new():
+def each_new_finding_is_written_to_a_file():
     os.mkdir("found")
     with open("found/cycles-2.json", "w") as file:
-        file.write("mine")
+        file.write("other")
 
     def run():
         disarm = cycles.warn_tensor_cycles("found", files=3)
         for size in (4, 4, 8, 4):
             pair(size)
             collect()
-        # Two of them at once, one of which is known.
+        # Two findings at once, one of which is known.
         pair(4), pair(16)
         collect()
         for size in (32, 64):
@@ -255,14 +255,14 @@ def one_file_for_each_finding_that_is_new():
         pair(128)
         collect()
 
-    # Collections that nobody asks for might be left alone, and then counts are the least.
+    # Automatic collections might be skipped, and counts would then be lower bounds.
     gc.disable()
-    lines = said(run)
+    lines = stderr_of(run)
     gc.enable()
     files = sorted(glob.glob("found/*"))
     assert files == [f"found/cycles-{number}.json" for number in range(1, 5)], files
     with open("found/cycles-2.json") as file:
-        assert file.read() == "mine"
+        assert file.read() == "other"
     for line, number in zip(lines, (1, 3, 4)):
         path = os.path.abspath(f"found/cycles-{number}.json")
         assert f"wrote {path}; to look at it: memtrack cycles {path} -o {path[:-5]}.html" in line, line
@@ -276,7 +276,7 @@ def one_file_for_each_finding_that_is_new():
     assert [node["label"] for node in nodes if node["root"]] == ["object\ntorch.Tensor (torch.Size([16]))"], nodes
 
 
-def a_folder_that_is_not_writable_is_told_once():
+def a_folder_that_is_not_writable_is_reported_once():
     with open("file", "w"):
         pass
 
@@ -287,11 +287,11 @@ def a_folder_that_is_not_writable_is_told_once():
             collect()
         disarm()
 
-    lines = said(run)
+    lines = stderr_of(run)
     assert len(lines) == 2 and "cannot write findings" in lines[0] and "not written" in lines[1], lines
 
 
-def write_takes_what_is_garbage_now():
+def write_takes_the_current_garbage():
     assert cycles.write("now.json") == 0 and not os.path.exists("now.json")
     pair(4), pair(8)
     LATER.append([])
@@ -340,7 +340,7 @@ def no_code_of_the_program_runs():
     assert ("dict[3]", "['t']", "Kind") in found or ("dict[3]", "['t']", "?") in found, found
 
 
-def much_is_cut_and_told():
+def large_graphs_are_cut_and_their_rest_is_counted():
     limit, cycles.NODES = cycles.NODES, 100
     more, cycles.OBJECTS = cycles.OBJECTS, 100_000
     try:
@@ -356,18 +356,18 @@ def much_is_cut_and_told():
             assert max(len(node["label"]) for node in nodes) <= cycles.LENGTH
             left_out = sum(node.get("left_out", 0) for node in nodes)
             assert (left_out > 0) == (length > 50), left_out
-            # The lists, the tensor and what it has.
+            # The lists, the tensor and its contents.
             assert len(nodes) - (left_out > 0) + left_out in (length + 2, length + 3), (len(nodes), left_out, length)
             assert all(0 <= to < len(nodes) for node in nodes for _, to in node["references"])
             holders = [node for node in nodes if any(nodes[to]["root"] for _, to in node["references"])]
             assert holders
-        # As many tensors as objects: still those that hold some of them.
+        # With many tensors, some of the objects that hold them are included.
         [nodes] = observed(lambda: [pair(size) for size in range(1, 500)])
         labels = [node["label"] for node in nodes]
         assert 60 < len(nodes) <= 101 and "object\n__main__.Thing" in labels, labels
     finally:
         cycles.NODES, cycles.OBJECTS = limit, more
-    # Of a container that holds one tensor often, some places.
+    # A container that holds one tensor many times has only some of the references.
     def often():
         held = [torch.zeros(1)] * 10_000
         held.append(held)
@@ -377,17 +377,17 @@ def much_is_cut_and_told():
 
 
 def collections_of_young_objects_cost_a_bounded_part_of_the_time():
-    # Only looks take time here, however slow the machine is.
+    # Only the callback takes time on this clock, however slow the machine is.
     clock = types.SimpleNamespace(now=1.0, monotonic=lambda: clock.now)
     cycles.time = clock
     cycles._collector._alone_until = cycles._collector._free_later_until = 0.0
-    looks = []
+    delivered = []
 
-    def look(nodes):
-        looks.append(nodes)
+    def callback(nodes):
+        delivered.append(nodes)
         clock.now += 0.2
 
-    disarm = cycles.observe(look)
+    disarm = cycles.observe(callback)
     full = []
 
     def count(phase, info):
@@ -399,19 +399,19 @@ def collections_of_young_objects_cost_a_bounded_part_of_the_time():
         pair()
         gc.collect(0)
         nothing()
-    # The first brings something new, the second does not, and after it there is a rest.
-    assert len(looks) == 2 and len(full) <= 6, (looks, full)
-    # What a full collection finds is looked at in any case.
+    # The first delivers something new, the second does not, and a pause follows.
+    assert len(delivered) == 2 and len(full) <= 6, (delivered, full)
+    # Findings of a full collection are always delivered.
     pair()
     collect()
-    assert len(looks) == 3
+    assert len(delivered) == 3
     gc.callbacks.remove(count)
     disarm()
     cycles.time = time
     cycles._collector._alone_until = cycles._collector._free_later_until = 0.0
 
 
-def what_was_not_looked_at_is_told():
+def skipped_collections_are_reported():
     def run():
         disarm = cycles.warn_tensor_cycles("found")
         gc.disable()
@@ -423,11 +423,11 @@ def what_was_not_looked_at_is_told():
         gc.enable()
         disarm()
 
-    assert said(run)[1:] == ["memtrack_cycles: found at least 2 times: cycles-5.json"]
+    assert stderr_of(run)[1:] == ["memtrack_cycles: found at least 2 times: cycles-5.json"]
     cycles._collector._alone_until = 0.0
 
 
-def children_are_not_watched():
+def forked_children_are_not_observed():
     if not hasattr(os, "fork"):
         return
     graphs = []
@@ -471,13 +471,13 @@ def labels_are_those_of_pytorch():
 
 CHECKS = [
     attributes_of_instances_keep_their_names, tensors_below_slots_frames_and_exceptions_are_named,
-    roots_say_what_they_hold_and_where_it_was_allocated, garbage_is_freed_and_the_collector_is_left_as_it_was,
-    profilers_are_put_back, callbacks_of_others_do_not_bring_it_into_the_collector,
-    failures_of_a_callback_are_told_and_do_not_reach_the_program, what_was_collected_last_is_seen_when_it_ends,
-    threads_collect_too, one_file_for_each_finding_that_is_new, a_folder_that_is_not_writable_is_told_once,
-    write_takes_what_is_garbage_now, no_code_of_the_program_runs, much_is_cut_and_told,
-    collections_of_young_objects_cost_a_bounded_part_of_the_time, what_was_not_looked_at_is_told,
-    children_are_not_watched, labels_are_those_of_pytorch,
+    roots_have_their_memory_and_where_it_was_allocated, garbage_is_freed_and_the_collector_is_left_as_it_was,
+    profilers_are_put_back, callbacks_of_others_cause_no_delivery_inside_the_collector,
+    failures_of_a_callback_are_reported_and_do_not_reach_the_program, the_last_collection_is_delivered_at_the_end,
+    threads_collect_too, each_new_finding_is_written_to_a_file, a_folder_that_is_not_writable_is_reported_once,
+    write_takes_the_current_garbage, no_code_of_the_program_runs, large_graphs_are_cut_and_their_rest_is_counted,
+    collections_of_young_objects_cost_a_bounded_part_of_the_time, skipped_collections_are_reported,
+    forked_children_are_not_observed, labels_are_those_of_pytorch,
 ]
 
 if __name__ == "__main__":
@@ -493,4 +493,4 @@ if __name__ == "__main__":
             traceback.print_exc()
             print(f"{check.__name__}: {type(failure).__name__}: {failure}")
             continue
-        print(f"{check.__name__}: right")
+        print(f"{check.__name__}: passed")

@@ -1,5 +1,5 @@
-"""As much of PyTorch as memtrack's script for reference cycles looks at. `torch.py` in the folder of the program."""
-from types import SimpleNamespace as Of
+"""The part of PyTorch that memtrack's script for reference cycles uses: `torch.py` in the program's folder."""
+from types import SimpleNamespace as Fake
 
 
 class Device:
@@ -26,19 +26,19 @@ class TensorBase:
 class Tensor(TensorBase):
     def untyped_storage(self):
         device, size, address = self._facts
-        return Of(nbytes=lambda: size * 4, data_ptr=lambda: address)
+        return Fake(nbytes=lambda: size * 4, data_ptr=lambda: address)
 
 
 Tensor.__module__ = "torch"
 
 
 def zeros(size, device="cuda", address=None):
-    made = Tensor()
-    made._facts = (device, size, 0x7F00_0000_0000 + size * 512 if address is None else address)
-    return made
+    tensor = Tensor()
+    tensor._facts = (device, size, 0x7F00_0000_0000 + size * 512 if address is None else address)
+    return tensor
 
 
-class Looking:
+class NoDispatch:
     def __enter__(self):
         pass
 
@@ -47,18 +47,18 @@ class Looking:
 
 
 HISTORY = []
-_C = Of(
-    TensorBase=TensorBase, DisableTorchFunctionSubclass=Looking, _cuda_isHistoryEnabled=lambda: bool(HISTORY),
+_C = Fake(
+    TensorBase=TensorBase, DisableTorchFunctionSubclass=NoDispatch, _cuda_isHistoryEnabled=lambda: bool(HISTORY),
 )
 
 
 def memory_snapshot(include_traces=True):
-    assert not include_traces, "needs them not"
+    assert not include_traces, "the script needs no traces"
     frames = [
         {"filename": "/x/ceval.c", "line": 1, "name": "f"}, {"filename": "train.py", "line": 7, "name": "forward"},
         {"filename": "x.cpp", "line": 2, "name": "PyEval_Frame"}, {"filename": "train.py", "line": 9, "name": "main"},
     ]
-    # Each block has 512 bytes: a tensor of 4 has the fourth, and what follows is not in use.
+    # Blocks of 512 bytes: a tensor of 4 is in the one at index 4, and the others are not in use.
     blocks = [{"size": 512, "state": "inactive"} for _ in range(4)]
     blocks += [{"size": 512, "state": "active_allocated", "frames": frames}, {"size": 512, "state": "inactive"}]
     return [{"address": 0x7F00_0000_0000, "blocks": blocks}]
@@ -68,6 +68,6 @@ def _record(*arguments, **_):
     HISTORY.append(arguments)
 
 
-cuda = Of(
-    is_available=lambda: True, memory_snapshot=memory_snapshot, memory=Of(_record_memory_history=_record),
+cuda = Fake(
+    is_available=lambda: True, memory_snapshot=memory_snapshot, memory=Fake(_record_memory_history=_record),
 )

@@ -1,4 +1,4 @@
-//! `memtrack export-script` as a user runs it. With PyTorch itself, tests/pytorch/optrace.sh tries the script.
+//! `memtrack export-script` as a user runs it. tests/pytorch/optrace.sh tests the script with PyTorch.
 
 use memtrack_core::profile::optrace::{Mode, read};
 use memtrack_tests::memtrack;
@@ -7,17 +7,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A profile without PyTorch, and what the script must refuse.
+/// A profile made without PyTorch, and profiles that the script must refuse.
 const PROFILE: &str = include_str!("export_script_profile.py");
 
 fn export_script(arguments: &[&str]) -> Output {
     Command::new(memtrack()).arg("export-script").args(arguments).output().unwrap()
 }
 
-/// Python in a folder that has the script as `memtrack_export.py`.
+/// Runs Python in a folder with the script as `memtrack_export.py`.
 fn python(folder: &Path, arguments: &[&str]) -> Output {
     fs::write(folder.join("memtrack_export.py"), export_script(&[]).stdout).unwrap();
-    // Without PyTorch, if it should be installed.
+    // `-S` hides an installed PyTorch.
     Command::new("python3").args(["-S", "-B"]).args(arguments).current_dir(folder).output().unwrap()
 }
 
@@ -36,11 +36,11 @@ fn the_script_is_printed_or_written_and_replaces_nothing_without_force() {
     assert!(export_script(&["-o", name]).status.success());
     assert_eq!(fs::read(&target).unwrap(), printed.stdout);
 
-    fs::write(&target, "mine").unwrap();
+    fs::write(&target, "original").unwrap();
     let refused = export_script(&["-o", name]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--force"));
-    assert_eq!(fs::read(&target).unwrap(), b"mine");
+    assert_eq!(fs::read(&target).unwrap(), b"original");
     assert!(export_script(&["-o", name, "--force"]).status.success());
     assert_eq!(fs::read(&target).unwrap(), printed.stdout);
     assert_eq!(export_script(&["-o", "-"]).stdout, printed.stdout);
@@ -72,12 +72,12 @@ fn the_script_is_python_3_8_and_needs_pytorch_only_for_a_profile() {
 fn the_script_refuses_an_output_that_exists_before_it_runs_anything() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("out.optrace.jsonl"), "mine").unwrap();
+    fs::write(at("out.optrace.jsonl"), "original").unwrap();
     fs::write(at("train.py"), "print('it ran')").unwrap();
     let output = python(folder.path(), &["memtrack_export.py", "out.optrace.jsonl", "train.py"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--force") && output.stdout.is_empty(), "{}", text(&output.stderr));
-    assert_eq!(fs::read(at("out.optrace.jsonl")).unwrap(), b"mine");
+    assert_eq!(fs::read(at("out.optrace.jsonl")).unwrap(), b"original");
     let output = python(folder.path(), &["memtrack_export.py", "new.optrace.jsonl", "missing.py"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("missing.py"), "{}", text(&output.stderr));
@@ -92,7 +92,7 @@ fn the_script_refuses_an_output_that_exists_before_it_runs_anything() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
+fn a_profile_becomes_a_trace_and_incomplete_profiles_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("profile.py"), PROFILE).unwrap();
     let output = python(folder.path(), &["profile.py"]);
@@ -113,9 +113,9 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
     let times: Vec<i64> = lines.iter().filter_map(|line| line["ts"].as_i64()).collect();
     assert!(times.is_sorted(), "{times:?}");
 
-    // What each event became: what it is inside of, and in which phase.
+    // Each event with its parent and its phase.
     let mut ids = std::collections::HashMap::new();
-    let mut became = Vec::new();
+    let mut events = Vec::new();
     for line in &lines {
         let what = match line["ev"].as_str().unwrap() {
             "op" => line["name"].as_str().unwrap().rsplit(": ").next().unwrap().to_owned(),
@@ -127,10 +127,10 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
             ids.insert(id, what.clone());
         }
         let parent = line["parent"].as_u64().map_or("", |parent| &ids[&parent]);
-        became.push(format!("{what} < {parent} {}", line["phase"].as_str().unwrap_or("-")));
+        events.push(format!("{what} < {parent} {}", line["phase"].as_str().unwrap_or("-")));
     }
     assert_eq!(
-        became,
+        events,
         [
             "Linear <  -",
             "aten::linear < Linear -",
@@ -138,7 +138,7 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
             "aten::made_up < aten::linear -",
             "torch::autograd::AccumulateGrad <  backward",
             "torch::autograd::AccumulateGrad < torch::autograd::AccumulateGrad -",
-            // Left out, it would make the next a gradient.
+            // Without it, the next event would become a gradient.
             "hipFoo < torch::autograd::AccumulateGrad -",
             "aten::detach < torch::autograd::AccumulateGrad -",
             "free 64 < torch::autograd::AccumulateGrad -",
@@ -155,19 +155,19 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
         ]
     );
 
-    let of = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap();
+    let line_of = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap();
     let tensor =
         |number: u64| lines.iter().find(|line| line["ev"] == "tensor" && line["t"] == number).unwrap();
     let written = |name: &str| -> Vec<Value> {
-        let args = of(name)["args"].as_array().unwrap();
+        let args = line_of(name)["args"].as_array().unwrap();
         args.iter().map(|arg| if arg.is_null() { json!("none") } else { arg["w"].clone() }).collect()
     };
     assert_eq!(written("aten::linear"), [json!(false), json!(false), json!("none")]);
-    // Without an operator of that name, or without knowing a tensor, nobody knows what is written.
+    // Unknown, because there is no operator of that name, or because a tensor is unknown.
     assert_eq!(written("aten::made_up"), [Value::Null]);
     assert_eq!(written("aten::mul"), [json!(false), Value::Null]);
     assert_eq!(written("aten::_foreach_add_"), [Value::Null, Value::Null]);
-    assert_eq!(of("aten::add_")["args"], json!([{"t": 0, "w": true}, {"v": 1.5}, {"v": "inf"}]));
+    assert_eq!(line_of("aten::add_")["args"], json!([{"t": 0, "w": true}, {"v": 1.5}, {"v": "inf"}]));
     assert_eq!(tensor(0)["storage"], "0x200");
     let module = lines.iter().find(|line| line["ev"] == "module").unwrap();
     assert_eq!((&module["path"], &module["params"][0]["name"]), (&json!("encoder.0"), &json!("weight")));
@@ -187,5 +187,5 @@ fn a_profile_becomes_a_trace_and_a_poor_one_is_refused() {
     assert_eq!(alloc["ts"], 1050);
     assert_eq!(frames(alloc), ["forward", "nn.Module: Linear_0", "step"]);
     // Without an address, which differs from run to run.
-    assert_eq!(frames(of("Optimizer.step#SGD.step")), ["<built-in method enter of object>", "step"]);
+    assert_eq!(frames(line_of("Optimizer.step#SGD.step")), ["<built-in method enter of object>", "step"]);
 }

@@ -1,5 +1,5 @@
 //! `memtrack convert` to formats of other tools: the files are decoded again, and their sums are those of `memtrack peak`
-//! and `memtrack top`. What the tools themselves say of them is in `tests/tools/exports.py`.
+//! and `memtrack top`. `tests/tools/exports.py` opens them with the tools.
 
 use flate2::read::GzDecoder;
 use memtrack_core::dataset::EVENTS_ALONE;
@@ -21,8 +21,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `profile.proto`, as far as these tests read it: declared once more, because the writer's own declaration would find its
-/// own mistakes in order.
+/// The part of `profile.proto` that these tests read. It is declared again, because the writer's declaration would accept its
+/// own mistakes.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -130,7 +130,7 @@ impl Profile {
         Some(self.text(label.second))
     }
 
-    /// The sums of the four values by device.
+    /// Returns the sums of the four values by device.
     fn sums(&self) -> BTreeMap<String, [i64; 4]> {
         let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
         for sample in &self.sample {
@@ -140,7 +140,7 @@ impl Profile {
         sums
     }
 
-    /// The functions of a sample, innermost first.
+    /// Returns the functions of a sample, innermost first.
     fn functions(&self, sample: &Sample) -> Vec<(&str, &str, i64)> {
         let locations = sample.location_id.iter().map(|&id| &self.location[id as usize - 1]);
         let lines = locations.flat_map(|location| &location.line);
@@ -167,7 +167,7 @@ fn converted(from: &Path, folder: &Path, to: &str, more: &[&str]) -> PathBuf {
     folder.join(to)
 }
 
-/// A sampled heap and two devices, one of which has a second stream.
+/// Returns a recording of a sampled heap and two devices, one of which has a second stream.
 fn recording() -> Snapshot {
     let mut snapshot = small();
     snapshot.meta.sample_threshold_bytes = 4096;
@@ -199,7 +199,7 @@ fn recording() -> Snapshot {
     snapshot
 }
 
-/// The recording in a file, and every fixture that has events on some device.
+/// Saves the recording, and returns its path with those of fixtures that have events on some device.
 fn inputs(folder: &Path) -> Vec<PathBuf> {
     let recorded = folder.join("recorded.memtrack");
     recording().save(&recorded).unwrap();
@@ -210,23 +210,23 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
     [recorded].into_iter().chain(samples).chain(made).collect()
 }
 
-/// What `peak` and `top` say of each device: requested bytes and blocks, at the peak and in all.
-fn told(file: &Path) -> BTreeMap<String, [i64; 4]> {
-    let mut told: BTreeMap<String, [i64; 4]> = BTreeMap::new();
+/// Returns the totals of `top` and `peak` for each device: blocks and requested bytes, in all and at the peak.
+fn reported(file: &Path) -> BTreeMap<String, [i64; 4]> {
+    let mut reported: BTreeMap<String, [i64; 4]> = BTreeMap::new();
     for (verb, place) in [(&["top", "--by", "stack"][..], 0), (&["peak"], 2)] {
         for device in json(verb, file)["devices"].as_array().unwrap() {
             let totals = &device["totals"];
-            let sums = told.entry(device["device"]["name"].as_str().unwrap().to_owned()).or_default();
+            let sums = reported.entry(device["device"]["name"].as_str().unwrap().to_owned()).or_default();
             sums[place] = totals["count"].as_i64().unwrap();
             sums[place + 1] = totals["requested_bytes"].as_i64().unwrap();
         }
     }
-    told.retain(|_, sums| *sums != [0; 4]);
-    told
+    reported.retain(|_, sums| *sums != [0; 4]);
+    reported
 }
 
 #[test]
-fn pprof_says_of_each_device_what_top_and_peak_say() {
+fn pprof_has_the_totals_of_top_and_peak_for_each_device() {
     let folder = tempfile::tempdir().unwrap();
     for file in inputs(folder.path()) {
         let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
@@ -244,7 +244,7 @@ fn pprof_says_of_each_device_what_top_and_peak_say() {
         assert_eq!(types, expected);
         assert_eq!(profile.text(profile.default_sample_type), "inuse_space");
         assert_eq!(profile.text(0), "");
-        let (found, expected) = (profile.sums(), told(&file));
+        let (found, expected) = (profile.sums(), reported(&file));
         assert_eq!(
             found.keys().collect::<Vec<_>>(),
             expected.keys().collect::<Vec<_>>(),
@@ -254,10 +254,13 @@ fn pprof_says_of_each_device_what_top_and_peak_say() {
         for (device, sums) in &found {
             let expected = expected[device];
             assert_eq!((sums[1], sums[3]), (expected[1], expected[3]), "{} {device}", file.display());
-            // Blocks that samples stand for are no whole numbers: each row rounds its own.
+            // Estimated numbers of blocks are fractions, and each row is rounded.
             let rounded = profile.sample.len() as i64;
-            let off = if device == "host heap" { rounded } else { 0 };
-            assert!((sums[0] - expected[0]).abs() <= off && (sums[2] - expected[2]).abs() <= off, "{device}");
+            let tolerance = if device == "host heap" { rounded } else { 0 };
+            assert!(
+                (sums[0] - expected[0]).abs() <= tolerance && (sums[2] - expected[2]).abs() <= tolerance,
+                "{device}"
+            );
         }
         for (place, location) in profile.location.iter().enumerate() {
             assert_eq!(location.id, place as u64 + 1);
@@ -266,21 +269,24 @@ fn pprof_says_of_each_device_what_top_and_peak_say() {
 }
 
 #[test]
-fn a_profile_says_which_of_its_numbers_are_estimates_and_how_far_off() {
+fn a_profile_marks_estimates_and_has_their_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.memtrack");
     recording().save(&file).unwrap();
     let profile = Profile::read(&converted(&file, folder.path(), "a.pprof", &[]));
     let comments = profile.comments();
-    let of = |start: &str| comments.iter().find(|comment| comment.starts_with(start)).copied().unwrap();
-    assert!(of("host heap: inuse: ").contains(" ± ") && of("host heap: inuse: ").ends_with(" at the peak"));
-    assert!(of("host heap: alloc: ").contains(" ± "), "{comments:?}");
-    assert!(of("host heap: small blocks were sampled").contains("estimates"));
-    // Devices are exact, and say so by saying nothing.
-    assert!(!of("device 0: inuse: ").contains('±'));
-    assert!(!comments.iter().any(|comment| comment.starts_with("device 0: small")));
+    let comment = |start: &str| comments.iter().find(|text| text.starts_with(start)).copied().unwrap();
+    assert!(
+        comment("host heap: inuse: ").contains(" ± ")
+            && comment("host heap: inuse: ").ends_with(" at the peak")
+    );
+    assert!(comment("host heap: alloc: ").contains(" ± "), "{comments:?}");
+    assert!(comment("host heap: small blocks were sampled").contains("estimates"));
+    // Devices are exact, and have no such comments.
+    assert!(!comment("device 0: inuse: ").contains('±'));
+    assert!(!comments.iter().any(|text| text.starts_with("device 0: small")));
     assert_eq!(profile.period, 4096);
-    // The newest event is a free of the last block but three.
+    // The newest event is the free of block 296.
     assert_eq!((profile.time_nanos, profile.duration_nanos), (0, 2_000 + 10 * 296 + 3_000));
 }
 
@@ -302,7 +308,7 @@ fn a_profile_has_labels_and_the_binaries_of_frames_without_names() {
     assert_eq!(labels("operator"), ["encoder.forward.matmul"]);
     assert_eq!(labels("module"), ["encoder"]);
     assert_eq!(labels("phase"), ["forward"]);
-    // The program of that recording is nowhere: tools look for it by its build id.
+    // The recorded program does not exist here: tools find it by its build id.
     let [mapping] = &profile.mapping[..] else { panic!("{:?}", profile.mapping) };
     assert_eq!(profile.text(mapping.filename), "/bin/program");
     assert_eq!(profile.text(mapping.build_id), "00112233445566778899");
@@ -312,7 +318,7 @@ fn a_profile_has_labels_and_the_binaries_of_frames_without_names() {
     );
     assert!(!mapping.has_functions);
     let unnamed: Vec<_> = profile.location.iter().filter(|location| location.mapping_id == 1).collect();
-    // The calls, before the addresses to which they return.
+    // The calls, one byte before the addresses to which they return.
     let mut calls: Vec<_> = unnamed.iter().map(|location| location.address).collect();
     calls.sort_unstable();
     assert_eq!(calls, [0x5555_0000_1233, 0x5555_0000_2344, 0x5555_0000_3455]);
@@ -327,13 +333,13 @@ fn a_profile_names_functions_with_their_files_and_lines() {
     let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
     let stack = [("case_multi", "/workspace/train.py", 80), ("<module>", "/workspace/launch.py", 27)];
     assert!(profile.sample.iter().all(|sample| profile.functions(sample) == stack));
-    // PyTorch's files number their frames.
+    // Frames of PyTorch's files have no addresses.
     assert!(profile.mapping.is_empty() && profile.location.iter().all(|location| location.address == 0));
 }
 
-/// Tools rank functions by what is theirs alone: all memory would be that of the allocator's innermost function.
+/// Tools rank functions by their self value: with the allocator's frames, its innermost function would have all memory.
 #[test]
-fn stacks_of_a_profile_begin_at_who_asked_for_the_memory() {
+fn stacks_of_a_profile_begin_at_the_requesting_function() {
     let folder = tempfile::tempdir().unwrap();
     let file = fixture("snapshots/samples/cpp-frames.pickle");
     let all = fs::read(&file).unwrap();
@@ -346,7 +352,7 @@ fn stacks_of_a_profile_begin_at_who_asked_for_the_memory() {
     }
 }
 
-/// Whatever a file holds: odd names, numbers at the ends of their range, nothing.
+/// The files include odd names, numbers at the ends of their range, and empty snapshots.
 #[test]
 fn every_snapshot_can_be_written_in_every_format() {
     let mut files = 0;
@@ -381,10 +387,10 @@ fn devices_and_moments_can_be_chosen() {
     let of = |more: &[&str]| Profile::read(&converted(&file, folder.path(), "a.pb.gz", more)).sums();
     let end = of(&["--at", "end", "--device", "1"]);
     assert_eq!(end.keys().collect::<Vec<_>>(), ["device 1"]);
-    let told = json(&["top", "--at", "end", "--device", "1"], &file);
-    assert_eq!(Some(end["device 1"][3]), told["devices"][0]["totals"]["requested_bytes"].as_i64());
+    let reported = json(&["top", "--at", "end", "--device", "1"], &file);
+    assert_eq!(Some(end["device 1"][3]), reported["devices"][0]["totals"]["requested_bytes"].as_i64());
     assert_ne!(end["device 1"][3], of(&[])["device 1"][3]);
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&["a.memtrack", "b.csv", "--at", "peak"][..], "--at: a csv file covers the whole time"),
         (&["a.memtrack", "b.json", "--device", "0"], "--device: a json file holds a whole snapshot"),
         (&["a.memtrack", "b.pickle", "--at", "end"], "--at: a pickle file"),
@@ -396,11 +402,11 @@ fn devices_and_moments_can_be_chosen() {
     ] {
         let output = convert(folder.path(), arguments);
         let why = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && why.contains(said), "{arguments:?}: {why}");
+        assert!(output.status.code() == Some(2) && why.contains(expected), "{arguments:?}: {why}");
     }
 }
 
-/// The rows of a file of events, each by the names of its columns.
+/// Reads the rows of a file of events as maps from column names to values.
 fn events(path: &Path) -> Vec<HashMap<String, Field>> {
     let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
     let names = reader.metadata().file_metadata().schema_descr_ptr();
@@ -457,7 +463,7 @@ fn events_as_parquet_have_the_lines_and_the_sums_of_the_table_of_blocks() {
 }
 
 #[test]
-fn collapsed_stacks_are_those_of_memory_and_flame_graphs_can_be_made_of_them() {
+fn collapsed_stacks_are_those_of_memory_and_make_flame_graphs() {
     let folder = tempfile::tempdir().unwrap();
     for file in inputs(folder.path()) {
         for at in ["peak", "end"] {
@@ -465,11 +471,12 @@ fn collapsed_stacks_are_those_of_memory_and_flame_graphs_can_be_made_of_them() {
                 fs::read_to_string(converted(&file, folder.path(), "a.folded", &["--at", at])).unwrap();
             assert_eq!(lines, text(&["memory", "--at", at, "--folded"], &file), "{}", file.display());
             let bytes = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
-            let told = json(&["top", "--by", "stack", "--at", at], &file);
-            let told = told["devices"].as_array().unwrap().iter();
-            let told: u64 = told.map(|device| device["totals"]["requested_bytes"].as_u64().unwrap()).sum();
-            assert_eq!(lines.lines().map(bytes).sum::<u64>(), told, "{}", file.display());
-            if told > 0 {
+            let reported = json(&["top", "--by", "stack", "--at", at], &file);
+            let reported = reported["devices"].as_array().unwrap().iter();
+            let reported: u64 =
+                reported.map(|device| device["totals"]["requested_bytes"].as_u64().unwrap()).sum();
+            assert_eq!(lines.lines().map(bytes).sum::<u64>(), reported, "{}", file.display());
+            if reported > 0 {
                 let (mut options, mut svg) = (inferno::flamegraph::Options::default(), Vec::new());
                 inferno::flamegraph::from_lines(&mut options, lines.lines(), &mut svg).unwrap();
                 assert!(String::from_utf8(svg).unwrap().contains("100%"));
@@ -479,7 +486,7 @@ fn collapsed_stacks_are_those_of_memory_and_flame_graphs_can_be_made_of_them() {
 }
 
 #[test]
-fn speedscope_has_the_peak_the_end_and_all_of_each_device() {
+fn speedscope_has_the_peak_the_end_and_the_total_of_each_device() {
     let folder = tempfile::tempdir().unwrap();
     for file in inputs(folder.path()) {
         let path = converted(&file, folder.path(), "a.speedscope.json", &[]);
@@ -507,7 +514,7 @@ fn speedscope_has_the_peak_the_end_and_all_of_each_device() {
                 .find(|start| of.starts_with(start));
             found.insert((device.to_lowercase(), of.unwrap()), profile["endValue"].as_i64().unwrap());
         }
-        for (device, sums) in told(&file) {
+        for (device, sums) in reported(&file) {
             let of = |what| found.get(&(device.clone(), what)).copied().unwrap_or_default();
             assert_eq!(of("allocated in all"), sums[1], "{} {device}", file.display());
             assert_eq!(of("in use at the peak"), sums[3], "{} {device}", file.display());
@@ -515,9 +522,9 @@ fn speedscope_has_the_peak_the_end_and_all_of_each_device() {
     }
 }
 
-/// The table alone leads to the peak, and to the event that reached it.
+/// The peak and the event that reached it follow from the table alone.
 #[test]
-fn the_table_of_blocks_has_all_that_was_live_at_any_moment() {
+fn the_table_of_blocks_has_all_live_blocks_of_any_moment() {
     let folder = tempfile::tempdir().unwrap();
     for file in inputs(folder.path()) {
         let path = converted(&file, folder.path(), "a.csv", &[]);
@@ -527,14 +534,14 @@ fn the_table_of_blocks_has_all_that_was_live_at_any_moment() {
             rows.entry(row["device_name"].clone()).or_default().push(row);
         }
         let peaks = json(&["peak"], &file);
-        for (device, sums) in told(&file) {
+        for (device, sums) in reported(&file) {
             let rows = &rows[&device];
             let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<i64>().ok();
             let bytes = |row: &BTreeMap<String, String>| {
                 let (size, blocks) =
                     (number(row, "requested_bytes").unwrap(), row["blocks"].parse::<f64>().unwrap());
                 assert_eq!(row["estimated"] == "true", blocks > 1.0);
-                // Else a reader that looks at the first rows takes the column for integers.
+                // Otherwise a reader that infers types from the first rows takes the column for integers.
                 assert!(row["blocks"].contains('.'), "{row:?}");
                 (size as f64 * blocks).round() as i64
             };
@@ -549,7 +556,7 @@ fn the_table_of_blocks_has_all_that_was_live_at_any_moment() {
             assert!(rows.iter().all(|row| {
                 (!is_timed || row["allocated_event"].is_empty()) == row["allocated_ns"].is_empty()
             }));
-            // An address that is handed out again ends what was there, whose free nobody saw.
+            // An allocation at a live address ends the block there, whose free was not recorded.
             if file.ends_with("trace_overlap.pickle") {
                 continue;
             }
@@ -592,7 +599,7 @@ free_requested_event,free_requested_ns,free_completed_event,free_completed_ns,th
 }
 
 #[test]
-fn standard_output_gets_what_a_file_would_and_json_says_the_format() {
+fn standard_output_gets_the_bytes_of_a_file_and_json_states_the_format() {
     let folder = tempfile::tempdir().unwrap();
     let file = fixture("snapshots/samples/multi-gpu.pickle");
     for (to, ending) in [

@@ -1,4 +1,4 @@
-//! `memtrack gpus` as a user meets it, and the library's statistics, on the mock driver and without any driver.
+//! `memtrack gpus` as a user runs it, and the library's statistics, on the mock driver and without any driver.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +69,7 @@ GPU 1: memtrack mock device
 }
 
 #[test]
-fn a_device_without_pools_says_so() {
+fn a_device_without_pools_is_marked() {
     let drivers = mock_cuda::driver_dir();
     let output = gpus(drivers.path(), &[], &[("MEMTRACK_MOCK_POOLS", "0")]);
     assert!(text(&output.stdout).contains("  pools      no\n"), "{}", text(&output.stdout));
@@ -102,7 +102,7 @@ fn without_the_driver_nvml_answers() {
 }
 
 #[test]
-fn a_driver_that_fails_and_no_nvml_is_one_line() {
+fn a_failing_driver_without_nvml_is_one_line() {
     let drivers = mock_cuda::driver_dir();
     let environment = [("MEMTRACK_MOCK_INIT_ERROR", "100"), ("MEMTRACK_MOCK_NVML_ERROR", "9")];
     let output = gpus(drivers.path(), &[], &environment);
@@ -112,11 +112,11 @@ fn a_driver_that_fails_and_no_nvml_is_one_line() {
     assert_eq!(text(&output.stdout), "");
 }
 
-/// A device that fails on the way ends the page with one line, whatever it is asked for.
+/// A failing call ends the report with one line, whichever call it is.
 #[test]
 fn a_failing_call_is_one_line() {
     let drivers = mock_cuda::driver_dir();
-    for (call, said) in [
+    for (call, expected) in [
         ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain gives CUDA_ERROR_OUT_OF_MEMORY"),
         ("cuMemGetInfo_v2", "cuMemGetInfo gives CUDA_ERROR_OUT_OF_MEMORY"),
         ("cuMemPoolGetAttribute", "cuMemPoolGetAttribute gives CUDA_ERROR_OUT_OF_MEMORY"),
@@ -126,11 +126,11 @@ fn a_failing_call_is_one_line() {
         let environment = [("MEMTRACK_MOCK_NVML_ERROR", "9"), ("MEMTRACK_MOCK_FAIL", failure.as_str())];
         let output = gpus(drivers.path(), &[], &environment);
         assert_eq!(output.status.code(), Some(3), "{call}");
-        assert_eq!(text(&output.stderr), format!("memtrack: the CUDA driver does not answer: {said}\n"));
+        assert_eq!(text(&output.stderr), format!("memtrack: the CUDA driver does not answer: {expected}\n"));
     }
 }
 
-/// Found before the machine's own driver, if it has one, and no library.
+/// The files are found before the machine's driver, and are no libraries.
 #[test]
 fn without_a_driver_there_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,9 +140,12 @@ fn without_a_driver_there_is_one_line() {
     }
     let output = gpus(folder.path(), &[], &[]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
-    let said = text(&output.stderr);
-    assert!(said.starts_with("memtrack: no CUDA driver: ") && said.contains("libcuda.so.1: "), "{said}");
-    assert_eq!(said.lines().count(), 1);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("memtrack: no CUDA driver: ") && stderr.contains("libcuda.so.1: "),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1);
     // A script gets its JSON, with the reason.
     let output = gpus(folder.path(), &["--json"], &[]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -151,11 +154,11 @@ fn without_a_driver_there_is_one_line() {
     assert_eq!(value["gpus"], serde_json::json!([]));
 }
 
-/// What the hook of memtrack's feature `cuda` asks besides, which the command has only among these tests: cargo unifies
-/// features. A driver may lack it.
-const ASKED_BY_THE_HOOK: &str = "cuDevicePrimaryCtxGetState";
+/// The function that the hook of memtrack's feature `cuda` calls too. The command has the hook only in these tests, because
+/// cargo unifies features. A driver may lack the function.
+const CALLED_BY_THE_HOOK: &str = "cuDevicePrimaryCtxGetState";
 
-/// The driver's functions that the command calls where it has no NVML, as the mock sees them.
+/// Returns the driver's functions that the command calls without NVML, as the mock driver records them.
 fn called() -> BTreeSet<String> {
     let drivers = mock_cuda::driver_dir();
     let trace = drivers.path().join("trace");
@@ -165,12 +168,12 @@ fn called() -> BTreeSet<String> {
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_suffix(" 0"))
-        .filter(|&name| name != ASKED_BY_THE_HOOK)
+        .filter(|&name| name != CALLED_BY_THE_HOOK)
         .map(String::from)
         .collect()
 }
 
-/// Builds a driver whose functions answer 0 and do nothing, all but one.
+/// Builds a driver with all functions but one, which do nothing and return 0.
 fn build_driver_without(missing: &str, path: &Path) {
     let source = path.with_extension("c");
     let known = include_str!("../../mock_cuda/names.txt").lines().filter(|&name| name != missing);
@@ -187,7 +190,7 @@ fn assert_lacks(drivers: &Path, name: &str) {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()), "{name}");
 }
 
-/// An older driver lacks functions. None that is called is taken for granted.
+/// An older driver may lack any of the functions that are called.
 #[test]
 fn a_driver_that_lacks_a_function_is_one_line() {
     let called = called();
@@ -207,7 +210,7 @@ fn a_driver_that_lacks_a_function_is_one_line() {
     }
 }
 
-/// The toolkit has a `libcuda.so` of its own to link against, which cudarc prefers to the driver.
+/// The toolkit has a `libcuda.so` to link against, which cudarc prefers to the driver.
 #[test]
 fn a_stub_beside_the_driver_is_one_line() {
     let drivers = mock_cuda::driver_dir();
@@ -217,27 +220,27 @@ fn a_stub_beside_the_driver_is_one_line() {
     assert_lacks(drivers.path(), "cuDeviceGetCount");
 }
 
-/// NVML that cannot be loaded is said in the loader's words.
+/// The message has the loader's words.
 #[test]
-fn nvml_that_is_no_library_is_said_without_jargon() {
+fn nvml_that_is_no_library_is_reported_without_jargon() {
     let drivers = mock_cuda::driver_dir();
     for name in ["libnvidia-ml.so.1", "libnvidia-ml.so"] {
         let path = drivers.path().join(name);
         let _ = fs::remove_file(&path);
         fs::write(path, "long enough for the header of a library, but none. ".repeat(4)).unwrap();
     }
-    let said = text(&gpus(drivers.path(), &[], &[]).stderr);
+    let stderr = text(&gpus(drivers.path(), &[], &[]).stderr);
     assert!(
-        said.starts_with("memtrack: NVML cannot be loaded: ") && said.contains("libnvidia-ml.so"),
-        "{said}"
+        stderr.starts_with("memtrack: NVML cannot be loaded: ") && stderr.contains("libnvidia-ml.so"),
+        "{stderr}"
     );
-    assert!(!said.contains("libloading"), "{said}");
+    assert!(!stderr.contains("libloading"), "{stderr}");
 }
 
-/// Runs in a process of its own, which finds the mock driver: prints PyTorch's texts of devices 0 and 1.
+/// Prints PyTorch's texts on devices 0 and 1. Runs in a separate process, which finds the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
-fn the_texts_of_processes() {
+fn prints_lists_of_processes() {
     for device in 0..2 {
         println!("<{}>", list_gpu_processes(device).unwrap());
     }
@@ -254,13 +257,13 @@ fn the_texts_of_processes() {
 #[test]
 fn processes_are_listed_as_pytorch_does() {
     let drivers = mock_cuda::driver_dir();
-    let output = mock_cuda::find_driver(&mut child::this_program(the_texts_of_processes), drivers.path())
+    let output = mock_cuda::find_driver(&mut child::this_program(prints_lists_of_processes), drivers.path())
         .env("MEMTRACK_MOCK_DEVICES", "2")
         .env("MEMTRACK_MOCK_TOTAL", (20 << 30).to_string())
         .env("MEMTRACK_MOCK_PROCESSES", "0:77:104857600,0:1234567:16911433728,0:8:1")
         .output()
         .unwrap();
-    let said = child::assert_passed(&output).text;
+    let stdout = child::assert_passed(&output).text;
     let expected = "\
 <GPU:0
 process         77 uses      100.000 MB GPU memory
@@ -269,12 +272,12 @@ process          8 uses        0.000 MB GPU memory>
 <GPU:1
 no processes are running>
 ";
-    // The function and the allocator's method say the same.
-    assert!(said.contains(&expected.repeat(2)), "{said}");
+    // The function and the allocator's method return the same.
+    assert!(stdout.contains(&expected.repeat(2)), "{stdout}");
 }
 
 #[test]
-fn without_nvml_the_list_says_so() {
+fn without_nvml_the_list_is_pytorchs_message() {
     let drivers = mock_cuda::driver_dir();
     let output = mock_cuda::find_driver(&mut child::this_program(the_text_without_nvml), drivers.path())
         .env("MEMTRACK_MOCK_NVML_ERROR", "9")
@@ -283,7 +286,7 @@ fn without_nvml_the_list_says_so() {
     child::assert_passed(&output);
 }
 
-/// Runs in a process of its own, where NVML has no driver.
+/// Runs in a separate process, where NVML has no driver.
 #[test]
 #[ignore = "is run by the test above"]
 fn the_text_without_nvml() {

@@ -1,4 +1,4 @@
-//! Files made to break readers: refused in little time and memory, and nothing in them runs.
+//! Files made to break readers: they are refused within little time and memory, and no code in them runs.
 #![cfg(unix)]
 
 use memtrack_core::__pickle::{Global, Limits, load};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Every hostile file of a folder.
+/// Lists the hostile files of a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder)
         .unwrap()
@@ -16,9 +16,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs a verb in 256 MiB of address space and little processor time; returns what is wrong with how it ended.
-fn complaint(verb: &str, file: &Path, folder: &Path) -> Option<String> {
-    // Building the executable is not the file's fault.
+/// Runs a verb in 256 MiB of address space and little processor time; describes its end unless it refused the file.
+fn failure(verb: &str, file: &Path, folder: &Path) -> Option<String> {
+    // Built before the limits apply.
     let memtrack = memtrack();
     let mut command = Command::new("sh");
     let output = time::limited(&mut command, time::READS_SECONDS)
@@ -38,24 +38,23 @@ fn complaint(verb: &str, file: &Path, folder: &Path) -> Option<String> {
     Some(format!("{verb} {}: {:?}: {errors}", file.display(), output.status))
 }
 
-/// All of a folder are refused by `memtrack tracker`.
+/// Asserts that `memtrack tracker` refuses every file of a folder.
 fn check_tracker(hostile: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let files = files(hostile);
     assert!(files.len() > 100);
-    let complaints: Vec<_> =
-        files.iter().filter_map(|file| complaint("tracker", file, folder.path())).collect();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    let failures: Vec<_> = files.iter().filter_map(|file| failure("tracker", file, folder.path())).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
     assert!(!folder.path().join("HOSTILE_RAN").exists(), "code from a pickle was run");
 }
 
-/// The pickle machine alone, as a reader of snapshots will use it: what is sound is read, what is not is refused.
+/// Asserts that the pickle machine alone, as readers of snapshots use it, reads sound files and refuses all others.
 fn check_machine(hostile: &Path) {
     let manifest = fs::read(hostile.join("manifest.json")).unwrap();
     let manifest: Vec<serde_json::Value> = serde_json::from_slice(&manifest).unwrap();
     let files = files(hostile);
     assert!(files.len() > 100);
-    let mut complaints = Vec::new();
+    let mut failures = Vec::new();
     for file in &files {
         let name = file.file_name().unwrap().to_str().unwrap();
         let entry = manifest.iter().find(|entry| entry["file"] == name);
@@ -63,16 +62,16 @@ fn check_machine(hostile: &Path) {
         let allowed = [Global::DefaultDict, Global::OrderedDict, Global::Int];
         let outcome = load(fs::File::open(file).unwrap(), &allowed, Limits::default());
         match (entry["expect"].as_str().unwrap(), outcome) {
-            ("accept", Err(error)) => complaints.push(format!("{} refused: {error}", file.display())),
-            ("reject", Ok(_)) => complaints.push(format!("{} accepted: {}", file.display(), entry["why"])),
+            ("accept", Err(error)) => failures.push(format!("{} refused: {error}", file.display())),
+            ("reject", Ok(_)) => failures.push(format!("{} accepted: {}", file.display(), entry["why"])),
             _ => {}
         }
     }
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 #[test]
-fn the_machine_tells_sound_from_hostile() {
+fn the_machine_reads_sound_files_and_refuses_hostile_ones() {
     check_machine(&oracle("hostile"));
 }
 
@@ -81,7 +80,7 @@ fn the_tracker_refuses_hostile_files() {
     check_tracker(&oracle("hostile"));
 }
 
-/// A megabyte of `repeated`, compressed, and `times` more of it: a few hundred bytes for each.
+/// Writes `first` and then `times` megabytes of `repeated`, each of which compresses to about a kilobyte.
 fn gzip_bomb(path: &Path, first: &[u8], repeated: &[u8], times: usize) {
     use std::io::Write;
     let packed = |bytes: &[u8]| {
@@ -95,7 +94,7 @@ fn gzip_bomb(path: &Path, first: &[u8], repeated: &[u8], times: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// What a file of few bytes unpacks to without end takes no more memory than docs/CLI.md states.
+/// A small file that unpacks to a huge one takes no more memory than docs/CLI.md states.
 #[test]
 fn compressed_bombs_are_refused_within_the_stated_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,9 +108,9 @@ fn compressed_bombs_are_refused_within_the_stated_memory() {
     for (verb, name, first, repeated) in bombs {
         let path = folder.path().join(name);
         gzip_bomb(&path, first, repeated, 900);
-        // 192 MiB and 64 times its size, half as much again while a table grows, and the program itself.
-        let most = (192 << 20) + 64 * fs::metadata(&path).unwrap().len();
-        let address_space = (most * 3 + (256 << 20)) >> 10;
+        // 192 MiB and 64 times the file's size, half as much again while a table grows, and the program itself.
+        let limit_bytes = (192 << 20) + 64 * fs::metadata(&path).unwrap().len();
+        let address_space = (limit_bytes * 3 + (256 << 20)) >> 10;
         let output = Command::new("sh")
             .args(["-c", &format!("ulimit -v {address_space}; exec \"$@\""), "sh"])
             .arg(memtrack())

@@ -1,4 +1,4 @@
-//! Files that lack something: what is unknown is in no answer, and the answer has what to record instead.
+//! Files without times or stacks: reports omit unknown values and name the call that records them.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a command printed on both streams, and its exit code.
-fn printed(arguments: &[&str]) -> (String, String, Option<i32>) {
+/// Runs a command and returns its standard output, its standard error and its exit code.
+fn run(arguments: &[&str]) -> (String, String, Option<i32>) {
     let output = Command::new(memtrack()).args(arguments).output().expect("memtrack can be started");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     (text(output.stdout), text(output.stderr), output.status.code())
@@ -17,7 +17,7 @@ fn untimed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/snapshots/cases/notimes.pickle")
 }
 
-/// The paths of numbers below keys that are named after times.
+/// Collects the paths of numbers whose keys are named after times.
 fn times(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -36,13 +36,13 @@ fn times(value: &Value, path: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
+fn reports_on_a_file_without_times_have_no_seconds_or_ages() {
     let folder = tempfile::tempdir().unwrap();
     let original = untimed();
     let converted: Vec<PathBuf> =
         ["a.json", "a.memtrack", "a.pickle"].iter().map(|name| folder.path().join(name)).collect();
     for path in &converted {
-        let (_, errors, code) = printed(&["convert", original.to_str().unwrap(), path.to_str().unwrap()]);
+        let (_, errors, code) = run(&["convert", original.to_str().unwrap(), path.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{errors}");
     }
     for path in converted.iter().chain([&original]) {
@@ -58,12 +58,12 @@ fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
             &["ranks", file, file],
             &["check", "--max-peak", "1GiB", file],
         ] {
-            let (text, errors, _) = printed(verb);
+            let (text, errors, _) = run(verb);
             let all = format!("{text}{errors}");
             for unit in [" s after", " ms", " µs", " ns", "halfway"] {
                 assert!(!all.contains(unit), "{verb:?}: {unit:?} in {all}");
             }
-            let (text, errors, _) = printed(&[verb, &["--json"]].concat());
+            let (text, errors, _) = run(&[verb, &["--json"]].concat());
             if text.is_empty() {
                 assert!(errors.contains("no times") || verb[0] == "ranks", "{verb:?}: {errors}");
                 continue;
@@ -74,12 +74,12 @@ fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
         }
     }
     let file = original.to_str().unwrap();
-    assert!(printed(&["summary", file]).0.contains("50.0 MiB requested, after event 2900\n"));
-    assert!(printed(&["top", file]).0.contains("Peak: 50.0 MiB live, after event 2900\n"));
-    assert!(printed(&["top", "--at", "end", file]).0.contains("Ages are unknown"));
-    assert_eq!(printed(&["categories", "--at", "1ms", file]).2, Some(2));
+    assert!(run(&["summary", file]).0.contains("50.0 MiB requested, after event 2900\n"));
+    assert!(run(&["top", file]).0.contains("Peak: 50.0 MiB live, after event 2900\n"));
+    assert!(run(&["top", "--at", "end", file]).0.contains("Ages are unknown"));
+    assert_eq!(run(&["categories", "--at", "1ms", file]).2, Some(2));
     let csv = folder.path().join("blocks.csv");
-    printed(&["convert", file, csv.to_str().unwrap()]);
+    run(&["convert", file, csv.to_str().unwrap()]);
     let csv = fs::read_to_string(csv).unwrap();
     let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let heads = rows.next().unwrap();
@@ -88,7 +88,7 @@ fn no_answer_about_a_file_without_times_has_seconds_or_ages() {
     assert!(rows.all(|row| timed.iter().all(|&at| row[at].is_empty())));
 }
 
-/// A snapshot of two blocks. The first event has no time, and the last two have.
+/// Returns a snapshot of three blocks. The first event has no time, the other two have one.
 fn partly_timed() -> Value {
     let event = |action: &str, address: u64, time: Option<u64>| {
         let mut event = json!({"action": action, "addr": address, "size": 1 << 20, "stream": 0});
@@ -112,14 +112,14 @@ fn known_times_are_shown_where_others_are_unknown() {
     let path = folder.path().join("partly.json");
     fs::write(&path, partly_timed().to_string()).unwrap();
     let file = path.to_str().unwrap();
-    let (text, _, _) = printed(&["top", file]);
+    let (text, _, _) = run(&["top", file]);
     assert!(text.contains("Peak: 3.0 MiB live, 0.005 s after the first event that has a time"), "{text}");
-    let (text, _, _) = printed(&["top", "--at", "end", file]);
+    let (text, _, _) = run(&["top", "--at", "end", file]);
     assert!(text.contains("Ages are unknown"), "{text}");
 }
 
 #[test]
-fn a_snapshot_without_a_trace_is_explained_with_what_to_call() {
+fn the_reason_for_a_missing_trace_is_printed() {
     let folder = tempfile::tempdir().unwrap();
     let frames = json!([{"filename": "/w/model.py", "line": 3, "name": "forward"}]);
     let segments = |frames: Value| {
@@ -137,12 +137,12 @@ fn a_snapshot_without_a_trace_is_explained_with_what_to_call() {
         fs::write(&path, json!({"segments": segments, "device_traces": [[]]}).to_string()).unwrap();
         let file = path.to_str().unwrap();
         for verb in ["summary", "top", "peak", "leaks"] {
-            let (text, errors, _) = printed(&[verb, file]);
+            let (text, errors, _) = run(&[verb, file]);
             assert!(errors.contains(why), "{verb} {name}: {errors}");
             assert!(!text.contains("lost by"), "{verb} {name}: {text}");
         }
-        let (text, _, _) = printed(&["summary", file]);
+        let (text, _, _) = run(&["summary", file]);
         assert!(name == "empty.json" || text.contains(why), "{name}: {text}");
-        assert_eq!(printed(&["leaks", file]).2, Some(3), "{name}");
+        assert_eq!(run(&["leaks", file]).2, Some(3), "{name}");
     }
 }

@@ -1,5 +1,5 @@
-//! `memtrack leaks`: the true line and the true bytes of programs that leak, nothing of those that do not, and clear words for
-//! files of which nothing can be told.
+//! `memtrack leaks`: exact lines and bytes for programs that leak, no findings for programs that do not, and clear errors for
+//! files that cannot be judged.
 
 use memtrack_core::event::{Action, DeviceId, Event, StackId, ThreadId};
 use memtrack_core::snapshot::{LiveBlock, Module, Snapshot, SnapshotFiles};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// How a command ended, and what it printed on both streams.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -44,7 +44,7 @@ fn fixture(name: &str) -> String {
 const LEAKY: &str = include_str!("../../src/c/leaky.c");
 
 #[test]
-fn the_line_of_a_program_in_c_is_named_with_its_bytes_and_of_the_mended_one_nothing() {
+fn the_leaking_line_of_a_c_program_is_reported_and_the_mended_program_has_none() {
     let bench = Bench::new();
     fs::write(bench.path("leaky.c"), LEAKY).unwrap();
     let mut cc = Command::new("cc");
@@ -72,7 +72,7 @@ fn the_line_of_a_program_in_c_is_named_with_its_bytes_and_of_the_mended_one_noth
         assert_eq!(leak["never_freed"]["count"], 240, "{leak:#}");
         assert_eq!(json["memory"]["devices"][0]["device"]["kind"], "host");
     }
-    // What changed to the mended program is the same line and the same bytes.
+    // The difference from the mended program is the same line and the same bytes.
     let mut diff = Command::new(memtrack());
     diff.args(["diff", "--at", "end", "--json"]).args([bench.path("mended"), bench.path("leaks")]);
     let diff: Value = serde_json::from_slice(&diff.output().unwrap().stdout).unwrap();
@@ -81,7 +81,7 @@ fn the_line_of_a_program_in_c_is_named_with_its_bytes_and_of_the_mended_one_noth
     assert_eq!(row["change_requested_bytes"], 240 * 70_008, "{row:#}");
 }
 
-/// A recording of two stacks: of the first all blocks stay, of the second none for long.
+/// Returns a recording of two stacks: the first stack's blocks stay, those of the second are freed at once.
 fn leaking() -> Snapshot {
     let mut snapshot = empty();
     let module = Module { path: "/bin/program".into(), start: 0x1000, end: 0x9000, ..Module::default() };
@@ -110,14 +110,14 @@ fn saved(folder: &TempDir, name: &str, snapshot: &Snapshot) -> String {
 }
 
 #[test]
-fn patterns_leave_blocks_out_and_those_that_match_nothing_are_told() {
+fn patterns_suppress_blocks_and_unmatched_patterns_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = saved(&folder, "leaking.memtrack", &leaking());
     let plain = leaks(&[&file, "--by", "stack"]);
     assert_eq!(plain.code, Some(1), "{plain:?}");
     assert!(plain.first_line().starts_with("1 stack leaks 195.3 KiB"), "{plain:?}");
     let patterns = folder.path().join("known.txt");
-    // Frames without symbols are called after their addresses.
+    // Frames without symbols are named after their addresses.
     fs::write(&patterns, "# known\n\n*0x1233* # the one\nno::such::function\n").unwrap();
     let known = patterns.to_str().unwrap();
     let ended = leaks(&[&file, "--suppress", known]);
@@ -131,9 +131,9 @@ fn patterns_leave_blocks_out_and_those_that_match_nothing_are_told() {
 }
 
 #[test]
-fn the_stack_that_leaks_most_is_shown_and_those_of_nobodys_lines_are_told_apart() {
+fn a_line_shows_its_largest_stack_and_stacks_without_user_code_stay_separate() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing of PyTorch's is one's own. Of two stacks blocks stay, of a third, which comes first, only one does.
+    // PyTorch's frames are not user code. Blocks of two stacks stay; of a third stack, which comes first, only one block stays.
     let frame = |name: &str, line: u32| {
         let filename = format!("/usr/lib/python3/site-packages/torch/{name}.py");
         serde_json::json!({"filename": filename, "line": line, "name": name})
@@ -145,15 +145,15 @@ fn the_stack_that_leaks_most_is_shown_and_those_of_nobodys_lines_are_told_apart(
         {
             let address = 0x7000_0000 + (3 * step + number as u64) * (1 << 21);
             let frames = serde_json::json!([frame("empty", 5), frame(caller, 7), frame("run", 9)]);
-            let mut said = |action: &str, later: u64| {
+            let mut push = |action: &str, later: u64| {
                 let time_us = 1_700_000_000_000_000 + 20_000 * step + 10 * number as u64 + later;
                 trace.push(serde_json::json!({"action": action, "addr": address, "size": size, "stream": 0,
                     "time_us": time_us, "frames": frames}));
             };
-            said("alloc", 0);
+            push("alloc", 0);
             if number == 0 && step > 0 {
-                said("free_requested", 1);
-                said("free_completed", 1);
+                push("free_requested", 1);
+                push("free_completed", 1);
                 continue;
             }
             let block = serde_json::json!({"address": address, "size": size, "requested_size": size,
@@ -166,7 +166,7 @@ fn the_stack_that_leaks_most_is_shown_and_those_of_nobodys_lines_are_told_apart(
     }
     let snapshot =
         serde_json::json!({"segments": segments, "device_traces": [trace], "allocator_settings": {}});
-    let file = folder.path().join("nobodys.json").to_string_lossy().into_owned();
+    let file = folder.path().join("libraries.json").to_string_lossy().into_owned();
     fs::write(&file, snapshot.to_string()).unwrap();
     let leaked = |arguments: &[&str]| {
         let json = leaks(&[&[file.as_str(), "--json"], arguments].concat()).json();
@@ -187,7 +187,7 @@ fn the_stack_that_leaks_most_is_shown_and_those_of_nobodys_lines_are_told_apart(
 }
 
 #[test]
-fn what_is_freed_when_the_program_ends_is_no_leak_and_is_told() {
+fn blocks_freed_at_the_programs_end_are_reported_but_are_no_leaks() {
     let folder = tempfile::tempdir().unwrap();
     let mut ending = leaking();
     ending.marks.rows.clear();
@@ -213,7 +213,7 @@ fn what_is_freed_when_the_program_ends_is_no_leak_and_is_told() {
     assert_eq!(late["grew_periods"], late["periods"], "{late:#}");
 }
 
-/// The program that leaks, with all that it had kept freed after its last step.
+/// Returns the leaking recording with all its blocks freed after the last step.
 fn freed_after_the_steps() -> Snapshot {
     let mut ending = leaking();
     for (number, kept) in (0u64..).zip(std::mem::take(&mut ending.blocks)) {
@@ -225,7 +225,7 @@ fn freed_after_the_steps() -> Snapshot {
 }
 
 #[test]
-fn what_steps_left_is_judged_before_the_program_ends() {
+fn blocks_left_by_steps_are_judged_before_the_final_frees() {
     let folder = tempfile::tempdir().unwrap();
     let ending = freed_after_the_steps();
     let file = saved(&folder, "ending.memtrack", &ending);
@@ -247,7 +247,7 @@ fn what_steps_left_is_judged_before_the_program_ends() {
 }
 
 #[test]
-fn what_the_next_step_frees_and_what_fills_once_is_not_left_by_steps() {
+fn buffers_of_one_step_and_caches_that_fill_once_are_no_leaks() {
     let folder = tempfile::tempdir().unwrap();
     let mut calm = empty();
     let module = Module { path: "/bin/program".into(), start: 0x1000, end: 0x9000, ..Module::default() };
@@ -277,7 +277,7 @@ fn what_the_next_step_frees_and_what_fills_once_is_not_left_by_steps() {
     let ended = leaks(&[&file, "--by", "stack", "--per", "step"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.first_line().starts_with("nothing leaks"), "{ended:?}");
-    // The cache fills in the first twenty, of which the first lies before the first mark.
+    // The cache fills in the first twenty steps, the first of which lies before the first mark.
     assert!(
         ended.text.contains("What each step left behind: 19 of 199 left something, median 0 B"),
         "{ended:?}"
@@ -285,7 +285,7 @@ fn what_the_next_step_frees_and_what_fills_once_is_not_left_by_steps() {
 }
 
 #[test]
-fn a_program_in_c_that_frees_all_at_its_end_is_named_and_the_same_killed_leaks() {
+fn a_c_program_that_frees_only_at_its_end_is_reported_and_leaks_when_killed() {
     const LATE: &str = include_str!("../../src/c/late.c");
     let bench = Bench::new();
     fs::write(bench.path("late.c"), LATE).unwrap();
@@ -310,7 +310,7 @@ fn a_program_in_c_that_frees_all_at_its_end_is_named_and_the_same_killed_leaks()
     assert!(ended.first_line().contains(&place), "{ended:?}");
 }
 
-/// A snapshot of PyTorch's, written as JSON.
+/// A PyTorch snapshot, written as JSON.
 struct Torch {
     trace: Vec<Value>,
     live: std::collections::BTreeMap<u64, (u64, Value)>,
@@ -383,7 +383,7 @@ impl Torch {
 }
 
 #[test]
-fn what_a_first_forward_pass_keeps_is_not_judged() {
+fn blocks_kept_by_a_first_forward_pass_are_not_judged() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |file: &str| {
         let ended = leaks(&[file]);
@@ -402,7 +402,7 @@ fn what_a_first_forward_pass_keeps_is_not_judged() {
     }
     temporaries.event("oom", 0, 1 << 30, &Torch::forward(33));
     refused(&temporaries.save(&folder, "temporaries.json"));
-    // In the first backward pass, whose threads have no stacks of Python.
+    // In the first backward pass, whose threads have no Python stacks.
     let mut backward = Torch::new();
     let kept: Vec<u64> =
         (0..48).map(|layer| backward.alloc(2 << 20, Torch::forward(30 + layer % 4))).collect();
@@ -426,7 +426,7 @@ fn what_a_first_forward_pass_keeps_is_not_judged() {
     assert!(ended.first_line().contains("model.py:30 forward"), "{ended:?}");
 }
 
-/// Forty steps of training; each keeps its loss.
+/// Returns forty training steps, each of which keeps its loss.
 fn trained(backward_stack: &Value) -> Torch {
     let mut torch = Torch::new();
     for _ in 0..40 {
@@ -484,7 +484,7 @@ fn backward_passes_without_stacks_are_explained_with_the_option_that_records_the
 }
 
 #[test]
-fn steps_are_told_one_by_one_and_unknown_names_list_what_there_is() {
+fn steps_are_reported_one_by_one_and_the_error_about_an_unknown_name_lists_the_known_ones() {
     let folder = tempfile::tempdir().unwrap();
     let file = saved(&folder, "leaking.memtrack", &leaking());
     let json = leaks(&[&file, "--per", "step", "-n", "0", "--json"]).json();
@@ -500,7 +500,7 @@ fn steps_are_told_one_by_one_and_unknown_names_list_what_there_is() {
 }
 
 #[test]
-fn what_says_too_little_is_refused_because_a_gate_must_not_open_for_it() {
+fn files_with_too_little_data_are_refused_so_that_no_gate_passes() {
     let folder = tempfile::tempdir().unwrap();
     let mut short = leaking();
     short.events.pick(&[0, 1, 2, 3]);
@@ -510,7 +510,7 @@ fn what_says_too_little_is_refused_because_a_gate_must_not_open_for_it() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.errors.contains("too short, with 4 events") && ended.text.is_empty(), "{ended:?}");
 
-    // What a start makes looks like growth, unless the program says where its steps are.
+    // Allocations at the start look like growth, unless the program marks its steps.
     let mut start = leaking();
     start.events.ticks.iter_mut().for_each(|ticks| *ticks /= 10);
     start.marks.rows.iter_mut().for_each(|mark| mark.ticks /= 10);
@@ -533,32 +533,32 @@ fn what_says_too_little_is_refused_because_a_gate_must_not_open_for_it() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.errors.contains("it holds no memory and no events"), "{ended:?}");
 
-    // Of one mark there is no whole interval.
+    // One mark makes no complete interval.
     let mut once = leaking();
     once.marks.rows.truncate(1);
     let ended = leaks(&[&saved(&folder, "once.memtrack", &once), "--per", "step"]);
     assert!(ended.text.contains("What each step left behind: marked only once"), "{ended:?}");
 
-    // Four steps are told one by one; what grows cannot be.
+    // Four steps are reported one by one, but are too few to detect growth.
     let mut few = leaking();
     few.marks.rows.truncate(4);
     let few = saved(&folder, "few.memtrack", &few);
     let ended = leaks(&[&few, "--per", "step"]);
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.errors.contains("step is marked only 4 times"), "{ended:?}");
-    assert!(!ended.text.contains("marked only"), "said once: {ended:?}");
+    assert!(!ended.text.contains("marked only"), "printed once: {ended:?}");
     assert!(
         ended.text.contains("What each step left behind: 3 of 3 left something, median 1000 B"),
         "{ended:?}"
     );
-    assert_eq!(leaks(&[&few]).code, Some(1), "by time it can");
+    assert_eq!(leaks(&[&few]).code, Some(1), "by time it is judged");
 }
 
 #[test]
-fn what_is_older_than_the_trace_is_told_because_nobody_saw_it_grow() {
+fn blocks_older_than_the_trace_are_reported_as_not_judged() {
     let folder = tempfile::tempdir().unwrap();
     let mut late = leaking();
-    // The trace has the newest 21 steps: of 179 blocks only is known that they are live.
+    // The trace has the newest 21 steps: 179 blocks are only known to be live.
     let rows: Vec<u32> = (3 * 179..3 * 200).collect();
     late.events.pick(&rows);
     let file = saved(&folder, "late.memtrack", &late);
@@ -567,7 +567,7 @@ fn what_is_older_than_the_trace_is_told_because_nobody_saw_it_grow() {
         "174.8 KiB in 179 blocks are older than the trace and were not judged: give several snapshots";
     assert!(ended.text.contains(older), "{ended:?}");
 
-    // Where nothing else is left, that is no reason to say that nothing is.
+    // Without other blocks, the report still does not state that none is left.
     late.events.pick(&(0..rows.len() as u32).filter(|row| row % 3 > 0).collect::<Vec<_>>());
     late.blocks.truncate(179);
     let file = saved(&folder, "older.memtrack", &late);
@@ -584,7 +584,7 @@ fn what_is_older_than_the_trace_is_told_because_nobody_saw_it_grow() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused_with_its_name() {
+fn errors_about_other_files_contain_the_path() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = folder.path().join("nothing");
     fs::write(&nothing, "").unwrap();
@@ -598,7 +598,8 @@ fn what_is_no_snapshot_is_refused_with_its_name() {
     assert_eq!(leaks(&["a", "--periods", "3"]).code, Some(2));
 }
 
-/// Snapshots of one process, each with 20 blocks more on two devices, and some that are there in one of them only.
+/// Returns snapshots of one process: on two devices, each has 20 blocks more than the one before, and 30 blocks that no other
+/// snapshot has.
 fn series(pid: u32) -> Vec<Snapshot> {
     let snapshot = |number: u64| {
         let mut snapshot = empty();
@@ -635,17 +636,17 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     for device in ["device 0", "host heap"] {
         // 60 blocks came after the first snapshot and stayed.
         let line = format!("{device}: 1 stack leaks 29.3 KiB");
-        assert!(ended.text.lines().any(|said| said.starts_with(&line)), "{ended:?}");
+        assert!(ended.text.lines().any(|text| text.starts_with(&line)), "{ended:?}");
     }
     assert!(ended.text.contains("in 3 of 3 periods"), "{ended:?}");
-    // What is new adds up with what the snapshots have, and the others are there too.
-    let held = "In successive snapshots: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
-    assert!(ended.text.contains(held), "{ended:?}");
+    // The growth adds up to the snapshots' bytes, and the other blocks are reported too.
+    let totals = "In successive snapshots: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
+    assert!(ended.text.contains(totals), "{ended:?}");
     assert!(ended.text.contains("Merely alive: 14.6 KiB in 30 blocks of 1 stack."), "{ended:?}");
     let json = leaks(&[&all[..], &["--by", "stack", "--json"]].concat()).json();
     let leak = &json["memory"]["devices"][0]["leaks"][0];
     assert_eq!(leak["held_bytes"], serde_json::json!([10_000, 20_000, 30_000, 40_000]), "{leak:#}");
-    // What is left out is one thing, and what is alive another.
+    // Suppressed blocks are not counted as merely alive.
     let known = folder.path().join("known.txt");
     fs::write(&known, "*0x1234*\n").unwrap();
     let ended = leaks(&[&all[..], &["--by", "stack", "--suppress", known.to_str().unwrap()]].concat());
@@ -653,7 +654,7 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     assert!(ended.text.contains("device 0: nothing leaks: no stack grew steadily over 4 snapshots; 14.6 KiB in 30 blocks are merely alive"), "{ended:?}");
     let twice = folder.path().join("again.memtrack");
     fs::copy(all[1], &twice).unwrap();
-    for (files, said) in [
+    for (files, expected) in [
         (vec![all[0], all[1]], "2 snapshots are too few"),
         (vec![all[0], all[2], all[1]], "was taken before"),
         (vec![all[0], all[1], &other[2]], "not from one process"),
@@ -663,14 +664,14 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     ] {
         let ended = leaks(&files);
         assert_eq!(ended.code, Some(2), "{ended:?}");
-        assert!(ended.errors.contains(said) && ended.text.is_empty(), "{ended:?}");
+        assert!(ended.errors.contains(expected) && ended.text.is_empty(), "{ended:?}");
     }
     let ended = leaks(&[&all[..], &["--per", "step"]].concat());
     assert_eq!(ended.code, Some(2), "{ended:?}");
 }
 
 #[test]
-fn cycles_are_told_in_the_words_of_their_finder() {
+fn cycles_are_reported_in_the_text_of_memtrack_cycles() {
     let graph = fs::read_dir(fixture("cycles")).unwrap().map(|entry| entry.unwrap().path());
     let mut graphs: Vec<PathBuf> =
         graph.filter(|path| path.extension().is_some_and(|suffix| suffix == "json")).collect();

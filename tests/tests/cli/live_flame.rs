@@ -1,4 +1,4 @@
-//! `memtrack memory --at`: flame graphs of what was live at a moment.
+//! `memtrack memory --at`: flame graphs of the live blocks at a moment.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::memtrack;
@@ -14,7 +14,8 @@ fn frame(name: &str, file: &str, line: usize) -> Value {
     json!({"name": name, "filename": file, "line": line})
 }
 
-/// Blocks of these sizes and stacks, the innermost frame first, all live at the peak and freed afterwards by `main`.
+/// Returns a snapshot of blocks of these sizes and stacks, the innermost frame first. All are live at the peak and
+/// freed afterwards by `main`.
 fn snapshot(stacks: &[(u64, Vec<Value>)]) -> Value {
     let event = |action: &str, number: usize, time: usize| {
         let (size, frames) = &stacks[number];
@@ -61,7 +62,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn stacks_are_told_outermost_first_without_what_only_passes_a_call_on() {
+fn stacks_are_outermost_first_without_frames_that_only_pass_a_call_on() {
     let folder = folder_with(&model());
     let output = run(folder.path(), &["a.json", "--at", "peak", "--folded"]);
     let expected = "(no stack) 3\nmain.py:9 main;model.py:41 forward;aten::mm 1500\nmain.py:9 main;model.py:52 forward 70\n";
@@ -76,7 +77,7 @@ fn stacks_are_told_outermost_first_without_what_only_passes_a_call_on() {
 }
 
 #[test]
-fn json_has_every_stack_and_says_what_is_not_known_as_null() {
+fn json_has_every_stack_and_null_for_unknown_values() {
     let folder = folder_with(&model());
     let output = run(folder.path(), &["a.json", "--at", "peak", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -118,15 +119,15 @@ fn a_picture_of_many_stacks_has_a_thousand_rectangles_and_every_byte() {
         let number = title.rsplit_once(" (").unwrap().1.split(" bytes").next().unwrap();
         number.replace(',', "").parse().unwrap()
     };
-    let around = titles.iter().find(|title| title.starts_with("all (")).expect("one is around all");
+    let around = titles.iter().find(|title| title.starts_with("all (")).expect("one rectangle around all");
     assert_eq!(bytes(around), sum, "{around}");
     let leaves = titles.iter().filter(|title| title.starts_with("leaf.py") || title.starts_with('…'));
     assert_eq!(leaves.clone().map(|title| bytes(title)).sum::<u64>(), sum);
     assert!(leaves.clone().any(|title| title.starts_with('…') && title.contains(" more (")));
-    // The smallest went first.
+    // The smallest were merged first.
     let of_leaves = leaves.filter(|title| title.starts_with("leaf.py")).map(|title| bytes(title));
     assert!(of_leaves.min().unwrap() > 2000);
-    // Other tools are told all.
+    // Other tools get all stacks.
     let all = run(folder.path(), &["a.json", "--at", "peak", "--folded"]);
     assert_eq!(text(&all.stdout).lines().count(), 3000);
 }
@@ -151,18 +152,18 @@ fn several_devices_have_a_root_each_and_a_recording_can_be_drawn() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_refused_and_nothing_is_replaced() {
+fn bad_requests_are_refused_and_no_file_is_replaced() {
     let folder = folder_with(&model());
     let code = |arguments: &[&str]| {
         let output = run(folder.path(), arguments);
         (output.status.code(), text(&output.stderr).to_owned())
     };
-    let (status, said) = code(&["a.json", "--at", "oom"]);
-    assert!(status == Some(2) && said.contains("never ran out of memory"), "{said}");
-    let (status, said) = code(&["a.json", "--at", "peak", "-o", "peak.png"]);
-    assert!(status == Some(2) && said.contains(".folded"), "{said}");
-    let (status, said) = code(&["a.json", "--device", "0"]);
-    assert!(status == Some(2) && said.contains("add --at"), "{said}");
+    let (status, stderr) = code(&["a.json", "--at", "oom"]);
+    assert!(status == Some(2) && stderr.contains("never ran out of memory"), "{stderr}");
+    let (status, stderr) = code(&["a.json", "--at", "peak", "-o", "peak.png"]);
+    assert!(status == Some(2) && stderr.contains(".folded"), "{stderr}");
+    let (status, stderr) = code(&["a.json", "--device", "0"]);
+    assert!(status == Some(2) && stderr.contains("add --at"), "{stderr}");
     assert_eq!(code(&["a.json", "--at", "yesterday"]).0, Some(2));
     for _ in 0..2 {
         assert_eq!(code(&["a.json", "--at", "peak", "-o", "peak.svg", "--force"]).0, Some(0));

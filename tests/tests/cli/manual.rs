@@ -1,4 +1,4 @@
-//! What those who install memtrack make of it: manual pages, and completions for shells.
+//! Manual pages and completions for shells, which packagers generate.
 
 use memtrack_tests::memtrack;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(memtrack()).args(arguments).output().expect("memtrack can be started")
 }
 
-/// The verbs that `--help` lists.
+/// Returns the verbs that `--help` lists.
 fn verbs() -> Vec<String> {
     let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
     let listed =
@@ -20,9 +20,9 @@ fn verbs() -> Vec<String> {
 }
 
 #[test]
-fn every_verb_has_a_page_of_its_own() {
+fn every_verb_has_a_page() {
     let folder = tempfile::tempdir().unwrap();
-    // The folder is made.
+    // The folder is created.
     let pages = folder.path().join("share/man/man1");
     let output = run(&["man", pages.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -41,23 +41,23 @@ fn every_verb_has_a_page_of_its_own() {
         let escaped = verb.replace('-', "\\-");
         assert!(whole.contains(&format!("memtrack\\-{escaped}\\fR(1)")), "{verb}: {whole}");
     }
-    // An example is as it is typed.
+    // Examples are as they are typed.
     let top = fs::read_to_string(pages.join("memtrack-top.1")).unwrap();
     assert!(top.contains("\n  memtrack top train.memtrack \\-\\-by stack \\-n 5 "), "{top}");
 }
 
 #[test]
-fn pages_that_exist_stay_unless_forced() {
+fn existing_pages_are_kept_without_force() {
     let folder = tempfile::tempdir().unwrap();
     let (pages, page) = (folder.path().to_str().unwrap(), folder.path().join("memtrack-top.1"));
-    fs::write(&page, "mine").unwrap();
+    fs::write(&page, "original").unwrap();
     let output = run(&["man", pages]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("add --force"), "{output:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(run(&["man", pages, "--force"]).status.success());
     assert!(fs::read_to_string(&page).unwrap().contains(".SH NAME"));
-    // Where no folder can be, the error says so.
+    // A folder that cannot be created is an error.
     let below_file = page.join("man1");
     let output = run(&["man", below_file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
@@ -77,7 +77,6 @@ fn completions_name_every_verb_in_every_shell() {
     assert_eq!(run(&["completions", "tcsh"]).status.code(), Some(2));
 }
 
-/// What the script is for: bash completes with it.
 #[test]
 #[cfg_attr(not(bash), ignore = "needs bash")]
 fn bash_completes_verbs_and_options() {
@@ -85,11 +84,11 @@ fn bash_completes_verbs_and_options() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memtrack.bash");
     fs::write(&path, script).unwrap();
-    let ask = "source \"$1\"; COMP_WORDS=(memtrack $2 $3); COMP_CWORD=$4; COMPREPLY=(); \
+    let complete = "source \"$1\"; COMP_WORDS=(memtrack $2 $3); COMP_CWORD=$4; COMPREPLY=(); \
                _memtrack memtrack \"${COMP_WORDS[$4]}\" \"${COMP_WORDS[$4-1]}\"; echo \"${COMPREPLY[@]}\"";
     for (words, expected) in [(["sum", "", "1"], "summary"), (["check", "--max-l", "2"], "--max-leak")] {
         let mut bash = Command::new("bash");
-        bash.args(["--norc", "-c", ask, "bash"]).arg(&path).args(words).stdin(Stdio::null());
+        bash.args(["--norc", "-c", complete, "bash"]).arg(&path).args(words).stdin(Stdio::null());
         let output = bash.output().expect("bash can be started");
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?}");
     }

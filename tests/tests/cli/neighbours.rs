@@ -1,4 +1,5 @@
-//! A file that a verb cannot use is named for what it is, with the verbs that can; so is a second file, and one without a verb.
+//! Errors about files that a verb does not take: they state the file's kind and list the verbs that take it. The same for a
+//! second file, and for a file in place of a verb.
 
 use memtrack_tests::verbs::piped;
 use memtrack_tests::{fixture, memtrack, oracle};
@@ -6,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A file of each kind, and what is said of it by a verb for other kinds.
+/// A file of each kind, and the text about it in the error of a verb for other kinds.
 const KINDS: [(&str, &str); 16] = [
     (
         "train.py",
@@ -35,7 +36,7 @@ const KINDS: [(&str, &str); 16] = [
     ("notes.txt", "this is text, not a snapshot or recording"),
 ];
 
-/// A verb, its further arguments, and the files that it takes.
+/// A verb, its other arguments, and the files that it takes.
 const VERBS: [(&str, &[&str], &[&str]); 10] = [
     ("summary", &[], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
     ("view", &["-o", "out.html"], &["snapshot.pickle", "snapshot.json", "run.memtrack"]),
@@ -49,11 +50,11 @@ const VERBS: [(&str, &[&str], &[&str]); 10] = [
     ("simulate", &[], &["workload.jsonl"]),
 ];
 
-/// What says more of these than their kind: how an operator trace is made, and which verb reads categories without one.
-const TOLD_OTHERWISE: [(&str, &str); 3] =
+/// Verbs and files with a more specific error: how an operator trace is made, and which verb reads categories without one.
+const SPECIFIC_ERRORS: [(&str, &str); 3] =
     [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
 
-/// A fixture, or a file of the reference data.
+/// Returns the path of a fixture, or of a file of the reference data.
 fn file(name: &str) -> PathBuf {
     Some(fixture(name)).filter(|path| path.exists()).unwrap_or_else(|| oracle(name))
 }
@@ -87,20 +88,20 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(memtrack()).args(arguments).current_dir(folder).output().expect("memtrack can be started")
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn a_file_of_another_kind_is_named_with_the_verbs_that_take_it() {
+fn errors_about_other_kinds_of_files_list_the_verbs_that_take_them() {
     let folder = files();
-    for (verb, rest, own) in VERBS {
+    for (verb, rest, accepted) in VERBS {
         for (file, kind) in KINDS {
-            if own.contains(&file) || TOLD_OTHERWISE.contains(&(verb, file)) {
+            if accepted.contains(&file) || SPECIFIC_ERRORS.contains(&(verb, file)) {
                 continue;
             }
             let output = run(folder.path(), &[&[verb, file], rest].concat());
-            let text = said(&output);
+            let text = stderr(&output);
             assert_eq!(output.status.code(), Some(3), "{verb} {file}: {text}");
             assert!(
                 text.starts_with(&format!("memtrack: cannot read {file}: {kind}")),
@@ -108,10 +109,10 @@ fn a_file_of_another_kind_is_named_with_the_verbs_that_take_it() {
             );
             assert!(text.lines().count() == 1 && output.stdout.is_empty(), "{verb} {file}: {text}");
         }
-        for file in own {
+        for file in accepted {
             let output = run(folder.path(), &[&[verb, *file], rest].concat());
-            assert_ne!(output.status.code(), Some(2), "{verb} {file}: {}", said(&output));
-            assert!(!said(&output).contains("this is"), "{verb} {file}: {}", said(&output));
+            assert_ne!(output.status.code(), Some(2), "{verb} {file}: {}", stderr(&output));
+            assert!(!stderr(&output).contains("this is"), "{verb} {file}: {}", stderr(&output));
             for made in ["out.html", "out.json"] {
                 let _ = fs::remove_file(folder.path().join(made));
             }
@@ -120,7 +121,7 @@ fn a_file_of_another_kind_is_named_with_the_verbs_that_take_it() {
 }
 
 #[test]
-fn of_a_pipe_too() {
+fn errors_about_standard_input_state_its_kind() {
     for (verb, file, kind) in [
         ("summary", "memory_tracker/mlp/stats.pickle", "these are statistics"),
         ("summary", "cycles/trainer.json", "this is a graph of references"),
@@ -131,7 +132,7 @@ fn of_a_pipe_too() {
     ] {
         let output = piped(&[verb, "-"], &fs::read(self::file(file)).unwrap());
         assert_eq!(output.status.code(), Some(3), "{verb} {file}");
-        let text = said(&output);
+        let text = stderr(&output);
         assert!(
             text.starts_with(&format!("memtrack: cannot read standard input: {kind}")),
             "{verb} {file}: {text}"
@@ -139,13 +140,13 @@ fn of_a_pipe_too() {
     }
 }
 
-/// What a reader says of a damaged file of its own kind is more than what kind it is.
+/// The reader's error says more than the file's kind.
 #[test]
-fn a_damaged_file_of_its_own_kind_is_told_of_by_its_reader() {
+fn the_error_about_a_damaged_file_is_its_readers() {
     let folder = files();
     let whole = fs::read(folder.path().join("snapshot.pickle")).unwrap();
     fs::write(folder.path().join("cut.pickle"), &whole[..whole.len() / 2]).unwrap();
-    let text = said(&run(folder.path(), &["summary", "cut.pickle"]));
+    let text = stderr(&run(folder.path(), &["summary", "cut.pickle"]));
     assert!(text.contains("the pickle ends too early"), "{text}");
 }
 
@@ -154,7 +155,7 @@ fn a_second_file_names_the_verbs_that_take_two() {
     let folder = files();
     for verb in ["summary", "top", "peak", "view"] {
         let output = run(folder.path(), &[verb, "snapshot.pickle", "run.memtrack"]);
-        let text = said(&output);
+        let text = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains("unexpected argument 'run.memtrack'"), "{text}");
         assert!(
@@ -162,13 +163,13 @@ fn a_second_file_names_the_verbs_that_take_two() {
             "{text}"
         );
     }
-    // Whoever mistypes an option is not told of files.
-    let text = said(&run(folder.path(), &["summary", "snapshot.pickle", "--jsn"]));
+    // The error about a mistyped option does not mention files.
+    let text = stderr(&run(folder.path(), &["summary", "snapshot.pickle", "--jsn"]));
     assert!(text.contains("--json") && !text.contains("memtrack diff"), "{text}");
 }
 
 #[test]
-fn a_file_in_place_of_a_verb_is_given_one() {
+fn the_error_about_a_file_in_place_of_a_verb_suggests_one() {
     let folder = files();
     for (file, line) in [
         ("snapshot.pickle", "memtrack summary snapshot.pickle"),
@@ -178,19 +179,19 @@ fn a_file_in_place_of_a_verb_is_given_one() {
     ] {
         let output = run(folder.path(), &[file]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said(&output).contains(line), "{}", said(&output));
+        assert!(stderr(&output).contains(line), "{}", stderr(&output));
     }
-    let text = said(&run(folder.path(), &["sumary", "snapshot.pickle"]));
+    let text = stderr(&run(folder.path(), &["sumary", "snapshot.pickle"]));
     assert!(text.contains("'summary'"), "{text}");
 }
 
 #[cfg(unix)]
 #[test]
-fn python_source_that_cannot_be_run_is_run_by_python() {
+fn the_error_about_running_python_source_suggests_python3() {
     let folder = files();
     for (name, code) in [("train.py", 127), ("./train.py", 126)] {
         let output = run(folder.path(), &["run", name]);
         assert_eq!(output.status.code(), Some(code));
-        assert!(said(&output).contains(&format!("memtrack run -- python3 {name}")), "{}", said(&output));
+        assert!(stderr(&output).contains(&format!("memtrack run -- python3 {name}")), "{}", stderr(&output));
     }
 }

@@ -17,7 +17,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(memtrack()).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The head of a page.
+/// Parses the head of a page.
 fn head(page: &str) -> Value {
     let (_, after) = page.split_once("id=\"memtrack-head\">").expect("a head");
     serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
@@ -52,22 +52,22 @@ fn each_verb_writes_one_page_and_replaces_none() {
     }
 }
 
-/// A snapshot as PyTorch writes it for a memory profile of the processor: its one segment says between which addresses
-/// blocks were seen, and nothing else.
-fn profile(more_about_the_segment: &Value) -> Value {
+/// Returns a snapshot as PyTorch writes it for a memory profile of the CPU: its one segment is only the range of the blocks'
+/// addresses.
+fn profile(segment_fields: &Value) -> Value {
     let alloc = |address: u64, size: u64, category: &str| json!({"action": "alloc", "addr": address, "size": size, "stream": 0, "frames": [], "category": category});
     let free = |action: &str| json!({"action": action, "addr": 4608, "size": 512, "stream": 0, "frames": []});
     let mut segment = json!({"device": 0, "address": 4096, "total_size": 1 << 20, "stream": 0, "blocks": [
         {"size": 512, "requested_size": 512, "state": "active_allocated", "frames": []},
         {"size": (1 << 20) - 512, "state": "inactive"},
     ]});
-    segment.as_object_mut().unwrap().extend(more_about_the_segment.as_object().unwrap().clone());
+    segment.as_object_mut().unwrap().extend(segment_fields.as_object().unwrap().clone());
     json!({"segments": [segment], "device_traces": [[alloc(4096, 512, "parameter"), alloc(4608, 512, "activation"),
         free("free_requested"), free("free_completed")]]})
 }
 
 #[test]
-fn a_profile_is_shown_by_category_and_its_span_of_addresses_is_not_called_reserved() {
+fn a_profile_is_shown_by_category_and_its_address_range_is_not_called_reserved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profile.json");
     let head_of = |arguments: &[&str]| {
@@ -81,7 +81,7 @@ fn a_profile_is_shown_by_category_and_its_span_of_addresses_is_not_called_reserv
     assert_eq!(head_of(&["view"])["view"], "timeline");
     let device = &shown["devices"][0];
     assert_eq!(device["categories"], json!(["parameter", "activation"]));
-    let speaks_of_reserved = |head: &Value| {
+    let mentions_reserved = |head: &Value| {
         let sentences = head["devices"][0]["first"].as_array().unwrap();
         assert!(sentences.iter().any(|line| line["title"] == "Peak"), "{sentences:?}");
         sentences.iter().any(|line| {
@@ -89,14 +89,14 @@ fn a_profile_is_shown_by_category_and_its_span_of_addresses_is_not_called_reserv
             line["title"] == "Reserved" || text.contains("reserved") || text.contains("stuck")
         })
     };
-    assert_eq!((&device["reserved"], speaks_of_reserved(&shown)), (&json!(false), false));
-    // An allocator's segments have these, with categories or without.
+    assert_eq!((&device["reserved"], mentions_reserved(&shown)), (&json!(false), false));
+    // An allocator's segments have these fields, with or without categories.
     fs::write(&path, profile(&json!({"allocated_size": 512, "segment_type": "small"})).to_string()).unwrap();
     let shown = head_of(&["profile-plot"]);
-    assert_eq!((&shown["devices"][0]["reserved"], speaks_of_reserved(&shown)), (&json!(true), true));
+    assert_eq!((&shown["devices"][0]["reserved"], mentions_reserved(&shown)), (&json!(true), true));
 }
 
-/// A snapshot in which a forward pass allocates one block, and a function of which nothing is known another.
+/// Returns a snapshot in which a forward pass allocates one block, and an unknown function another.
 fn plain(forward_mib: u64, other_mib: u64) -> Value {
     let frame = |name: &str, file: &str| json!({"name": name, "filename": file, "line": 39});
     let library = "/usr/lib/python3/site-packages/torch/functional.py";
@@ -117,7 +117,7 @@ fn plain(forward_mib: u64, other_mib: u64) -> Value {
 }
 
 #[test]
-fn a_plain_snapshot_is_coloured_by_what_categories_infers_where_that_is_most_of_it() {
+fn a_plain_snapshot_is_coloured_by_inferred_categories_that_cover_most_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain.json");
     let file = path.to_str().unwrap();
@@ -134,10 +134,10 @@ fn a_plain_snapshot_is_coloured_by_what_categories_infers_where_that_is_most_of_
     };
     for (forward_mib, other_mib, color) in [(16, 4, "category"), (4, 16, "stack")] {
         fs::write(&path, plain(forward_mib, other_mib).to_string()).unwrap();
-        // What the other verb prints of the same file.
-        let read = run(folder.path(), &["categories", file, "--json"]);
-        let read: Value = serde_json::from_slice(&read.stdout).unwrap();
-        let peak = &read["devices"][0]["moments"][0];
+        // The answer of `categories` on the same file.
+        let answer = run(folder.path(), &["categories", file, "--json"]);
+        let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+        let peak = &answer["devices"][0]["moments"][0];
         assert_eq!(peak["moment"], "peak");
         let rows = peak["categories"].as_array().unwrap();
         let activation =
@@ -164,7 +164,7 @@ fn a_plain_snapshot_is_coloured_by_what_categories_infers_where_that_is_most_of_
 }
 
 #[test]
-fn a_page_names_no_other_address() {
+fn a_page_refers_to_no_other_address() {
     let folder = tempfile::tempdir().unwrap();
     let sample = sample();
     let page = run(folder.path(), &["view", sample.to_str().unwrap(), "-o", "-"]).stdout;
@@ -173,16 +173,16 @@ fn a_page_names_no_other_address() {
         page.split_once("Content-Security-Policy\" content=\"").unwrap().1.split_once('"').unwrap().0;
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
     assert!(!policy.contains("http") && !policy.contains("connect-src") && !policy.contains('*'), "{policy}");
-    // The only addresses are names of XML's vocabularies, which nothing is fetched from.
-    let of_page = page.replace("http://www.w3.org/", "");
+    // The only addresses are XML namespaces, from which nothing is fetched.
+    let rest = page.replace("http://www.w3.org/", "");
     assert!(
-        !of_page.contains("src=\"") && !of_page.contains("href=\"http"),
+        !rest.contains("src=\"") && !rest.contains("href=\"http"),
         "the page refers to something outside"
     );
 }
 
 #[test]
-fn what_a_snapshot_says_of_the_device_is_in_the_head() {
+fn the_head_contains_the_summary_of_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let sample = sample();
     let file = sample.to_str().unwrap();
@@ -199,18 +199,18 @@ fn what_a_snapshot_says_of_the_device_is_in_the_head() {
         "{made_of}"
     );
     assert_eq!(made_of["show"]["query"], "train\\.py:2");
-    let looks = sentences.iter().position(|line| line["title"] == "Look first at").unwrap();
-    // What has no title goes on with the sentence before.
-    let others = sentences[looks + 1..].iter().take_while(|line| line["title"] == "").count();
+    let first_hint = sentences.iter().position(|line| line["title"] == "Look first at").unwrap();
+    // A line without a title continues the one before.
+    let others = sentences[first_hint + 1..].iter().take_while(|line| line["title"] == "").count();
     assert!(others > 0, "{sentences:?}");
-    for (place, line) in sentences[looks..=looks + others].iter().enumerate() {
+    for (place, line) in sentences[first_hint..=first_hint + others].iter().enumerate() {
         let text = format!("{}. {}", place + 1, line["text"].as_str().unwrap());
         assert!(summary.contains(&text) && line["show"].is_object(), "{line}\n{summary}");
     }
 }
 
 #[test]
-fn names_are_data_whatever_they_are() {
+fn hostile_names_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let evil =
         "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u{1b}[31m\u{0}\u{2028}\"'&<!--";
@@ -224,7 +224,7 @@ fn names_are_data_whatever_they_are() {
     assert!(!page.contains("alert(1)</script>") && !page.contains("<img") && !page.contains("<b>&evil"));
     assert_eq!(head(&page)["settings"][evil], evil);
     assert!(page.contains("<title>&lt;b&gt;&amp;evil.json · memtrack</title>"));
-    // No segment holds the block, so that it is live after none of the events.
+    // No segment contains the block, so it is live after none of the events.
     let first = &head(&page)["devices"][0]["first"][0];
     let text = "1 block (512 B) allocated in the trace, neither freed in it nor held by a segment";
     assert_eq!((&first["title"], &first["text"]), (&json!("Not shown"), &json!(text)));
@@ -241,7 +241,7 @@ fn an_empty_snapshot_has_a_page() {
     }
 }
 
-/// A command that serves, ended with the test.
+/// A command that serves a page, killed when the test ends.
 struct Serving {
     child: Child,
     port: u16,
@@ -265,19 +265,19 @@ impl Serving {
         Self { child, port: port.parse().unwrap(), path: format!("/{path}") }
     }
 
-    /// The status of the answer to a request, and its content.
-    fn ask(&self, request: &str) -> (u16, Vec<u8>) {
+    /// Sends a request and returns the status and the content of the response.
+    fn request(&self, text: &str) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head") + 4;
-        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), answer.split_off(end))
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        let end = response.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head") + 4;
+        let head = String::from_utf8_lossy(&response[..end]).into_owned();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), response.split_off(end))
     }
 
     fn get(&self, path: &str, host: &str) -> (u16, Vec<u8>) {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+        self.request(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
     }
 }
 
@@ -289,11 +289,11 @@ impl Drop for Serving {
 }
 
 #[test]
-fn a_served_page_is_for_whoever_has_its_address() {
+fn a_served_page_needs_its_secret_path_and_host() {
     let serving = Serving::start();
-    let (own, path) = (format!("127.0.0.1:{}", serving.port), serving.path.clone());
+    let (own_host, path) = (format!("127.0.0.1:{}", serving.port), serving.path.clone());
     assert!(path.len() >= 32 + 2, "{path} has no random word");
-    let (status, page) = serving.get(&path, &own);
+    let (status, page) = serving.get(&path, &own_host);
     assert_eq!(status, 200);
     let page = String::from_utf8(page).unwrap();
     let head = head(&page);
@@ -304,7 +304,7 @@ fn a_served_page_is_for_whoever_has_its_address() {
     );
     let sections = head["sections"].as_array().unwrap();
     for (number, section) in sections.iter().enumerate() {
-        let (status, packed) = serving.get(&format!("{path}section/{number}"), &own);
+        let (status, packed) = serving.get(&format!("{path}section/{number}"), &own_host);
         let mut unpacked = Vec::new();
         flate2::read::DeflateDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
         assert_eq!((status, json!(unpacked.len())), (200, section["bytes"].clone()));
@@ -313,19 +313,19 @@ fn a_served_page_is_for_whoever_has_its_address() {
     for (path, host, expected) in [
         (&*path, "evil.example", 421),
         (&*path, "127.0.0.1", 421),
-        ("/", &*own, 404),
-        ("/0123456789abcdef0123456789abcdef/", &*own, 404),
-        (&*beyond, &*own, 404),
-        (&*format!("{path}section/x"), &*own, 404),
-        (&*format!("{path}../../etc/passwd"), &*own, 404),
+        ("/", &*own_host, 404),
+        ("/0123456789abcdef0123456789abcdef/", &*own_host, 404),
+        (&*beyond, &*own_host, 404),
+        (&*format!("{path}section/x"), &*own_host, 404),
+        (&*format!("{path}../../etc/passwd"), &*own_host, 404),
     ] {
         assert_eq!(serving.get(path, host).0, expected, "{path} of {host}");
     }
-    assert_eq!(serving.ask(&format!("POST {path} HTTP/1.1\r\nHost: {own}\r\n\r\n")).0, 405);
-    assert_eq!(serving.ask(&format!("GET {path} HTTP/1.1\r\n\r\n")).0, 421, "no host at all");
-    assert_eq!(serving.ask("nonsense\r\n\r\n").0, 400);
-    assert_eq!(serving.ask(&format!("GET {path} HTTP/1.1\r\nX: {}", "a".repeat(20_000))).0, 431);
+    assert_eq!(serving.request(&format!("POST {path} HTTP/1.1\r\nHost: {own_host}\r\n\r\n")).0, 405);
+    assert_eq!(serving.request(&format!("GET {path} HTTP/1.1\r\n\r\n")).0, 421, "no host at all");
+    assert_eq!(serving.request("nonsense\r\n\r\n").0, 400);
+    assert_eq!(serving.request(&format!("GET {path} HTTP/1.1\r\nX: {}", "a".repeat(20_000))).0, 431);
     let (status, content) =
-        serving.ask(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", serving.port));
+        serving.request(&format!("HEAD {path} HTTP/1.1\r\nHost: localhost:{}\r\n\r\n", serving.port));
     assert_eq!((status, content.len()), (200, 0));
 }

@@ -1,4 +1,4 @@
-//! What reports call pinned host memory, in a recording and in the PyTorch snapshot made of it.
+//! The name of pinned host memory in reports on a recording and on the PyTorch snapshot made from it.
 #![cfg(target_os = "linux")]
 
 use memtrack_tests::{memtrack, mock_cuda};
@@ -6,13 +6,13 @@ use std::process::{Command, Output};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every report calls pinned memory so, and takes the name back; a replay leaves it out.
+/// Every report prints the name and takes it as a device. A replay omits pinned memory.
 #[test]
-fn pinned_memory_is_called_so() {
+fn pinned_memory_has_one_name() {
     let (folder, drivers) = (tempfile::tempdir().unwrap(), mock_cuda::driver_dir());
     let recorded = mock_cuda::with_driver(memtrack(), drivers.path())
         .args(["run", "-o", "a.memtrack", "--", PLAIN, "work"])
@@ -38,12 +38,16 @@ fn pinned_memory_is_called_so() {
             assert!(!all.contains("6553"), "{verb:?} {file}: {all}");
             for name in ["pinned", "Pinned host memory"] {
                 let one = of(&["--device", name]);
-                assert!(String::from_utf8_lossy(&one.stdout).starts_with(title), "{verb:?}: {}", said(&one));
+                assert!(
+                    String::from_utf8_lossy(&one.stdout).starts_with(title),
+                    "{verb:?}: {}",
+                    stderr(&one)
+                );
             }
         }
-        // One name, whichever verb and form.
-        let numbered = |verb: &str, asked: &[&str]| {
-            let output = memtrack(&[&[verb, file, "--json", "--device", "pinned"], asked].concat());
+        // One name in all verbs and formats.
+        let numbered = |verb: &str, more: &[&str]| {
+            let output = memtrack(&[&[verb, file, "--json", "--device", "pinned"], more].concat());
             serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["devices"][0]["device"]
                 .clone()
         };
@@ -61,7 +65,7 @@ fn pinned_memory_is_called_so() {
         assert_eq!(memtrack(&["replay", file, "--device", "pinned"]).status.code(), Some(2));
         let host = memtrack(&["peak", file, "--device", "host"]);
         assert_eq!(host.status.code(), Some(2));
-        assert!(said(&host).contains("the file has no host heap; it has: 0, "), "{}", said(&host));
-        assert!(said(&host).contains(" (pinned)"), "{}", said(&host));
+        assert!(stderr(&host).contains("the file has no host heap; it has: 0, "), "{}", stderr(&host));
+        assert!(stderr(&host).contains(" (pinned)"), "{}", stderr(&host));
     }
 }

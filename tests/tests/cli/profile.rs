@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The trace of the specification, and its two exports.
+/// Returns the path of the specification's trace, or of one of its two exports.
 fn vector(suffix: &str) -> PathBuf {
     workspace().join("memtrack-core/profile/src/tests").join(format!("vector.{suffix}"))
 }
@@ -39,7 +39,7 @@ fn json_of(bytes: &[u8]) -> Value {
 }
 
 #[test]
-fn each_form_is_written_and_none_replaced() {
+fn every_format_is_written_and_no_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let trace = vector("optrace.jsonl");
     let trace = trace.to_str().unwrap();
@@ -96,7 +96,7 @@ fn each_form_is_written_and_none_replaced() {
             Some(0)
         );
     }
-    // The snapshot is one to every other verb.
+    // Every other verb reads the snapshot.
     let summary = run(folder.path(), &["summary", "a.pickle"], b"");
     let summary = String::from_utf8(summary.stdout).unwrap();
     assert!(summary.contains("made of") && summary.contains("optimizer_state 16.0 KiB"), "{summary}");
@@ -125,7 +125,7 @@ fn each_form_is_written_and_none_replaced() {
 }
 
 #[test]
-fn a_trace_comes_from_a_pipe_and_its_export_goes_into_one() {
+fn traces_are_read_from_a_pipe_and_exports_are_written_to_one() {
     let folder = tempfile::tempdir().unwrap();
     let trace = fs::read(vector("optrace.jsonl")).unwrap();
     let export = run(folder.path(), &["timeline", "-", "-o", "-"], &trace);
@@ -139,20 +139,23 @@ fn a_trace_comes_from_a_pipe_and_its_export_goes_into_one() {
         (&peak["moment"], &peak["requested_bytes"], &peak["after_ns"]),
         (&json!("peak"), &json!(57856), &json!(5000))
     );
-    let of = |name: &str| {
+    let bytes_of = |name: &str| {
         let rows = peak["categories"].as_array().unwrap();
         rows.iter().find(|row| row["category"] == name).map(|row| row["requested_bytes"].as_u64().unwrap())
     };
     assert_eq!(
-        (of("PARAMETER"), of("OPTIMIZER_STATE"), of("GRADIENT")),
+        (bytes_of("PARAMETER"), bytes_of("OPTIMIZER_STATE"), bytes_of("GRADIENT")),
         (Some(16384), Some(16384), Some(16384))
     );
-    assert_eq!((of("INPUT"), of("ACTIVATION"), of("UNKNOWN")), (Some(2048), Some(2048), Some(4608)));
+    assert_eq!(
+        (bytes_of("INPUT"), bytes_of("ACTIVATION"), bytes_of("UNKNOWN")),
+        (Some(2048), Some(2048), Some(4608))
+    );
     assert_eq!(report["moments"][1]["requested_bytes"], 34816);
 }
 
 #[test]
-fn the_text_tells_the_peak_the_end_and_the_phases() {
+fn the_text_has_the_peak_the_end_and_the_phases() {
     let folder = tempfile::tempdir().unwrap();
     let trace = vector("optrace.jsonl");
     let text = run(folder.path(), &["categories", trace.to_str().unwrap()], b"").stdout;
@@ -176,7 +179,7 @@ fn the_text_tells_the_peak_the_end_and_the_phases() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused_with_the_way_on() {
+fn bad_requests_are_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let trace = vector("optrace.jsonl");
     let trace = trace.to_str().unwrap();
@@ -203,12 +206,12 @@ fn what_cannot_be_answered_is_refused_with_the_way_on() {
         text.replacen("\"dev\":\"cuda:0\",\"ptr\":\"0xf00\"", "\"dev\":\"cuda:1\",\"ptr\":\"0xf00\"", 1);
     fails(&run(&["categories", "-"], two.as_bytes()), 2, "choose one by --device: cuda:0, cuda:1");
     fails(&run(&["summary", trace], b""), 3, "this is an operator trace, for memtrack categories");
-    // Nothing was left behind.
+    // No file was written.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn repairs_are_reported_unless_pytorch_is_imitated() {
+fn repairs_are_reported_and_refused_with_compat() {
     let folder = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(vector("optrace.jsonl")).unwrap();
     let cut = &text[..text.len() / 2];

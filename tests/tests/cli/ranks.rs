@@ -1,5 +1,5 @@
-//! `memtrack ranks`: the rank that leaks is named with its line and its bytes, equal ranks name nobody, and files that are of
-//! different jobs or unreadable are told apart from the rest.
+//! `memtrack ranks`: the rank that leaks is named with its line and its bytes, equal ranks have no outlier, and unreadable files
+//! and files of different jobs are reported separately.
 
 use memtrack_core::event::{Action, DeviceId, Event, ThreadId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// How the command ended, and what it printed on both streams.
+/// The exit code and the output of the command.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -36,7 +36,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&ended.text).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Eight ranks of which the fifth leaks, in `run/`.
+/// Writes eight ranks, of which rank 5 leaks, to `run/`.
 fn run_of_eight(suffix: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     Job::default().write(&folder.path().join("run"), suffix);
@@ -78,28 +78,28 @@ fn the_rank_that_leaks_is_named_with_its_line_and_its_bytes() {
 }
 
 #[test]
-fn each_rank_says_what_peak_says_of_its_file() {
+fn each_rank_has_the_numbers_of_memtrack_peak() {
     let folder = run_of_eight("pickle");
     let answer = json(folder.path(), &["run"]);
     for rank in answer["ranks"].as_array().unwrap() {
         let path = folder.path().join(rank["path"].as_str().unwrap());
         let peak = memtrack_tests::verbs::json(&["peak"], &path);
-        let (highest, own) = (&peak["devices"][0]["highest"], &rank["devices"][0]);
+        let (highest, device) = (&peak["devices"][0]["highest"], &rank["devices"][0]);
         for key in ["requested_bytes", "reserved_bytes", "event", "seconds"] {
-            assert_eq!(own["peak"][key], highest[key], "{path:?} {key}");
+            assert_eq!(device["peak"][key], highest[key], "{path:?} {key}");
         }
         let reserved = memtrack_tests::verbs::json(&["peak", "--of", "reserved"], &path);
         let highest = &reserved["devices"][0]["highest"];
         for key in ["requested_bytes", "reserved_bytes", "event"] {
-            assert_eq!(own["reserved"][key], highest[key], "{path:?} {key}");
+            assert_eq!(device["reserved"][key], highest[key], "{path:?} {key}");
         }
         let numbers = |key: &str| highest[key].as_u64().unwrap();
-        assert_eq!(own["waste_bytes"], numbers("reserved_bytes") - numbers("requested_bytes"));
+        assert_eq!(device["waste_bytes"], numbers("reserved_bytes") - numbers("requested_bytes"));
     }
 }
 
 #[test]
-fn steps_are_matched_and_the_rank_that_is_ahead_is_counted() {
+fn steps_are_matched_and_the_highest_rank_is_counted() {
     let folder = run_of_eight("pickle");
     let answer = json(folder.path(), &["run"]);
     let skew = &answer["memories"][0]["skew"];
@@ -120,7 +120,7 @@ fn steps_are_matched_and_the_rank_that_is_ahead_is_counted() {
 }
 
 #[test]
-fn equal_ranks_name_nobody_and_two_cannot_tell() {
+fn equal_ranks_have_no_outlier_and_two_ranks_are_too_few() {
     let folder = TempDir::new().unwrap();
     let job = Job { leaking: None, ..Job::default() };
     job.write(&folder.path().join("equal"), "pickle");
@@ -159,7 +159,7 @@ fn compressed_files_recordings_and_links_are_ranks_like_others() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_answered() {
+fn unreadable_files_are_named_and_the_rest_is_reported() {
     let folder = run_of_eight("pickle");
     let run = folder.path().join("run");
     fs::write(run.join("rank3.pickle"), b"\x80\x04broken").unwrap();
@@ -205,14 +205,14 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
         "{ended:?}"
     );
     assert_eq!(ranks(folder.path(), &["job=a", "job=b", "-r"]).code, Some(2));
-    // Nodes that count from 0, of one job as their folder says.
+    // Nodes that each count from 0, in the folder of one job.
     for name in ["a", "b"] {
         job.write(&at(&format!("job=c/{name}")), "pickle");
     }
     assert_eq!(json(folder.path(), &["job=c", "-r"])["ranks"].as_array().unwrap().len(), 6);
     assert_eq!(json(folder.path(), &["named-a"])["ranks"][0]["job"], "a");
 
-    // Another program that happens to lie there: told, and the rest is answered.
+    // A file of another program in the folder is reported, and the rest is analysed.
     Job { ranks: 8, code: "/other/program".into(), ..job.clone() }.write(&at("other"), "pickle");
     fs::copy(at("other/rank7.pickle"), at("a/rank7.pickle")).unwrap();
     fs::copy(at("a/rank1.pickle"), at("a/rank1-again.pickle")).unwrap();
@@ -222,10 +222,10 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
 }
 
 #[test]
-fn what_is_no_file_is_said_with_the_code_that_every_verb_has() {
+fn bad_arguments_and_missing_files_have_the_usual_exit_codes() {
     let folder = run_of_eight("pickle");
     fs::create_dir(folder.path().join("empty")).unwrap();
-    for (arguments, code, said) in [
+    for (arguments, code, expected) in [
         (&["run/rank*.gz"][..], 2, "run/rank*.gz matches no file"),
         (&["run/[.pickle"], 2, "is not a valid file pattern"),
         (&["empty"], 2, "empty has no file that ends with .pickle"),
@@ -238,7 +238,7 @@ fn what_is_no_file_is_said_with_the_code_that_every_verb_has() {
     ] {
         let ended = ranks(folder.path(), arguments);
         assert_eq!((ended.code, &*ended.text), (Some(code), ""), "{arguments:?}: {ended:?}");
-        assert!(ended.errors.contains(said), "{arguments:?}: {ended:?}");
+        assert!(ended.errors.contains(expected), "{arguments:?}: {ended:?}");
     }
     assert_eq!(json(folder.path(), &[".", "-r"])["ranks"].as_array().unwrap().len(), 8);
 }
@@ -255,7 +255,7 @@ fn files_are_ranks_by_the_number_in_which_their_names_differ() {
     let answer = json(folder.path(), &["other"]);
     let numbers: Vec<&Value> = answer["ranks"].as_array().unwrap().iter().map(|rank| &rank["rank"]).collect();
     assert_eq!(numbers, [0, 5, 10, 15, 20, 25, 30, 35]);
-    // Where there is no such number, the files' names are all there is.
+    // Without such a number, ranks are named after their files.
     fs::rename(other.join("snapshot_25_v2.pickle"), other.join("last.pickle")).unwrap();
     let text = ranks(folder.path(), &["other"]).text;
     assert!(text.contains("ther/last.pickle peaks higher than the others"), "{text}");
@@ -284,7 +284,7 @@ fn recordings_with_marks_are_compared_and_heaps_apart_from_devices() {
     let answer = json(folder.path(), &["."]);
     let names: Vec<&Value> =
         answer["memories"].as_array().unwrap().iter().map(|memory| &memory["device"]["name"]).collect();
-    // Each rank has the accelerator of its own number.
+    // Each rank has the accelerator with its number.
     assert_eq!(names, ["device", "host heap"]);
     let odd = outlier(&answer, "peak");
     assert_eq!((odd.len(), &odd[0]["rank"]), (1, &2.into()));
@@ -307,7 +307,7 @@ fn a_narrow_terminal_and_many_ranks_get_a_table_that_fits() {
         let room: usize = columns.parse().unwrap();
         assert!(text.lines().all(|line| line.chars().count() <= room), "{columns}: {text}");
         assert!(text.contains("… and 10 more ranks (-n 0 shows all)"), "{text}");
-        // The odd one is there, though it is the last.
+        // The odd rank is listed, though it is the last.
         assert!(text.lines().any(|line| line.trim_start().starts_with("29 ")), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! A recording with operators, as the verbs show it: what its memory was for.
+//! A recording with operators: the purpose of its memory in all verbs.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 const DEVICE: DeviceId = DeviceId(0);
 const KIB: u64 = 1024;
 
-/// A tensor of one's own, by its number, with memory of the device.
+/// A tensor with a number, and the size of its memory on the device.
 struct Tensor(u64, u64);
 
 impl ReportTensors for Tensor {
@@ -40,7 +40,7 @@ impl Drop for Tensor {
     }
 }
 
-/// Two training steps of one weight of 64 KiB, whose optimizer has a moment of the same size.
+/// Runs two training steps of one weight of 64 KiB, whose optimizer has a moment of the same size.
 fn train() {
     let weight = Tensor::new(1, 64);
     operators::parameters("net", [("weight", &weight)]);
@@ -59,7 +59,7 @@ fn train() {
         };
         let gradient = {
             let _backward = scope::backward();
-            let _on_the_way = Tensor::new(step + 2, 8);
+            let _temporary = Tensor::new(step + 2, 8);
             Tensor::new(step + 3, 64)
         };
         operators::gradient(&weight, &gradient);
@@ -80,14 +80,14 @@ fn json(arguments: &[&str], folder: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Names and bytes of a list of rows.
+/// Returns the names and the KiB of rows.
 fn rows(rows: &Value) -> Vec<(&str, u64)> {
     let row = |row: &'_ Value| row["requested_bytes"].as_u64().unwrap() / KIB;
     rows.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), row(one))).collect()
 }
 
 #[test]
-fn every_verb_says_what_the_memory_of_a_recording_was_for() {
+fn every_verb_reports_the_purpose_of_a_recordings_memory() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -114,7 +114,7 @@ fn every_verb_says_what_the_memory_of_a_recording_was_for() {
         ("parameter", 64),
         ("input", 16),
     ];
-    // A recording, and the same as a snapshot of PyTorch's form.
+    // The recording, and the same as a PyTorch snapshot.
     run(&["convert", "run.memtrack", "run.pickle"], folder);
     for file in ["run.memtrack", "run.pickle"] {
         let top = json(&["top", "--by", "category", "--json", file], folder);
@@ -131,11 +131,11 @@ fn every_verb_says_what_the_memory_of_a_recording_was_for() {
             );
         }
     }
-    // A recording, and its operator trace as a file of its own.
+    // The recording, and its operator trace in a separate file.
     let of = |file| json(&["categories", "--at", "peak", "--json", file], folder);
     let (mut of_recording, of_trace) = (of("run.memtrack"), of("run.optrace.jsonl.gz"));
     assert!(of_recording.to_string().contains("OPTIMIZER_STATE"), "{of_recording}");
-    // A recording's device is called as in all reports.
+    // The device of a recording has the same name in all reports.
     let device = &mut of_recording["devices"][0]["device"];
     assert_eq!(
         (&device["name"], &of_trace["devices"][0]["device"]["name"]),
@@ -143,7 +143,7 @@ fn every_verb_says_what_the_memory_of_a_recording_was_for() {
     );
     *device = of_trace["devices"][0]["device"].clone();
     assert_eq!(of_recording, of_trace);
-    // What the snapshot does not say of a block is not guessed: summary says nothing of it either.
+    // A missing category in the snapshot is not guessed, as in summary.
     run(&["convert", "run.memtrack", "run.json"], folder);
     let path = folder.join("run.json");
     let mut snapshot: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -169,6 +169,6 @@ fn a_recording_without_operators_has_no_operator_trace() {
     stop().save(folder.path().join("run.memtrack")).unwrap();
     let output = run(&["timeline", "run.memtrack", "-o", "run.json"], folder.path());
     assert_eq!(output.status.code(), Some(3));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("the recording has no operators"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("the recording has no operators"), "{stderr}");
 }

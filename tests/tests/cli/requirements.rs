@@ -1,5 +1,5 @@
-//! Tests are ignored or not by what there was when they were built. Cargo builds them anew when something of that has gone; when
-//! something has come, this program sees to it.
+//! Tests are ignored or not depending on the tools and data that were there when they were built. Cargo rebuilds them when one of
+//! those was removed; this program makes it rebuild them when one was added.
 
 use memtrack_tests::{requirements, workspace};
 use std::fs;
@@ -7,15 +7,15 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// What of `now` is not in `before`, in words.
+/// Lists the names in `now` that are not in `before`.
 fn new(now: &[&str], before: &[&str]) -> String {
     now.iter().filter(|name| !before.contains(name)).copied().collect::<Vec<_>>().join(", ")
 }
 
-/// The message about the difference, if there is one.
+/// Returns the message about a difference.
 fn difference(built: &[&str], now: &[&str]) -> Option<String> {
-    let (came, went) = (new(now, built), new(built, now));
-    let parts = [(came, "has come"), (went, "has gone")];
+    let (added, removed) = (new(now, built), new(built, now));
+    let parts = [(added, "was added"), (removed, "was removed")];
     let parts: Vec<_> = parts
         .iter()
         .filter(|(names, _)| !names.is_empty())
@@ -24,20 +24,20 @@ fn difference(built: &[&str], now: &[&str]) -> Option<String> {
     (!parts.is_empty()).then(|| {
         format!(
             "since the tests were built, {}: tests that need it are ignored, or not, as it was before, and the next \
-             `cargo test` builds them anew\n",
+             `cargo test` rebuilds them\n",
             parts.join(", ")
         )
     })
 }
 
-/// Whether cargo will run the build script again because of its file: it writes it as of long ago.
+/// Returns whether the build script's file was changed, so that cargo will run the script again: the script dates it long ago.
 fn is_touched(file: &Path) -> bool {
-    let modified = fs::metadata(file).and_then(|data| data.modified()).expect("the build script makes it");
+    let modified = fs::metadata(file).and_then(|data| data.modified()).expect("the build script writes it");
     modified > SystemTime::UNIX_EPOCH + Duration::from_secs(365 * 24 * 60 * 60)
 }
 
 #[test]
-fn what_tests_compare_with_is_looked_for_again_when_something_was_installed() {
+fn newly_installed_requirements_make_cargo_rebuild_the_tests() {
     let file = Path::new(env!("OUT_DIR")).join("requirements");
     let built: Vec<&str> = env!("MEMTRACK_TESTS_REQUIREMENTS_MET").split_whitespace().collect();
     let now: Vec<&str> = requirements::look(workspace())
@@ -47,17 +47,20 @@ fn what_tests_compare_with_is_looked_for_again_when_something_was_installed() {
     let difference = difference(&built, &now);
     if let Some(text) = &difference {
         fs::write(&file, now.join(" ")).expect("the target folder can be written");
-        // Past libtest, which would keep to itself what a test prints that passes.
+        // Bypasses libtest, which hides the output of tests that pass.
         std::io::stderr().write_all(text.as_bytes()).expect("stderr can be written");
     }
     assert!(difference.is_none() || is_touched(&file));
 }
 
 #[test]
-fn what_came_and_what_went_is_named() {
+fn the_message_names_what_was_added_and_removed() {
     assert_eq!(difference(&["bash", "git"], &["bash", "git"]), None);
-    let came = difference(&["bash"], &["bash", "git", "perl"]).unwrap();
-    assert!(came.starts_with("since the tests were built, git, perl has come: "), "{came}");
+    let added = difference(&["bash"], &["bash", "git", "perl"]).unwrap();
+    assert!(added.starts_with("since the tests were built, git, perl was added: "), "{added}");
     let both = difference(&["bash", "git"], &["perl"]).unwrap();
-    assert!(both.starts_with("since the tests were built, perl has come, bash, git has gone: "), "{both}");
+    assert!(
+        both.starts_with("since the tests were built, perl was added, bash, git was removed: "),
+        "{both}"
+    );
 }

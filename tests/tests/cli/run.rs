@@ -1,5 +1,5 @@
-//! `memtrack run` on programs that do not link memtrack, with the mock driver: what is recorded, and that programs
-//! without CUDA do not notice.
+//! `memtrack run` on programs that do not link memtrack, with the mock driver: their recordings, and unchanged behaviour of
+//! programs without CUDA.
 
 use memtrack_tests::run::{Bench, Waiting, assert_work, lines_said, said};
 use memtrack_tests::{memtrack, mock_cuda};
@@ -29,7 +29,7 @@ fn a_program_is_recorded_and_its_exit_code_passed_on() {
 }
 
 #[test]
-fn without_a_name_the_program_names_the_file() {
+fn without_a_name_the_file_is_named_after_the_program() {
     let bench = Bench::new();
     assert!(bench.run(&[PLAIN, "work"]).status.success());
     let files = bench.files();
@@ -37,18 +37,23 @@ fn without_a_name_the_program_names_the_file() {
     assert_work(&bench.path(&files[0]), true);
 }
 
-/// A cache or a leak, and whose it is: in the recording however the program ends, and in its snapshots.
+/// The summary distinguishes a cache from a leak and other processes' memory: for a recording however the program ends, and for
+/// its snapshots.
 #[test]
-fn a_summary_says_what_is_cached_and_what_is_not_ours() {
+fn a_summary_reports_cached_and_unrecorded_memory() {
     let bench = Bench::new();
-    let not_ours =
+    let other_memory =
         [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "104857600")];
     let mut command = bench.command();
     command.args(["-o", "ended", "--snapshot-on", "exit", "--", PLAIN, "pools"]);
-    let ended = command.envs(not_ours).output().expect("memtrack can be started");
+    let ended = command.envs(other_memory).output().expect("memtrack can be started");
     assert!(ended.status.success(), "{}", said(&ended));
-    let killed =
-        bench.run_until_recorded("killed", &["--snapshot-on", "exit"], &[PLAIN, "signal", "9"], &not_ours);
+    let killed = bench.run_until_recorded(
+        "killed",
+        &["--snapshot-on", "exit"],
+        &[PLAIN, "signal", "9"],
+        &other_memory,
+    );
     assert_eq!(killed.status.code(), Some(137), "{}", said(&killed));
     let summary = |arguments: &[&str]| {
         let mut command = Command::new(memtrack());
@@ -77,39 +82,42 @@ fn a_summary_says_what_is_cached_and_what_is_not_ours() {
 }
 
 #[test]
-fn a_signal_asks_for_a_snapshot_and_others_reach_the_program() {
+fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
     let bench = Bench::new();
-    let waiting =
-        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
-    waiting.ask_for(&bench.path("asked.1.pickle"));
+    let waiting = Waiting::new(
+        &bench,
+        &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
+    );
+    waiting.ask_for(&bench.path("by_signal.1.pickle"));
     waiting.send("TERM");
     let status = waiting.end().status;
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
 }
 
-/// Whether it began to handle it before memtrack was there, or after.
+/// Whether the program installs its handler before memtrack or after it.
 #[test]
 fn a_program_that_handles_the_signal_keeps_its_handler() {
     for when in ["before", "after"] {
         let bench = Bench::new();
-        let arguments = ["-o", "own", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
+        let arguments = ["-o", "handler", "--snapshot-on", "signal", "--", PLAIN, "own_handler", when];
         let mut waiting = Waiting::new(&bench, &arguments);
         waiting.send("USR2");
         assert_eq!(waiting.line(), "handled", "{when}");
         let output = waiting.end();
         assert!(output.status.success(), "{when}: {}", said(&output));
-        let told = said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
-        assert_eq!(told, when == "before", "{}", said(&output));
-        assert_eq!(bench.files(), ["own"], "{when}");
-        assert_work(&bench.path("own"), true);
+        let is_reported =
+            said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
+        assert_eq!(is_reported, when == "before", "{}", said(&output));
+        assert_eq!(bench.files(), ["handler"], "{when}");
+        assert_work(&bench.path("handler"), true);
     }
 }
 
-/// One program each: those that not every machine has are looked for when the tests are built.
-mod programs_without_cuda_do_not_notice {
+/// One program for each test. The build script detects programs that are not on every machine.
+mod programs_without_cuda_behave_the_same {
     use super::*;
 
-    fn assert_unnoticed(program: &[&str]) {
+    fn assert_same_behavior(program: &[&str]) {
         let bench = Bench::new();
         let mut alone = mock_cuda::with_driver(program[0], bench.driver.path());
         let alone = alone.args(&program[1..]).current_dir(bench.folder.path()).output();
@@ -124,47 +132,47 @@ mod programs_without_cuda_do_not_notice {
 
     #[test]
     fn ls() {
-        assert_unnoticed(&["ls", "/"]);
+        assert_same_behavior(&["ls", "/"]);
     }
 
     #[test]
     #[cfg_attr(not(git), ignore = "needs git")]
     fn git() {
-        assert_unnoticed(&["git", "--version"]);
+        assert_same_behavior(&["git", "--version"]);
     }
 
     #[test]
     #[cfg_attr(not(python3), ignore = "needs python3")]
     fn python() {
-        assert_unnoticed(&["python3", "-c", "import ctypes, json, threading; print(6 * 7)"]);
+        assert_same_behavior(&["python3", "-c", "import ctypes, json, threading; print(6 * 7)"]);
     }
 
     #[test]
     fn cargo() {
-        assert_unnoticed(&["cargo", "--version"]);
+        assert_same_behavior(&["cargo", "--version"]);
     }
 
     #[test]
     #[cfg_attr(not(bash), ignore = "needs bash")]
     fn bash() {
-        assert_unnoticed(&["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"]);
+        assert_same_behavior(&["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"]);
     }
 
     #[test]
-    fn one_of_our_own() {
-        assert_unnoticed(&[PLAIN, "nothing"]);
+    fn cuda_plain() {
+        assert_same_behavior(&[PLAIN, "nothing"]);
     }
 }
 
 #[test]
-fn what_cannot_be_run_is_one_line_and_the_shells_code() {
+fn programs_that_cannot_be_run_are_one_line_and_the_shells_exit_code() {
     let bench = Bench::new();
     let write = |name: &str, content: &[u8], mode: u32| {
         fs::write(bench.path(name), content).expect("it can be written");
-        fs::set_permissions(bench.path(name), fs::Permissions::from_mode(mode)).expect("it is ours");
+        fs::set_permissions(bench.path(name), fs::Permissions::from_mode(mode)).expect("its mode can be set");
     };
     write("plain.txt", b"no program", 0o644);
-    // An executable for this machine without a loader: static. One that names musl's.
+    // Executables for this machine: one without a loader, which is static, and one with musl's loader.
     let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let mut elf = vec![0_u8; 64];
     elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -178,7 +186,7 @@ fn what_cannot_be_run_is_one_line_and_the_shells_code() {
     write("musl", &elf, 0o755);
     write("orphan", b"#! /no/such/interpreter -x\nprint(1)\n", 0o755);
     write("from_windows", b"#!/bin/sh\r\necho 1\r\n", 0o755);
-    // Neither the shell nor anybody else is to guess what runs it.
+    // Neither the shell nor memtrack may guess its interpreter.
     write("text", b"echo 1\n", 0o755);
     let cases: [(&[&str], i32, &str); 11] = [
         (&["no-such-program"], 127, "not found"),

@@ -1,4 +1,4 @@
-//! What `memtrack run` costs a program that never calls the driver: in a release build alone do the numbers mean anything.
+//! The cost of `memtrack run` for a program that never calls the driver. Only the numbers of a release build are meaningful.
 #![cfg(not(debug_assertions))]
 
 use memtrack_tests::run::{Bench, said};
@@ -7,13 +7,13 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts of each kind, in turns.
+/// The number of starts of each kind, which alternate.
 const ROUNDS: usize = 200;
 
 fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
     let mut command = Command::new("/bin/true");
     if let Some(library) = preloaded {
-        // What `memtrack run` sets.
+        // As `memtrack run` sets them.
         command
             .env("LD_PRELOAD", library)
             .env("MEMTRACK_RUN_OUTPUT", output)

@@ -1,5 +1,5 @@
-//! `memtrack run`: what the recording holds however the program ends, and what its children and the programs that it
-//! becomes leave.
+//! `memtrack run`: the recording's content however the program ends, and the recordings of its children and of programs
+//! after `exec`.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_tests::run::{Bench, allocations, assert_work, bytes, lines_said, load, said};
@@ -12,7 +12,7 @@ fn every_end_of_a_program_leaves_a_recording() {
     let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
     assert_eq!(output.status.code(), Some(7));
     assert_work(&bench.path("thread"), true);
-    // At once: each waits until what it recorded was written.
+    // In parallel: each waits until its events were written.
     std::thread::scope(|scope| {
         for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
             let bench = &bench;
@@ -26,9 +26,9 @@ fn every_end_of_a_program_leaves_a_recording() {
     });
 }
 
-/// What SIGSEGV does to a program that does not expect it, and not a signal that somebody sent.
+/// The program causes SIGSEGV itself; no other process sends it.
 #[test]
-fn a_crash_leaves_the_recording_up_to_there() {
+fn a_crash_leaves_a_recording_up_to_the_crash() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("crashed", &[], &[PLAIN, "crash"], &[]);
     assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", said(&output));
@@ -37,13 +37,13 @@ fn a_crash_leaves_the_recording_up_to_there() {
 }
 
 #[test]
-fn what_exit_handlers_free_is_recorded() {
+fn frees_by_exit_handlers_are_recorded() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "freed", "--snapshot-on", "exit", "--", PLAIN, "free_at_exit"]);
     assert!(output.status.success(), "{}", said(&output));
     let (snapshot, report) = load(&bench.path("freed"));
     assert!(report.complete);
-    // What `work` leaves, of five blocks.
+    // `work` leaves 2 MiB; five blocks were allocated.
     assert_eq!((bytes(&snapshot, DeviceId(0)), allocations(&snapshot, DeviceId(0))), (2 << 20, 5));
     let frees = snapshot.events.rows_of(DeviceId(0));
     let large = frees.filter(|&row| {
@@ -52,10 +52,10 @@ fn what_exit_handlers_free_is_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// A fork leaves the thread that writes behind: its child writes chunks that are full, and keeps one for each thread. A
-/// thread that fills one while the other writes leaves it in the queue, where two may wait and one more of each thread.
+/// The writing thread does not survive a fork: in the child, threads write full chunks, and each thread keeps one unfinished
+/// chunk. A thread that fills a chunk while the other writes queues it; two chunks may wait there, and one more of each thread.
 #[test]
-fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at_most() {
+fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() {
     const COUNT: usize = 20_000;
     const THREADS: usize = 2;
     const CHUNK_EVENTS: usize = 4_096;
@@ -67,7 +67,7 @@ fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at
     let (child, report) = load(&bench.path(name));
     assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
     assert!(said(&output).contains(&format!("{name} is incomplete")), "{}", said(&output));
-    // What a part of it held is no answer to what it held.
+    // An incomplete recording cannot prove that a limit was kept.
     let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
     let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.code() == Some(1) && verdict.contains("at least"), "{verdict}");
@@ -80,14 +80,14 @@ fn a_forked_child_that_is_killed_loses_two_chunks_of_each_thread_and_two_more_at
     threads.dedup();
     assert_eq!(threads.len(), THREADS, "{threads:?}");
     let counts: Vec<usize> = threads.into_iter().map(events).collect();
-    // A block and its segment each.
+    // Each allocation is a block and a segment.
     assert!(counts.iter().all(|&count| count <= 2 * COUNT), "{counts:?}");
     let lost = THREADS * 2 * COUNT - counts.iter().sum::<usize>();
     assert!(lost <= (2 * THREADS + 2) * CHUNK_EVENTS, "{lost} of {}", THREADS * 2 * COUNT);
 }
 
 #[test]
-fn children_record_into_files_of_their_own() {
+fn children_record_into_separate_files() {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "forked", "--", PLAIN, "fork"]).status.success());
     assert_work(&bench.path("forked"), true);
@@ -106,13 +106,13 @@ fn children_record_into_files_of_their_own() {
 }
 
 #[test]
-fn a_program_that_becomes_another_loses_nothing() {
+fn exec_loses_no_events() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "first", "--", PLAIN, "exec"]);
     assert!(output.status.success());
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
-    // Nothing of the half second before is lost, and what the driver said is there too.
+    // No events of the last half second are lost, and the driver's readings are recorded too.
     assert_work(&bench.path("first"), false);
     assert!(!load(&bench.path("first")).0.driver.is_empty());
     assert_work(&bench.path(&files[1]), true);
@@ -132,7 +132,7 @@ fn a_program_that_becomes_another_loses_nothing() {
 }
 
 #[test]
-fn a_program_that_fails_to_become_another_goes_on() {
+fn a_program_continues_after_a_failed_exec() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "same", "--", PLAIN, "exec_fails"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -143,13 +143,13 @@ fn a_program_that_fails_to_become_another_goes_on() {
 }
 
 #[test]
-fn an_end_without_exit_handlers_loses_nothing() {
+fn an_end_without_exit_handlers_loses_no_events() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "short", "--", PLAIN, "end_at_once", "9"]);
     assert_eq!(output.status.code(), Some(9));
     assert_work(&bench.path("short"), false);
 
-    // Children that end so, one that begins recording itself and one that goes on with its parent's.
+    // Children that end this way: one starts a recording, and one continues its parent's.
     let bench = Bench::new();
     let output = bench.run(&["-o", "children", "--", PLAIN, "fork_and_end_at_once"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -160,9 +160,9 @@ fn an_end_without_exit_handlers_loses_nothing() {
     assert!(children.contains(&(2 << 20)) && children.contains(&(5 << 20)), "{children:?}");
 }
 
-/// Such a child runs in its parent's memory until it becomes a program: nothing of the parent's may change.
+/// The child runs in its parent's memory until `exec`: it must not change the parent's state.
 #[test]
-fn a_child_that_shares_its_parents_memory_disturbs_nothing() {
+fn a_vforked_child_does_not_disturb_its_parent() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "parent", "--", PLAIN, "vfork"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -171,7 +171,7 @@ fn a_child_that_shares_its_parents_memory_disturbs_nothing() {
 }
 
 #[test]
-fn what_a_killed_program_may_have_lost_is_said() {
+fn the_possible_loss_of_a_killed_program_is_reported() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
     assert_eq!(output.status.code(), Some(137));

@@ -1,5 +1,5 @@
-//! `memtrack run --host` on programs that do what few programs do: they end where there is hardly any stack, cancel their
-//! threads, give stderr's number to their data, fork behind the C library's back. All end as they do without memtrack.
+//! `memtrack run --host` on programs with rare behaviour: they end with hardly any stack left, cancel their threads, reuse
+//! stderr's number for data, fork without the C library. All end as they do without memtrack.
 
 use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;
@@ -16,7 +16,7 @@ fn guest() -> Bench {
     bench
 }
 
-/// Runs the guest; first as it is, which must end well too.
+/// Runs the guest without memtrack and then with it; both must succeed.
 fn run(bench: &Bench, arguments: &[&str]) -> Output {
     ends_well(Command::new("./guest").args(arguments).current_dir(bench.folder.path()));
     let recording = ["--host", "--force", "-o", "recording", "--", "./guest"];
@@ -33,7 +33,7 @@ fn a_constructor_waits_for_threads_that_compete() {
 }
 
 #[test]
-fn it_ends_where_there_is_hardly_any_stack() {
+fn a_program_ends_with_hardly_any_stack_left() {
     let bench = guest();
     for way in ["exit", "child-stops", "child-becomes", "coroutine", "handler"] {
         run(&bench, &[way]);
@@ -43,19 +43,19 @@ fn it_ends_where_there_is_hardly_any_stack() {
 }
 
 #[test]
-fn a_thread_is_cancelled_where_the_program_lets_it_be() {
+fn threads_are_cancelled_where_the_program_allows_it() {
     run(&guest(), &["cancel"]);
 }
 
 #[test]
-fn what_has_the_number_of_stderr_holds_what_the_program_wrote() {
+fn a_file_with_stderrs_number_contains_only_the_programs_data() {
     let bench = guest();
     run(&bench, &["stderr"]);
     assert_eq!(fs::read_to_string(bench.path("data")).unwrap(), "datadata");
 }
 
 #[test]
-fn children_that_nobody_is_told_of_write_nothing_into_the_stream() {
+fn children_of_a_raw_fork_write_nothing_into_the_stream() {
     let bench = guest();
     let output = run(&bench, &["raw-fork"]);
     let (snapshot, report) = load(&bench.path("recording"));
@@ -65,7 +65,7 @@ fn children_that_nobody_is_told_of_write_nothing_into_the_stream() {
 }
 
 #[test]
-fn the_thread_that_keeps_the_stream_is_in_no_recording() {
+fn the_stream_thread_is_not_recorded() {
     let bench = guest();
     run(&bench, &["frees-all"]);
     let (snapshot, _) = load(&bench.path("recording"));

@@ -1,4 +1,4 @@
-//! `memtrack run`: who held the memory is the first thing that is said at the end, however the program ends.
+//! `memtrack run`: the holders of memory are the first message at the end, however the program ends.
 
 use memtrack_tests::memtrack;
 use memtrack_tests::run::{Bench, said};
@@ -13,7 +13,7 @@ fn summary(bench: &Bench, name: &str) -> String {
 }
 
 #[test]
-fn of_a_program_that_was_killed_the_file_says_who_held_the_memory() {
+fn the_holders_of_a_killed_programs_memory_come_from_the_file() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
     let text = said(&output);
@@ -22,16 +22,16 @@ fn of_a_program_that_was_killed_the_file_says_who_held_the_memory() {
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("\nmemtrack:   1. at least 2.0 MiB (100.0 %) by "), "{text}");
     assert!(text.contains("\nmemtrack:   first: look at "), "{text}");
-    let recorded = text.find("memtrack: recorded ").expect("it is said where");
+    let recorded = text.find("memtrack: recorded ").expect("the path is printed");
     assert!(text.find("first: ").unwrap() < recorded, "{text}");
-    // The report on the file begins alike.
+    // The summary of the file begins in the same way.
     let summary = summary(&bench, "killed");
     let begin = "who holds device 0 at the end of the recording: at least 2.0 MiB in at least 1 block";
     assert!(summary.starts_with(begin), "{summary}");
 }
 
 #[test]
-fn running_out_of_memory_is_told_at_once_and_at_the_end() {
+fn running_out_of_memory_is_reported_at_once_and_at_the_end() {
     let bench = Bench::new();
     let text = said(&bench.run(&["-o", "oom", "--", PLAIN, "oom"]));
     let now = "memtrack: out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB\n\
@@ -49,7 +49,7 @@ fn running_out_of_memory_is_told_at_once_and_at_the_end() {
 }
 
 #[test]
-fn a_program_that_ends_well_is_told_of_by_its_peak() {
+fn the_holders_of_a_successful_program_are_those_at_its_peak() {
     let bench = Bench::new();
     let text = said(&bench.run(&["-o", "fine", "--", PLAIN, "work"]));
     assert!(text.starts_with("memtrack: who holds device 0 at its peak: "), "{text}");
@@ -58,7 +58,7 @@ fn a_program_that_ends_well_is_told_of_by_its_peak() {
 }
 
 #[test]
-fn a_program_whose_heap_refuses_a_request_lives_on_and_keeps_errno() {
+fn a_program_continues_with_its_errno_after_a_failed_heap_request() {
     let bench = Bench::new();
     let text = said(&bench.run(&["-o", "heap", "--host", "--", PLAIN, "heap_refused"]));
     assert!(text.contains("memtrack: out of memory on host: "), "{text}");

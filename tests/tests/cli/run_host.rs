@@ -1,4 +1,4 @@
-//! `memtrack run --host`: the heap of programs that know nothing of memtrack, whichever of C's functions they call.
+//! `memtrack run --host`: the heap of programs that do not link memtrack, with all of C's allocation functions.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -9,7 +9,7 @@ use memtrack_tests::run::{Bench, assert_work, load, said};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-/// Sizes of the heap's live blocks of a megabyte and more, in millions, as they were asked for.
+/// Returns the requested sizes of the heap's live blocks of a million bytes and more, in millions.
 fn large(snapshot: &Snapshot) -> Vec<u64> {
     let heap = snapshot.blocks.iter().filter(|block| block.device == DeviceId::HOST);
     let mut sizes: Vec<u64> =
@@ -26,8 +26,8 @@ fn every_function_of_the_heap_is_recorded() {
     let (snapshot, report) = load(&bench.path("heap"));
     assert!(report.complete);
     assert_eq!(large(&snapshot), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    // Blocks that another thread freed, and small ones, are in the sums, which agree to the byte: what is live of the
-    // sums is what is live of the blocks, and little besides, of the runtime's.
+    // The sums include small blocks and frees on other threads: their live bytes are those of the live blocks, and a few more
+    // of the runtime.
     let counts =
         snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).expect("it was recorded");
     let live = counts.allocated_bytes - counts.freed_bytes;
@@ -39,7 +39,7 @@ fn every_function_of_the_heap_is_recorded() {
         .sum();
     assert!(live >= blocks && live - blocks < 200_000, "{live} of {blocks}");
     assert!(counts.allocations > 200_000 && counts.allocations - counts.frees < 1_000, "{counts:?}");
-    // Who asked is the first frame.
+    // The first frame is the caller of the allocation function.
     let mut symbols = Symbolizer::of(&snapshot);
     for block in snapshot.blocks.iter().filter(|block| block.size_bytes >= 1_000_000) {
         let stack = symbols.stack(snapshot.stacks.get(block.stack));
@@ -49,13 +49,13 @@ fn every_function_of_the_heap_is_recorded() {
 }
 
 #[test]
-fn the_heap_and_the_device_stand_side_by_side() {
+fn the_heap_and_the_device_are_recorded_together() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "both", "--", PLAIN, "heap_and_work"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_work(&bench.path("both"), true);
     assert_eq!(large(&load(&bench.path("both")).0).len(), 9);
-    // Not asked for, not there.
+    // Without --host the heap is not recorded.
     let output = bench.run(&["-o", "without", "--", PLAIN, "heap_and_work"]);
     assert!(output.status.success());
     assert_work(&bench.path("without"), true);
@@ -63,26 +63,26 @@ fn the_heap_and_the_device_stand_side_by_side() {
 }
 
 #[test]
-fn a_forked_child_records_its_own_heap() {
+fn a_forked_child_records_its_heap() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_fork"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(large(&load(&bench.path("parent")).0), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
-    // `exit` leaves the block where it is.
+    // `exit` does not free the block.
     assert_eq!(large(&load(&bench.path(&files[1])).0), [33]);
 }
 
 #[test]
-fn a_program_that_is_started_in_any_way_records_its_own_heap() {
+fn a_child_program_records_its_heap_however_it_was_started() {
     let ways = ["posix_spawn", "posix_spawnp", "system", "popen", "fork", "command", "command_by_fork"];
     for way in ways {
         let bench = Bench::new();
         let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_start", way, "33000000"]);
         assert!(output.status.success(), "{way}: {}", said(&output));
         let files = bench.files();
-        // The shell between them has a heap, too.
+        // The shell between them has a heap too.
         let found = files.iter().filter(|name| large(&load(&bench.path(name)).0) == [33]).count();
         assert_eq!(found, 1, "{way}: {files:?}");
         assert!(said(&output).contains("recorded"), "{way}: {}", said(&output));
@@ -98,20 +98,20 @@ fn programs_beyond_the_limit_are_counted() {
     assert!(output.status.success(), "{}", said(&output));
     let text = said(&output);
     assert!(text.contains("started 3 more programs, which are not recorded: --max-processes is 2"), "{text}");
-    let of_ls = |name: &String| load(&bench.path(name)).0.meta.program.ends_with("ls");
-    assert_eq!(bench.files().iter().filter(|name| of_ls(name)).count(), 2, "{:?}", bench.files());
+    let is_ls = |name: &String| load(&bench.path(name)).0.meta.program.ends_with("ls");
+    assert_eq!(bench.files().iter().filter(|name| is_ls(name)).count(), 2, "{:?}", bench.files());
     let output = bench.run(&["--host", "-o", "all", "--", "bash", "-c", "/bin/ls; /bin/ls"]);
     assert!(!said(&output).contains("not recorded"), "{}", said(&output));
 }
 
-/// A program without segments that need a loader: it ends at once.
+/// Builds a static program, which needs no loader and exits at once.
 #[cfg(target_arch = "x86_64")]
 fn static_program() -> Vec<u8> {
     let code = [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
     let mut file = vec![0; 120];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-    // Type, machine, version; entry; first segment's place; sizes and their number.
+    // Type, machine, version; entry; offset of the program header; sizes and counts.
     put(16, &[2, 0, 62, 0, 1, 0, 0, 0]);
     put(24, &0x40_0078_u64.to_le_bytes());
     put(32, &64_u64.to_le_bytes());
@@ -154,7 +154,7 @@ fn programs_that_cannot_be_recorded_are_counted() {
 
 const NO_LIBRARY: &str = "is not recorded, because its environment was replaced";
 
-/// Each way has the environment somewhere else: among the arguments, or in the process's own.
+/// Each function takes the environment from its arguments or from `environ`.
 #[test]
 fn programs_that_are_started_without_the_library_are_counted() {
     let bench = Bench::new();
@@ -177,10 +177,10 @@ fn programs_that_are_started_without_the_library_are_counted() {
         let text = run("with");
         assert!(!text.contains("that is not recorded"), "{way}: {text}");
     }
-    // Without the heap it may have been a program that uses a device, where nothing else did.
+    // Without --host the warning is printed when nothing was recorded: the child program may have used a device.
     let output = bench.run(&["--", "./starts", "execve", "without"]);
     assert!(said(&output).contains(NO_LIBRARY), "{}", said(&output));
-    // By tools.
+    // Started by `env -i`.
     let output = bench.run(&[
         "--host",
         "--force",
@@ -228,7 +228,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// The loader of another C library looks for the preload libraries where they are not.
+/// Loaders of other C libraries do not expand `$LIB`, and find no library at the path.
 #[test]
 #[cfg_attr(not(bash), ignore = "needs bash")]
 fn only_glibcs_loader_finds_the_libraries() {
@@ -256,7 +256,7 @@ fn programs_with_musl_run_as_without_memtrack() {
         .current_dir(bench.folder.path())
         .status();
     assert!(built.unwrap().success());
-    let output = bench.run(&["--host", "-o", "own", "--", "./small"]);
+    let output = bench.run(&["--host", "-o", "musl", "--", "./small"]);
     assert_eq!(output.status.code(), Some(126));
     assert!(
         said(&output).contains("uses the C library musl; memtrack's hook needs glibc"),
@@ -269,11 +269,11 @@ fn programs_with_musl_run_as_without_memtrack() {
     assert!(said(&output).contains("it started a program that is not recorded"), "{}", said(&output));
 }
 
-/// One program each: those that not every machine has are looked for when the tests are built.
-mod programs_do_not_notice_that_their_heap_is_recorded {
+/// One program for each test. The build script detects programs that are not on every machine.
+mod programs_behave_the_same_while_their_heap_is_recorded {
     use super::*;
 
-    fn assert_unnoticed(program: &[&str]) {
+    fn assert_same_behavior(program: &[&str]) {
         let bench = Bench::new();
         let mut alone = mock_cuda::with_driver(program[0], bench.driver.path());
         let alone = alone.args(&program[1..]).current_dir(bench.folder.path()).output();
@@ -281,11 +281,11 @@ mod programs_do_not_notice_that_their_heap_is_recorded {
         let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", said(&output));
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", said(&output));
-        // A script becomes other programs, and has children: all of them have a heap, and none lost anything.
+        // A script executes other programs and has children: the recordings contain a heap, and none lost data.
         let recordings = bench.files();
         let recordings: Vec<_> = recordings.iter().map(|name| load(&bench.path(name))).collect();
-        let took = |snapshot: &Snapshot| snapshot.devices.iter().any(|counts| counts.allocations > 0);
-        assert!(recordings.iter().any(|(snapshot, _)| took(snapshot)), "{program:?}");
+        let has_heap = |snapshot: &Snapshot| snapshot.devices.iter().any(|counts| counts.allocations > 0);
+        assert!(recordings.iter().any(|(snapshot, _)| has_heap(snapshot)), "{program:?}");
         for (_, report) in recordings {
             assert_eq!(report.lost_bytes, 0, "{program:?}: {report:?}");
         }
@@ -293,13 +293,13 @@ mod programs_do_not_notice_that_their_heap_is_recorded {
 
     #[test]
     fn ls() {
-        assert_unnoticed(&["ls", "/"]);
+        assert_same_behavior(&["ls", "/"]);
     }
 
     #[test]
     #[cfg_attr(not(git), ignore = "needs git")]
     fn git() {
-        assert_unnoticed(&["git", "--version"]);
+        assert_same_behavior(&["git", "--version"]);
     }
 
     #[test]
@@ -307,24 +307,24 @@ mod programs_do_not_notice_that_their_heap_is_recorded {
     fn python() {
         let script = "import ctypes, json, threading, subprocess; \
                       print(subprocess.check_output(['echo', '6']), len(json.dumps(list(range(100000)))))";
-        assert_unnoticed(&["python3", "-c", script]);
+        assert_same_behavior(&["python3", "-c", script]);
     }
 
     #[test]
     fn cargo() {
-        assert_unnoticed(&["cargo", "--version"]);
+        assert_same_behavior(&["cargo", "--version"]);
     }
 
     #[test]
     #[cfg_attr(not(bash), ignore = "needs bash")]
     fn bash() {
-        assert_unnoticed(&["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"]);
+        assert_same_behavior(&["bash", "-c", "echo one two | tr ' ' '\\n' | sort -r; (exit 3)"]);
     }
 
     #[test]
     #[cfg_attr(not(perl), ignore = "needs perl")]
     fn perl() {
         let script = "my %h; $h{$_} = 'x' x $_ for 1..2000; print length(join('', values %h)), \"\\n\"";
-        assert_unnoticed(&["perl", "-e", script]);
+        assert_same_behavior(&["perl", "-e", script]);
     }
 }

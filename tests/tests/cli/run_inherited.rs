@@ -1,11 +1,11 @@
-//! `memtrack run`: a program begins with the signals, the descriptors and the limits that the command was started with.
+//! `memtrack run`: a program inherits the signals, descriptors and limits that the command was started with.
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::run::{Bench, said};
 use std::fs;
 use std::process::{Command, Output};
 
-/// Says on standard error what it was started with, and whether it lives when nobody reads what it writes.
+/// A program that prints on standard error what it inherited, and whether it survives a write to a pipe without a reader.
 const SOURCE: &str = r#"
 #include <fcntl.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ int main(void) {
 }
 "#;
 
-/// Starts a command as the shell does after this.
+/// Runs a command in a shell after `setting`.
 fn after(setting: &str, command: &Command) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("{setting} exec \"$@\""), "sh"]).arg(command.get_program());
@@ -49,7 +49,7 @@ fn after(setting: &str, command: &Command) -> Output {
 }
 
 #[test]
-fn a_program_begins_with_what_the_command_was_started_with() {
+fn a_program_inherits_signals_descriptors_and_limits() {
     let bench = Bench::new();
     fs::write(bench.path("begins.c"), SOURCE).expect("it can be written");
     ends_well(Command::new("cc").args(["-O1", "begins.c", "-o", "begins"]).current_dir(bench.folder.path()));
@@ -74,13 +74,13 @@ fn a_program_begins_with_what_the_command_was_started_with() {
                 .collect::<Vec<_>>()
                 .join("\n");
             assert_eq!(text.trim(), said(&alone).trim(), "{setting} {host:?}");
-            assert_eq!(output.status, exit_as_a_shell(&alone), "{setting} {host:?}: {}", said(&output));
+            assert_eq!(output.status, shell_status(&alone), "{setting} {host:?}: {}", said(&output));
         }
     }
 }
 
-/// A program that a signal ended is a code of a shell's.
-fn exit_as_a_shell(output: &Output) -> std::process::ExitStatus {
+/// Returns the exit status that a shell reports, which is 128 + N for a program that signal N ended.
+fn shell_status(output: &Output) -> std::process::ExitStatus {
     use std::os::unix::process::ExitStatusExt;
     let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
     std::process::ExitStatus::from_raw(code << 8)

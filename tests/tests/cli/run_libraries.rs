@@ -1,5 +1,5 @@
-//! `memtrack run --host` and libraries with thread-local variables: the loader asks `malloc` for room for them while a
-//! thread asks it for a variable, and recording must not ask it again.
+//! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for them while a thread
+//! accesses a variable, and recording must not call the loader again.
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::run::{Bench, compile_c};
@@ -10,7 +10,7 @@ const LIBRARY: &str =
     "__thread int value = 7; __thread char room[4000]; int *address(void) { room[3] = 1; return &value; }";
 
 #[test]
-fn threads_take_memory_after_libraries_were_loaded() {
+fn threads_allocate_after_libraries_were_loaded() {
     let bench = Bench::new();
     let folder = bench.folder.path();
     compile_c(folder, PROGRAM, &["-o", "new_libraries"]);
@@ -18,7 +18,7 @@ fn threads_take_memory_after_libraries_were_loaded() {
     for number in 0..120 {
         fs::copy(folder.join("library.so"), folder.join(format!("copy{number}.so"))).unwrap();
     }
-    // It went wrong in every third run.
+    // The bug appeared in every third run.
     for _ in 0..4 {
         let recording = ["--host", "--force", "-o", "recording", "--", "./new_libraries", "."];
         let output = ends_well(bench.command().args(recording));

@@ -1,4 +1,4 @@
-//! `memtrack run` on a program that links memtrack and records itself: a test of this very program.
+//! `memtrack run` on a program that links memtrack and records itself: a test of this program.
 
 use crate::{client, pool_blocks};
 use memtrack_core::event::DeviceId;
@@ -7,7 +7,7 @@ use memtrack_tests::child;
 use memtrack_tests::run::{Bench, allocations, lines_said, load, said};
 use std::process::Output;
 
-/// Runs a test under `memtrack run`, which records to the file of that name.
+/// Runs a test under `memtrack run`, which writes to `recording`.
 fn run(bench: &Bench, recording: &str, test: impl Fn()) -> Output {
     let test = child::this_program(test);
     let mut command = bench.command();
@@ -33,25 +33,25 @@ fn a_program_that_links_memtrack_is_recorded_once() {
     assert_eq!(bench.files(), ["linked"]);
 }
 
-/// Records into a file of its own, or would.
+/// Starts a monitor with an output file, which `memtrack run` overrides.
 #[test]
 #[ignore = "is run by the test below"]
-fn an_output_of_its_own() {
+fn monitors_into_a_file() {
     client::begin(0);
-    let options = Options::new().without_host_heap().output("own.memtrack");
+    let options = Options::new().without_host_heap().output("monitor.memtrack");
     memtrack_core::start_monitor_with(&options).expect("the file is written at the end");
     client::alloc(1 << 20).expect("memory");
     memtrack_core::stop();
 }
 
-/// A program that links memtrack hears of `memtrack run` only where something of its own is lost.
+/// A program that links memtrack gets a message from `memtrack run` only when one of its outputs is lost.
 #[test]
-fn a_program_of_its_own_monitor_hears_what_is_lost() {
+fn a_program_with_a_monitor_gets_a_message_about_its_lost_output() {
     let bench = Bench::new();
-    let output = run(&bench, "run", an_output_of_its_own);
+    let output = run(&bench, "run", monitors_into_a_file);
     let text = said(&output);
     assert!(
-        text.contains("own.memtrack is not written") && text.contains("`memtrack run` records"),
+        text.contains("monitor.memtrack is not written") && text.contains("`memtrack run` records"),
         "{text}"
     );
     assert_eq!((lines_said(&output), bench.files()), (2, vec!["run".to_owned()]), "{text}");

@@ -1,5 +1,5 @@
-//! `memtrack run --host` on a program that forks, as daemons do, and whose child unloads plugins and loads others: code that
-//! comes to lie where other code was keeps its own name.
+//! `memtrack run --host` on a program that forks, as daemons do, and whose child unloads plugins and loads others: code that is
+//! loaded at the addresses of other code keeps its name.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -7,8 +7,8 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::run::{Bench, compile_c, load, said};
 use std::path::Path;
 
-/// `daemon HOW END FILE`: the child `inherits` a loaded plugin, once there is the file, or the parent has `unloaded` two; it ends
-/// by `exit` or `_exit`.
+/// `daemon HOW END FILE`: with `inherits`, the child inherits a loaded plugin after FILE exists; with `unloaded`, the parent has
+/// unloaded two plugins. The child ends by END, `exit` or `_exit`.
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// The plugins' functions in the stacks of large blocks, by their size in millions of bytes.
+/// Returns the sizes of large blocks in millions of bytes, with the plugins' functions in their stacks.
 fn work(recording: &Path) -> Vec<(u64, String)> {
     let snapshot = load(recording).0;
     let mut symbols = Symbolizer::of(&snapshot);
@@ -88,7 +88,7 @@ fn work(recording: &Path) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn a_forked_childs_plugins_keep_their_own_names() {
+fn a_forked_childs_plugins_keep_their_names() {
     let bench = Bench::new();
     let folder = bench.folder.path();
     compile_c(folder, SOURCE, &["-o", "daemon"]);
@@ -110,7 +110,7 @@ fn a_forked_childs_plugins_keep_their_own_names() {
                 bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"])
             };
             assert!(output.status.success(), "{name}: {}", said(&output));
-            // glibc gives the same addresses out again; elsewhere there is nothing to mistake.
+            // glibc reuses the addresses; without reuse, code could not be confused.
             assert_eq!(output.stdout, b"at one place\n", "{name}");
             let files = bench.files();
             let child = files.iter().find(|file| file.starts_with(&format!("{name}.")));

@@ -1,4 +1,4 @@
-//! The snapshots of `memtrack run`: what they hold, how its options change them, and that everything reads them.
+//! The snapshots of `memtrack run`: their content, the effect of options, and the readers of them.
 
 use memtrack_core::event::{Action, DeviceId, StackId};
 use memtrack_core::snapshot::Snapshot;
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-/// A verb on files of the bench.
+/// Runs a verb on files of the bench.
 fn verb(bench: &Bench, arguments: &[&str]) -> Output {
     Command::new(memtrack())
         .args(arguments)
@@ -24,7 +24,7 @@ fn verb(bench: &Bench, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn running_out_of_memory_is_told_and_in_the_snapshots() {
+fn running_out_of_memory_is_reported_and_in_the_snapshots() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
     assert!(output.status.success());
@@ -42,18 +42,18 @@ fn running_out_of_memory_is_told_and_in_the_snapshots() {
 }
 
 #[test]
-fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays_and_the_newest_seven() {
+fn repeated_out_of_memory_keeps_the_first_snapshot_and_the_newest_seven() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "oom", "--snapshot-on", "oom", "--", PLAIN, "oom_until", "oom.9.pickle"]);
     let text = said(&output);
     assert!(output.status.success(), "{text}");
-    let of_numbers = [1, 3, 4, 5, 6, 7, 8, 9].map(|number| format!("oom.{number}.pickle"));
-    assert_eq!(bench.files()[1..], of_numbers, "{text}");
+    let expected = [1, 3, 4, 5, 6, 7, 8, 9].map(|number| format!("oom.{number}.pickle"));
+    assert_eq!(bench.files()[1..], expected, "{text}");
     assert!(
         text.contains("oom.9.pickle; ") && text.contains("; 2 is gone: the first is kept, and the newest 7"),
         "{text}"
     );
-    // Every time is told of, by a snapshot or in a count.
+    // Every time is reported, by a snapshot or in a count.
     let times: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("how often");
     let written = text.matches("out of memory: wrote ").count();
     let left_out =
@@ -64,41 +64,47 @@ fn of_a_program_that_runs_out_of_memory_again_and_again_the_first_snapshot_stays
 }
 
 #[test]
-fn of_the_snapshots_that_a_signal_asks_for_the_first_stays_and_the_newest_seven_and_what_took_a_name() {
+fn signals_keep_the_first_snapshot_the_newest_seven_and_replaced_files() {
     let bench = Bench::new();
-    let waiting =
-        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
-    let path = |number: u32| bench.path(&format!("asked.{number}.pickle"));
-    for number in 1..=3 {
+    let waiting = Waiting::new(
+        &bench,
+        &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
+    );
+    let path = |number: u32| bench.path(&format!("by_signal.{number}.pickle"));
+    // One more than is changed below: its file appears after the one before was registered with its identity.
+    for number in 1..=4 {
         waiting.ask_for(&path(number));
     }
-    fs::write(path(2), "somebody else's").unwrap();
+    fs::write(path(2), "another program's").unwrap();
     // Archived.
     fs::rename(path(3), bench.path("kept.pickle")).unwrap();
-    // One more than is looked at: its file comes after all that is reported of the one before.
-    for number in 4..=12 {
+    // One more than is checked: its file appears after all messages about the one before.
+    for number in 5..=12 {
         waiting.ask_for(&path(number));
     }
-    // It goes after the newest is there.
+    // It is removed after the newest was written.
     wait_for("the oldest is gone", || !path(5).exists());
     waiting.send("TERM");
     let text = said(&waiting.end());
-    let numbers = [1, 10, 11, 12, 2, 6, 7, 8, 9].map(|number| format!("asked.{number}.pickle"));
-    assert_eq!(bench.files(), [&["asked".to_owned()], &numbers[..], &["kept.pickle".to_owned()]].concat());
-    assert_eq!(fs::read(path(2)).unwrap(), b"somebody else's");
+    let numbers = [1, 10, 11, 12, 2, 6, 7, 8, 9].map(|number| format!("by_signal.{number}.pickle"));
+    assert_eq!(
+        bench.files(),
+        [&["by_signal".to_owned()], &numbers[..], &["kept.pickle".to_owned()]].concat()
+    );
+    assert_eq!(fs::read(path(2)).unwrap(), b"another program's");
     Snapshot::open(path(12), LoadOptions::default()).expect("it is whole");
     for words in [
         "SIGUSR2: wrote ",
-        "asked.9.pickle; 2 is not as it was written, and stays\n",
-        "asked.10.pickle\n",
-        "asked.11.pickle; 4 is gone: the first is kept, and the newest 7\n",
+        "by_signal.9.pickle; 2 is not as it was written, and stays\n",
+        "by_signal.10.pickle\n",
+        "by_signal.11.pickle; 4 is gone: the first is kept, and the newest 7\n",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
 
 #[test]
-fn only_so_many_forked_processes_leave_snapshots() {
+fn only_100_forked_processes_leave_snapshots() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "many", "--snapshot-on", "exit", "--", PLAIN, "fork_many", "103"]);
     let text = said(&output);
@@ -109,7 +115,7 @@ fn only_so_many_forked_processes_leave_snapshots() {
     assert_eq!((snapshots.len(), recordings.len()), (101, 101));
 }
 
-/// What takes a snapshot, and its arguments after the file.
+/// Verbs that take a snapshot, and their arguments after the file.
 const VERBS: [(&str, &[&str]); 20] = [
     ("stats", &[]),
     ("trace", &[]),
@@ -133,7 +139,7 @@ const VERBS: [(&str, &[&str]); 20] = [
     ("profile-plot", &["--output", "OUT.html"]),
 ];
 
-/// What takes something else, or of these files cannot tell what it is asked.
+/// Verbs that take other files, or that have no answer for these files.
 const OTHER_VERBS: [&str; 16] = [
     "advise",
     "categories",
@@ -153,7 +159,7 @@ const OTHER_VERBS: [&str; 16] = [
     "help",
 ];
 
-/// CPython loads a snapshot, and finds in it what the program holds.
+/// A Python script that loads snapshots, and checks that they contain the program's live memory.
 const CHECK: &str = "import pickle,sys
 for name in sys.argv[1:]:
     s = pickle.load(open(name, 'rb'))
@@ -163,21 +169,23 @@ for name in sys.argv[1:]:
     assert len(s['device_traces'][0]) >= 12 and len(s['host_traces']) == 2, name
 print(len(sys.argv) - 1, 'fine')";
 
-/// What a snapshot holds, in numbers.
-const HELD: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
+/// A Python script that prints sizes and counts of a snapshot.
+const SIZES: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
     print(sum(x['total_size'] for x in s['segments']), sum(x['total_size'] for x in s['host_segments']), \
     len(s['device_traces'][0]), len(s['host_traces']), s['device_traces'][0][-1]['action'])";
 
-const FILES: [&str; 5] = ["asked", "asked.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
+const FILES: [&str; 5] = ["by_signal", "by_signal.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
 
-/// Recordings and snapshots of every kind of `memtrack run`.
+/// Makes recordings and snapshots of every kind of `memtrack run`.
 fn all_files() -> Bench {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]).status.success());
-    let waiting =
-        Waiting::new(&bench, &["-o", "asked", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"]);
-    waiting.ask_for(&bench.path("asked.1.pickle"));
-    wait_for("the recording holds the work", || holds_work(&load(&bench.path("asked")).0));
+    let waiting = Waiting::new(
+        &bench,
+        &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
+    );
+    waiting.ask_for(&bench.path("by_signal.1.pickle"));
+    wait_for("the recording holds the work", || holds_work(&load(&bench.path("by_signal")).0));
     waiting.send("TERM");
     waiting.end();
     assert_eq!(bench.files(), FILES);
@@ -185,10 +193,10 @@ fn all_files() -> Bench {
 }
 
 #[test]
-fn everything_reads_every_snapshot() {
+fn every_verb_reads_every_snapshot() {
     let bench = all_files();
 
-    // No verb is forgotten.
+    // The lists have every verb.
     let help = String::from_utf8(verb(&bench, &["--help"]).stdout).expect("text");
     let all = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let all: Vec<_> =
@@ -205,8 +213,8 @@ fn everything_reads_every_snapshot() {
                 [(*name).to_owned(), file.to_owned()].into_iter().chain(rest).collect();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let output = verb(&bench, &arguments);
-            // Of a recording that was not ended, no limit is known to be kept.
-            let is_undecided = *name == "check" && file == "asked";
+            // A recording without an end cannot prove that a limit was kept.
+            let is_undecided = *name == "check" && file == "by_signal";
             assert_eq!(
                 output.status.code(),
                 Some(i32::from(is_undecided)),
@@ -221,7 +229,7 @@ fn everything_reads_every_snapshot() {
         }
     }
 
-    // With those that were just converted.
+    // Including the files that were just converted.
     let pickles: Vec<_> = bench.files().into_iter().filter(|name| name.ends_with(".pickle")).collect();
     assert_eq!(pickles.len(), 3 + FILES.len());
     for name in &pickles {
@@ -247,17 +255,17 @@ fn cpython_reads_every_snapshot() {
     let files = bench.files();
     let pickles: Vec<_> = files.iter().map(String::as_str).filter(|name| name.ends_with(".pickle")).collect();
     assert_eq!(python(CHECK, &pickles), "8 fine\n");
-    assert_eq!(python(HELD, &["oom.2.pickle"]), "2097152 65536 13 2 oom\n");
+    assert_eq!(python(SIZES, &["oom.2.pickle"]), "2097152 65536 13 2 oom\n");
 }
 
-/// The functions on the stacks of a table's rows: the innermost that are the program's own, empty without a stack.
+/// Returns the innermost function of the program on each stack, empty without a stack, and without repetitions.
 fn named(snapshot: &Snapshot, stacks: impl Iterator<Item = StackId>) -> Vec<String> {
     let mut symbols = Symbolizer::of(snapshot);
     let mut names: Vec<_> = stacks
         .map(|stack| {
             let frames = symbols.stack(snapshot.stacks.get(stack));
-            let own = frames.iter().find(|frame| frame.function.starts_with("cuda_plain::client::"));
-            own.map_or_else(String::new, |frame| frame.function["cuda_plain::client::".len()..].to_owned())
+            let client = frames.iter().find(|frame| frame.function.starts_with("cuda_plain::client::"));
+            client.map_or_else(String::new, |frame| frame.function["cuda_plain::client::".len()..].to_owned())
         })
         .collect();
     names.dedup();
@@ -265,8 +273,8 @@ fn named(snapshot: &Snapshot, stacks: impl Iterator<Item = StackId>) -> Vec<Stri
 }
 
 #[test]
-fn the_bound_and_the_stacks_are_as_asked_for() {
-    // Of the frees' stacks, and of the live blocks'.
+fn the_limit_of_entries_and_the_stacks_follow_the_options() {
+    // The option, and the functions on the stacks of frees and of live blocks.
     for (stacks, of_frees, of_blocks) in
         [("none", "", ""), ("state", "", "alloc"), ("alloc", "alloc", "alloc"), ("all", "free", "alloc")]
     {
@@ -285,7 +293,7 @@ fn the_bound_and_the_stacks_are_as_asked_for() {
             "work",
         ]);
         assert!(output.status.success(), "{}", said(&output));
-        // The recording holds all: a segment and its block, three times, and two of them gone.
+        // The recording has all events: a segment and its block three times, and the frees of two of each.
         let (snapshot, _) = load(&bench.path("a"));
         let count = |snapshot: &Snapshot| snapshot.events.rows_of(DeviceId(0)).count();
         assert_eq!(count(&snapshot), 10, "{stacks}");
@@ -295,7 +303,7 @@ fn the_bound_and_the_stacks_are_as_asked_for() {
         let blocks = snapshot.blocks.iter().filter(|block| block.device == DeviceId(0));
         assert_eq!(named(&snapshot, blocks.map(|block| block.stack)), [of_blocks], "{stacks}");
 
-        // The snapshot holds the newest three. PyTorch has two for the free of a block, so four.
+        // The snapshot has the newest three. PyTorch has two for the free of a block, so four.
         let loaded = Snapshot::open(bench.path("a.1.pickle"), LoadOptions::default());
         assert_eq!(count(&loaded.expect("it can be read").snapshot), 4, "{stacks}");
     }

@@ -1,5 +1,5 @@
-//! Whose functions reports name, and how: of programs in C and Rust that `memtrack run --host` records, with libraries of the
-//! system and of others, with and without debug information, and with binaries that were moved.
+//! Names of functions in reports on programs in C and Rust that `memtrack run --host` records: with libraries of the system and
+//! others, with and without debug information, and with moved binaries.
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::memtrack;
@@ -22,7 +22,7 @@ fn record(bench: &Bench, file: &str, program: &str) {
     assert!(output.status.success(), "{}", said(&output));
 }
 
-/// What a verb prints.
+/// Runs a verb and returns its standard output.
 fn verb(bench: &Bench, arguments: &[&str]) -> String {
     let mut command = Command::new(memtrack());
     let output =
@@ -31,7 +31,7 @@ fn verb(bench: &Bench, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The largest line of the user's own code, with what it called.
+/// Returns the largest line of the user's code, with the function that it called.
 fn first_line(bench: &Bench, file: &str, arguments: &[&str]) -> String {
     let json = verb(bench, &[&["top", file, "--by", "line", "--json"], arguments].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -51,7 +51,7 @@ int main(void) { char *p; render(&p); return p[0] == 'x'; }
 "#;
 
 #[test]
-fn a_function_of_the_c_library_has_the_name_by_which_it_is_called() {
+fn a_function_of_the_c_library_has_the_name_that_callers_use() {
     let bench = Bench::new();
     compile(&bench, ["prints", "prints"], PRINTS, &["-g"]);
     record(&bench, "a", "./prints");
@@ -74,7 +74,7 @@ int main(void) { fill(); return kept[0] == 9; }
 ";
 
 #[test]
-fn a_library_without_debug_information_is_not_the_users_unless_a_glob_makes_it_so() {
+fn a_library_without_debug_information_is_not_user_code_unless_a_glob_matches_it() {
     let bench = Bench::new();
     let program = bench.path("program");
     let deps = bench.path("deps");
@@ -84,17 +84,17 @@ fn a_library_without_debug_information_is_not_the_users_unless_a_glob_makes_it_s
     let search = format!("-Wl,-rpath,{}", deps.display());
     compile(&bench, ["uses", "program/uses"], USES_STORE, &["-g", "-Ldeps", "-lstore", &search]);
     compile(&bench, ["uses", "program/without"], USES_STORE, &["-Ldeps", "-lstore", &search]);
-    for (program, own) in [("./program/uses", "uses.c:3 fill"), ("./program/without", "fill")] {
+    for (program, line) in [("./program/uses", "uses.c:3 fill"), ("./program/without", "fill")] {
         let file = program.rsplit('/').next().unwrap();
         record(&bench, file, program);
-        assert_eq!(first_line(&bench, file, &[]), format!("{own} → store_open"));
+        assert_eq!(first_line(&bench, file, &[]), format!("{line} → store_open"));
         for glob in ["libstore.so", "libstore", "deps", deps.to_str().unwrap()] {
             assert_eq!(first_line(&bench, file, &["--mine", glob]), "pages", "{glob}");
         }
         let binary = program.trim_start_matches("./");
         assert!(first_line(&bench, file, &["--not-mine", binary]).starts_with("not your code: "), "{binary}");
     }
-    // A folder says nothing of the sources that the program itself was built from.
+    // A glob for the binary's folder does not match sources in other folders.
     assert_eq!(first_line(&bench, "uses", &["--not-mine", "program"]), "uses.c:3 fill → store_open");
     assert!(first_line(&bench, "without", &["--not-mine", "program"]).starts_with("not your code: "));
 }
@@ -108,7 +108,7 @@ int main(void) { w(); i(); f(); return kept[0][0] == 9; }
 ";
 
 #[test]
-fn functions_of_c_keep_names_that_could_be_codes_of_types() {
+fn c_functions_keep_names_that_look_like_mangled_types() {
     let bench = Bench::new();
     for (program, arguments, places) in [
         ("lines", &["-g"][..], ["short.c:3 w", "short.c:4 i", "short.c:5 f"]),
@@ -124,7 +124,7 @@ fn functions_of_c_keep_names_that_could_be_codes_of_types() {
 }
 
 #[test]
-fn every_verb_that_prints_names_finds_binaries_that_were_moved() {
+fn every_verb_that_prints_names_finds_moved_binaries() {
     let bench = Bench::new();
     compile(&bench, ["prints", "prints"], PRINTS, &["-g"]);
     record(&bench, "a.memtrack", "./prints");
@@ -161,7 +161,7 @@ fn every_verb_that_prints_names_finds_binaries_that_were_moved() {
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
 }
 
-/// In a folder that does not have the crate's name.
+/// The source of a crate in a folder with another name.
 const CLOSURES: &str = r"use std::hint::black_box;
 fn each(n: usize) -> Vec<Vec<u8>> {
     (0..n)
@@ -186,7 +186,7 @@ fn main() {
 ";
 
 #[test]
-fn closures_are_named_after_the_function_that_they_are_in() {
+fn closures_are_named_after_the_function_around_them() {
     let bench = Bench::new();
     let source = bench.path("kernels/src");
     fs::create_dir_all(&source).unwrap();

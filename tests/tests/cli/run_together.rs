@@ -1,4 +1,4 @@
-//! Several `memtrack run` that were given one name: each program is recorded, whole and by itself, and its command says where.
+//! Several `memtrack run` with one output name: each program gets a complete recording, and its command prints the path.
 
 use memtrack_tests::run::{Bench, Waiting, assert_work, said};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 /// Records into `same` until the file `end` is there.
 const ARGUMENTS: [&str; 7] = ["--force", "-o", "same", "--", PLAIN, "work_until", "end"];
 
-/// Where the command says that its program's recording is.
+/// Returns the path of the recording, as the command prints it.
 fn recorded(output: &Output) -> PathBuf {
     let text = said(output);
     assert!(output.status.success(), "{text}");
@@ -20,27 +20,27 @@ fn recorded(output: &Output) -> PathBuf {
 }
 
 #[test]
-fn what_another_program_records_is_not_replaced_by_force() {
+fn force_does_not_replace_a_recording_in_progress() {
     let bench = Bench::new();
     let first = Waiting::new(&bench, &ARGUMENTS);
     let later = bench.run(&["--force", "-o", "same", "--", PLAIN, "work"]);
-    let of_later = recorded(&later);
-    let name = of_later.file_name().unwrap().to_string_lossy().into_owned();
+    let later_path = recorded(&later);
+    let name = later_path.file_name().unwrap().to_string_lossy().into_owned();
     assert!(name.starts_with("same.") && bench.files() == ["same", &name], "{name}");
-    assert_work(&of_later, true);
-    // Without force it is refused, as a finished one is.
+    assert_work(&later_path, true);
+    // Without --force it is refused, like a finished recording.
     let refused = bench.run(&["-o", "same", "--", PLAIN, "work"]);
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     fs::write(bench.path("end"), "").unwrap();
     assert_eq!(recorded(&first.end()), bench.path("same"));
     assert_work(&bench.path("same"), true);
-    // Now it may go.
+    // A finished recording is replaced.
     let again = bench.run(&["--force", "-o", "same", "--", PLAIN, "work"]);
     assert_eq!(recorded(&again), bench.path("same"));
 }
 
 #[test]
-fn programs_that_begin_at_the_same_moment_have_a_recording_each() {
+fn programs_that_start_together_get_a_recording_each() {
     for _ in 0..4 {
         let bench = Bench::new();
         let mut all: Vec<_> = (0..4).map(|_| Waiting::started(&bench, &ARGUMENTS)).collect();

@@ -1,4 +1,4 @@
-//! Programs whose calls of the driver go past the hook: they are told, once, and nothing false is said of them.
+//! Programs whose driver calls bypass the hook: one warning is printed, and the other messages stay correct.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
-/// A program that exports a `dlsym` of its own, as a tracing tool does: `own WHAT HOW`.
+/// A program that exports a `dlsym`, as a tracing tool does: `tracer WHAT HOW`.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -54,34 +54,36 @@ int main(int count, char **words) {
 }
 "#;
 
-/// A bench with the program `own` in it, and a driver whose file has the driver's name: it is told by what is mapped.
+/// Creates a bench with the program `tracer`, and a driver that is no link: the warning depends on the mapped file's name.
 fn bench() -> Bench {
     let bench = Bench::new();
     for name in ["libcuda.so.1", "libcuda.so"] {
         let link = bench.driver.path().join(name);
         let library = fs::canonicalize(&link).expect("the mock");
-        fs::remove_file(&link).expect("a link of ours");
+        fs::remove_file(&link).expect("the link can be removed");
         fs::copy(library, &link).expect("it can be copied");
     }
-    fs::write(bench.path("own.c"), SOURCE).expect("it can be written");
+    fs::write(bench.path("tracer.c"), SOURCE).expect("it can be written");
     ends_well(
-        Command::new("cc").args(["-rdynamic", "-o", "own", "own.c", "-ldl"]).current_dir(bench.folder.path()),
+        Command::new("cc")
+            .args(["-rdynamic", "-o", "tracer", "tracer.c", "-ldl"])
+            .current_dir(bench.folder.path()),
     );
     bench
 }
 
-const WARNING: &str = "own exports a function `dlsym` of its own";
+const WARNING: &str = "tracer exports a function `dlsym` of its own";
 
 #[test]
-fn a_program_with_its_own_dlsym_is_told_once() {
+fn a_program_that_exports_dlsym_gets_one_warning() {
     let bench = bench();
     let cases: [(&[&str], usize); 6] = [
-        (&["--", "./own", "cuda", "return"], 1),
-        (&["--", "./own", "cuda", "at_once"], 1),
-        (&["--", "./own", "cuda", "children"], 1),
-        (&["--", "./own", "nothing", "return"], 0),
-        (&["--", "./own", "nothing", "children"], 0),
-        (&["--", "sh", "-c", "./own nothing return; ./own cuda return; ls / > /dev/null"], 1),
+        (&["--", "./tracer", "cuda", "return"], 1),
+        (&["--", "./tracer", "cuda", "at_once"], 1),
+        (&["--", "./tracer", "cuda", "children"], 1),
+        (&["--", "./tracer", "nothing", "return"], 0),
+        (&["--", "./tracer", "nothing", "children"], 0),
+        (&["--", "sh", "-c", "./tracer nothing return; ./tracer cuda return; ls / > /dev/null"], 1),
     ];
     for (arguments, warnings) in cases {
         let output = bench.run(arguments);
@@ -90,16 +92,16 @@ fn a_program_with_its_own_dlsym_is_told_once() {
         let took = String::from_utf8_lossy(&output.stdout) == "took memory\n";
         assert_eq!(took, arguments.concat().contains("cuda"), "{arguments:?}");
         assert_eq!(text.matches(WARNING).count(), warnings, "{arguments:?}: {text}");
-        // What, why and what to do in the one line, and the command's own in the other, which is true.
+        // One line is the warning, with its reason and a remedy; the other is the command's result.
         assert_eq!(text.contains("-rdynamic"), warnings == 1, "{text}");
         assert_eq!(text.lines().count(), warnings + 1, "{arguments:?}: {text}");
-        let last = text.lines().last().expect("it says something");
+        let last = text.lines().last().expect("a last line");
         assert!(last.contains("so nothing was written; --host records its heap"), "{text}");
     }
-    assert_eq!(bench.files(), ["own", "own.c"]);
+    assert_eq!(bench.files(), ["tracer", "tracer.c"]);
 
-    // The heap does not go through the hook.
-    let output = bench.run(&["--host", "-o", "heap", "--", "./own", "cuda", "return"]);
+    // The host heap is recorded without the hook.
+    let output = bench.run(&["--host", "-o", "heap", "--", "./tracer", "cuda", "return"]);
     assert_eq!(said(&output).matches(WARNING).count(), 1, "{}", said(&output));
     assert!(load(&bench.path("heap")).0.device_ids().contains(&DeviceId::HOST));
 }
@@ -113,10 +115,9 @@ fn monitors() {
     }
 }
 
-/// A program that links memtrack, and whose `dlsym` is not memtrack's: nobody can find the one in it, whose name was
-/// taken out of its list of exports.
+/// A program that links memtrack, and whose exported `dlsym` is not memtrack's: the name was removed from its exports.
 #[test]
-fn a_program_that_monitors_without_its_hook_is_told_once() {
+fn a_monitor_without_its_hook_gets_one_warning() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("unhooked");
     let test = child::this_program(monitors);

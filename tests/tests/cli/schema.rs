@@ -22,7 +22,7 @@ fn text(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The verbs that have a schema.
+/// Returns the verbs that have a schema.
 fn verbs() -> BTreeSet<String> {
     let list = text(schema(&[]));
     let verb = |line: &str| {
@@ -36,12 +36,12 @@ fn verbs() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_checked_in_is_what_the_types_say() {
-    let there: BTreeSet<String> = fs::read_dir(folder())
+fn the_checked_in_schemas_match_the_types() {
+    let files: BTreeSet<String> = fs::read_dir(folder())
         .unwrap()
         .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(there, verbs());
+    assert_eq!(files, verbs());
     for verb in verbs() {
         let generated = text(schema(&[&verb]));
         let checked_in = fs::read_to_string(folder().join(format!("{verb}.json"))).unwrap();
@@ -57,19 +57,19 @@ fn what_is_checked_in_is_what_the_types_say() {
 #[test]
 fn a_verb_without_an_answer_has_no_schema() {
     let output = schema(&["help"]);
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.starts_with("memtrack: no schema for help; there is one for: ") && said.contains("top"),
-        "{said}"
+        stderr.starts_with("memtrack: no schema for help; there is one for: ") && stderr.contains("top"),
+        "{stderr}"
     );
 }
 
-/// The verb that is built only where its feature is asked for. Its answer is the same wherever it is.
+/// The verb that is built only with its feature. Its schema does not depend on the feature.
 const OPTIONAL: &str = "sql";
 
-/// Verbs that answer nothing that a script would read, or whose output has a form of its own.
-const WITHOUT: [&str; 4] = ["completions", "help", "man", "schema"];
+/// Verbs without output for scripts, or with output in another format.
+const WITHOUT_JSON: [&str; 4] = ["completions", "help", "man", "schema"];
 
 #[test]
 fn every_verb_answers_as_json() {
@@ -81,7 +81,7 @@ fn every_verb_answers_as_json() {
     let named: BTreeSet<String> = lines
         .filter_map(of_verb)
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .filter(|verb| !WITHOUT.contains(&&**verb))
+        .filter(|verb| !WITHOUT_JSON.contains(&&**verb))
         .collect();
     assert!(named.contains("top"), "{help}");
     let mut known = verbs();
@@ -94,36 +94,36 @@ fn every_verb_answers_as_json() {
 }
 
 #[test]
-fn a_verb_that_is_not_built_says_how_to_have_it() {
+fn a_verb_that_is_not_built_prints_how_to_install_it() {
     for arguments in
         [&["sql"][..], &["sql", "SELECT 1", "folder", "--json"], &["sql", "--query", "why", "--file"]]
     {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(
-            said.starts_with("memtrack: this memtrack is built without `sql`: install it with "),
-            "{said}"
+            stderr.starts_with("memtrack: this memtrack is built without `sql`: install it with "),
+            "{stderr}"
         );
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
 }
 
 #[test]
-fn the_help_of_a_verb_that_is_not_built_is_how_to_have_it_and_no_options() {
+fn the_help_of_a_verb_that_is_not_built_is_how_to_install_it() {
     for arguments in [["sql", "--help"], ["sql", "-h"], ["help", "sql"]] {
         let help = text(Command::new(memtrack()).args(arguments).output().unwrap());
-        let said = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            said.starts_with("This memtrack is built without `sql`: install it with `cargo install"),
+            words.starts_with("This memtrack is built without `sql`: install it with `cargo install"),
             "{help}"
         );
-        assert!(said.ends_with(" or another engine"), "{help}");
+        assert!(words.ends_with(" or another engine"), "{help}");
     }
 }
 
 #[test]
-fn what_writes_a_file_says_what_it_wrote_and_data_stays_apart_from_it() {
+fn verbs_that_write_a_file_describe_it_apart_from_data() {
     let folder = tempfile::tempdir().unwrap();
     let file = fixture("snapshots/samples/basic-1.pickle");
     let run = |arguments: &[&str]| {
@@ -157,8 +157,8 @@ fn what_writes_a_file_says_what_it_wrote_and_data_stays_apart_from_it() {
         assert!(output.status.success(), "{output:?}");
         output
     };
-    let told = answer(&convert("a.json.gz", &[]).stdout);
-    assert_eq!((&told["path"], &told["format"]), (&json!("a.json.gz"), &json!("json.gz")));
+    let converted = answer(&convert("a.json.gz", &[]).stdout);
+    assert_eq!((&converted["path"], &converted["format"]), (&json!("a.json.gz"), &json!("json.gz")));
     let output = convert("-", &["--to", "json"]);
     assert!(answer(&output.stdout).get("segments").is_some(), "the snapshot");
     assert_eq!(answer(&output.stderr)["format"], "json");
@@ -177,32 +177,32 @@ fn what_writes_a_file_says_what_it_wrote_and_data_stays_apart_from_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_run_is_told_in_a_file_or_beside_the_programs_output() {
+fn a_run_is_reported_in_a_file_or_apart_from_the_programs_output() {
     let bench = Bench::new();
     let output = bench.run(&["--json", "run.json", "-o", "a.memtrack", "--", PLAIN, "exit", "5"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
-    let told: Value = serde_json::from_slice(&fs::read(bench.path("run.json")).unwrap()).unwrap();
+    let report: Value = serde_json::from_slice(&fs::read(bench.path("run.json")).unwrap()).unwrap();
     assert_eq!(
-        (&told["exit_code"], &told["signal"], &told["program"]),
+        (&report["exit_code"], &report["signal"], &report["program"]),
         (&json!(5), &Value::Null, &json!(PLAIN))
     );
     let size = fs::metadata(bench.path("a.memtrack")).unwrap().len();
-    assert!(told["recording"]["path"].as_str().unwrap().ends_with("/a.memtrack"), "{told}");
-    assert_eq!(told["recording"]["size_bytes"], size);
-    // It is not written over.
+    assert!(report["recording"]["path"].as_str().unwrap().ends_with("/a.memtrack"), "{report}");
+    assert_eq!(report["recording"]["size_bytes"], size);
+    // The file is not overwritten.
     assert_eq!(bench.run(&["--json", "run.json", "--", PLAIN, "work"]).status.code(), Some(2));
     let output = bench.run(&["--json", "-", "--", "sh", "-c", "echo data; kill -KILL $$"]);
     assert_eq!((&*output.stdout, output.status.code()), (&b"data\n"[..], Some(128 + 9)));
-    let said = String::from_utf8(output.stderr).unwrap();
-    let told: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
-    assert_eq!((&told["exit_code"], &told["signal"]), (&Value::Null, &json!(9)));
-    assert_eq!(told["recording"], Value::Null);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let report: Value = serde_json::from_str(&stderr[stderr.find('{').unwrap()..]).unwrap();
+    assert_eq!((&report["exit_code"], &report["signal"]), (&Value::Null, &json!(9)));
+    assert_eq!(report["recording"], Value::Null);
     let schema = serde_json::from_str(&text(schema(&["run"]))).unwrap();
-    assert_eq!(check(&schema, &told), Ok(()));
+    assert_eq!(check(&schema, &report), Ok(()));
 }
 
 #[test]
-fn an_answer_that_is_not_what_its_schema_says_is_found() {
+fn answers_that_violate_their_schema_are_rejected() {
     let schema: Value = serde_json::from_str(&text(schema(&["peak"]))).unwrap();
     let right = json!({ "schema": "memtrack/peak/3", "devices": [] });
     assert_eq!(check(&schema, &right), Ok(()));
@@ -214,13 +214,13 @@ fn an_answer_that_is_not_what_its_schema_says_is_found() {
         (json!({ "schema": "memtrack/peak/3", "devices": [{ "device": 0 }] }), "$.devices[0]: "),
     ];
     for (answer, why) in wrong {
-        let said = check(&schema, &answer).unwrap_err();
-        assert!(said.contains(why), "{answer}: {said}");
+        let error = check(&schema, &answer).unwrap_err();
+        assert!(error.contains(why), "{answer}: {error}");
     }
 }
 
 #[test]
-fn words_of_a_schema_that_the_tests_do_not_know_are_no_answer() {
-    let said = check(&json!({ "pattern": "a*" }), &json!("b")).unwrap_err();
-    assert!(said.contains("pattern"), "{said}");
+fn unknown_keywords_of_a_schema_are_rejected() {
+    let error = check(&json!({ "pattern": "a*" }), &json!("b")).unwrap_err();
+    assert!(error.contains("pattern"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! `memtrack simulate` as a user meets it.
+//! `memtrack simulate` as a user runs it.
 
 use memtrack_tests::oracle;
 use memtrack_tests::verbs::piped;
@@ -18,9 +18,9 @@ const SMALL: &str = r#"{"op":"config","total_bytes":33554432}
 {"op":"free","id":"c"}
 "#;
 
-/// Wherever the limit cuts the file: within a line too, which would be bad JSON.
+/// Some of the limits cut a line in two, which would be bad JSON.
 #[test]
-fn a_workload_beyond_the_limit_says_so() {
+fn the_error_about_a_workload_beyond_the_limit_names_the_option() {
     for limit in ["10", "39", "40", "100"] {
         let output = simulate(&["-", "--max-input", limit], SMALL);
         assert_eq!(output.status.code(), Some(3), "{limit}");
@@ -35,7 +35,7 @@ fn failures_are_results() {
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 6, "a line each, the empty one left out, and the end");
+    assert_eq!(lines.len(), 6, "a line each, without the empty one, and the end");
     assert_eq!(
         lines[1],
         r#"{"i":1,"op":"alloc","id":"a","seg":0,"off":0,"size":1024,"events":[[0,"segment_alloc",0,0,2097152,0,0],[0,"alloc",0,0,1000,0,0]]}"#
@@ -46,7 +46,7 @@ fn failures_are_results() {
 }
 
 #[test]
-fn results_go_to_a_file_that_is_not_replaced_unasked() {
+fn results_go_to_a_file_that_is_not_replaced_without_force() {
     let folder = tempfile::tempdir().unwrap();
     let (workload, result) = (folder.path().join("w.jsonl"), folder.path().join("r.jsonl"));
     fs::write(&workload, SMALL).unwrap();
@@ -59,7 +59,7 @@ fn results_go_to_a_file_that_is_not_replaced_unasked() {
 }
 
 #[test]
-fn packed_workloads_are_unpacked() {
+fn compressed_workloads_are_decompressed() {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     let folder = tempfile::tempdir().unwrap();
@@ -75,12 +75,12 @@ fn packed_workloads_are_unpacked() {
 const ALLOC: &str = r#"{"op":"alloc","id":1,"size":1}"#;
 
 #[test]
-fn what_means_nothing_is_passed_over_with_a_word() {
+fn unknown_fields_and_settings_are_ignored_with_a_warning() {
     let mut input =
         r#"{"op":"config","total_bytes":33554432,"capacity":1,"settings":"expandable_segments_reserve:40X"}"#
             .to_owned();
     input += "\n{\"op\":\"alloc\",\"id\":1,\"size\":1,\"strem\":3}\n";
-    // The language has a device here, though it changes nothing.
+    // The format has a device here, though it has no effect.
     input += "{\"op\":\"begin_pool\",\"pool\":1}\n{\"op\":\"end_pool\",\"pool\":1}\n";
     input += "{\"op\":\"delete_pool\",\"pool\":1,\"device\":0}\n";
     let output = simulate(&["-"], &input);
@@ -105,7 +105,7 @@ fn what_means_nothing_is_passed_over_with_a_word() {
         String::from_utf8(clean.stdout).unwrap(),
         "the results are the same"
     );
-    // A file of such lines says so, but not for ever.
+    // The number of warnings about such lines is limited.
     let lines: String =
         (0..50).map(|id| format!("{{\"op\":\"alloc\",\"id\":{id},\"size\":1,\"x\":1}}\n")).collect();
     let output = simulate(&["-"], &format!("{{\"op\":\"config\",\"total_bytes\":33554432}}\n{lines}"));
@@ -114,7 +114,7 @@ fn what_means_nothing_is_passed_over_with_a_word() {
 }
 
 #[test]
-fn what_is_no_workload_is_refused_with_the_line() {
+fn invalid_workloads_are_refused_with_the_line() {
     let config = r#"{"op":"config","total_bytes":1000}"#;
     for (input, why) in [
         (String::new(), "it is empty"),
@@ -152,7 +152,7 @@ fn what_is_no_workload_is_refused_with_the_line() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{input:.60}: {error}");
         assert!(error.contains(why), "{input:.60}: {error}");
-        assert!(!error.contains(" at line "), "the position is told once: {error}");
+        assert!(!error.contains(" at line "), "the position is printed once: {error}");
         assert!(output.stdout.is_empty());
     }
     assert_eq!(simulate(&["/no/such/file"], "").status.code(), Some(3));

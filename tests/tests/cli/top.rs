@@ -1,4 +1,4 @@
-//! `memtrack top` as a user meets it: what it prints where, and how it exits.
+//! `memtrack top` as a user runs it: its output and its exit codes.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder that goes with the test.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -71,7 +71,7 @@ fn operators_come_first_where_the_file_has_scopes() {
 }
 
 #[test]
-fn stacks_come_first_where_it_has_none_and_addresses_are_strings() {
+fn stacks_come_first_where_the_file_has_no_scopes_and_addresses_are_strings() {
     let folder = Folder::new("stacks");
     let mut snapshot = small();
     snapshot.scopes.rows.truncate(1);
@@ -82,7 +82,7 @@ fn stacks_come_first_where_it_has_none_and_addresses_are_strings() {
     assert_eq!(value["devices"][0]["by"], "stack");
     let stack = &value["devices"][0]["rows"][0]["stack"];
     assert_eq!(stack[0]["address"], "0x555500001234");
-    // The module's file is not the recorded one: named by its id, and said so.
+    // The module's file is not the recorded one: the frame has its build id, and a warning is printed.
     assert_eq!(stack[0]["function"], "program+0x1233 [build id 001122334455]");
     let output = top(&file, &[]);
     assert!(text(&output.stderr).contains("no names from /bin/program"));
@@ -121,7 +121,7 @@ fn a_cut_recording_is_reported_with_one_warning() {
 }
 
 #[test]
-fn what_cannot_be_read_is_one_clear_line_and_exit_3() {
+fn unreadable_files_are_one_clear_line_and_exit_code_3() {
     let folder = Folder::new("bad");
     for (file, words) in [
         (folder.0.join("missing"), "No such file"),
@@ -141,20 +141,23 @@ fn what_cannot_be_read_is_one_clear_line_and_exit_3() {
 }
 
 #[test]
-fn a_count_that_is_none_is_explained() {
+fn invalid_counts_are_explained() {
     for arguments in
         [["top", "x", "-n", "-1"], ["peak", "x", "--frames", "-1"], ["tracker", "x", "--top", "few"]]
     {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let said = text(&output.stderr);
-        assert!(said.contains("expected a whole number, 0 or more") && !said.contains("tip:"), "{said}");
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.contains("expected a whole number, 0 or more") && !stderr.contains("tip:"),
+            "{stderr}"
+        );
     }
-    let said = top(Path::new("x"), &["--by", "colour"]);
+    let output = top(Path::new("x"), &["--by", "colour"]);
     assert!(
-        text(&said.stderr).contains("operator, module, line, stack, python, phase, frame"),
+        text(&output.stderr).contains("operator, module, line, stack, python, phase, frame"),
         "{}",
-        text(&said.stderr)
+        text(&output.stderr)
     );
 }
 

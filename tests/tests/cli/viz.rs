@@ -1,4 +1,4 @@
-//! `stats`, `trace`, `segments`, `memory` and `compare` as a user meets them: options, files, warnings and exit codes.
+//! `stats`, `trace`, `segments`, `memory` and `compare` as a user runs them: options, files, warnings and exit codes.
 //! `viz_texts` compares the texts.
 #![cfg(unix)]
 
@@ -65,7 +65,7 @@ fn pictures_show_free_blocks_as_free_and_are_not_replaced() {
 }
 
 #[test]
-fn scrubbed_segments_compare_the_same_of_other_names() {
+fn scrubbed_segments_compare_the_same() {
     let files = [sample("basic-1.pickle"), sample("basic-2.pickle")];
     let compare = |arguments: &[&str]| {
         let output =
@@ -87,7 +87,7 @@ fn scrubbed_segments_compare_the_same_of_other_names() {
 }
 
 #[test]
-fn a_picture_says_what_it_shows_and_keeps_devices_apart() {
+fn a_picture_has_a_title_and_separate_devices() {
     let folder = tempfile::tempdir().unwrap();
     let segment = |device: u64| {
         let block = |address: u64, size: u64, state: &str| serde_json::json!({"address": address, "size": size, "requested_size": size - 1, "state": state});
@@ -112,7 +112,7 @@ fn a_picture_says_what_it_shows_and_keeps_devices_apart() {
     for device in ["device 0", "device 1"] {
         assert!(svg.contains(&format!("<title>{device} (3,072 bytes, 50.00%)")), "{svg}");
     }
-    // PyTorch's lines know no devices.
+    // PyTorch's lines have no devices.
     assert_eq!(
         picture(&[segment(0), segment(1)], &["--folded"])
             .0
@@ -153,15 +153,16 @@ fn a_comparison_prints_addresses_and_draws_the_rest() {
     assert!(!segments.is_empty());
     let total: u64 = segments.iter().map(|segment| segment["total_bytes"].as_u64().unwrap()).sum();
     assert_eq!(value["only_after"]["total_bytes"], total);
-    let said = format!("Only after: {}, {}\n", counted(segments.len() as u64, "segment"), human_bytes(total));
-    assert!(text.contains(&said), "{said}{text}");
+    let expected =
+        format!("Only after: {}, {}\n", counted(segments.len() as u64, "segment"), human_bytes(total));
+    assert!(text.contains(&expected), "{expected}{text}");
     let largest = segments.iter().max_by_key(|segment| segment["total_bytes"].as_u64()).unwrap();
     assert!(text.contains(&human_bytes(largest["total_bytes"].as_u64().unwrap())), "{text}");
     assert_eq!(run(folder.path(), &["compare", "-", "-"], &[]).status.code(), Some(2));
 }
 
 #[test]
-fn where_pytorch_gives_up_there_is_an_answer_and_a_warning() {
+fn files_that_pytorch_fails_on_have_an_answer_and_a_warning() {
     for (verb, name, words) in [
         ("stats", "size_mismatch", "do not add up"),
         ("stats", "history_empty_list", "without entries"),
@@ -180,11 +181,11 @@ fn where_pytorch_gives_up_there_is_an_answer_and_a_warning() {
 }
 
 #[test]
-fn a_recording_is_answered_like_a_snapshot_of_pytorchs() {
+fn recordings_are_read_like_pytorch_snapshots() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.memtrack");
     small().save(&file).unwrap();
-    // 8 allocations and 4 frees; those that complete at once are two events of PyTorch's.
+    // 8 allocations and 4 frees; PyTorch has two events for a free that completes at once.
     let trace = String::from_utf8(run(folder.path(), &["trace"], &[&file]).stdout).unwrap();
     assert!(trace.contains(" entries\n") && trace.matches("\ndel ").count() == 4, "{trace}");
     // At the end: 1001 + 1003 + 1005 + 1007.
@@ -202,7 +203,7 @@ fn stats_survives_hostile_files() {
     let hostile = oracle("hostile");
     let (folder, memtrack) = (tempfile::tempdir().unwrap(), memtrack());
     let manifest: Value = serde_json::from_slice(&fs::read(hostile.join("manifest.json")).unwrap()).unwrap();
-    let mut complaints = Vec::new();
+    let mut failures = Vec::new();
     for entry in manifest.as_array().unwrap() {
         let file = entry["file"].as_str().unwrap();
         let mut command = Command::new("sh");
@@ -220,9 +221,9 @@ fn stats_survives_hostile_files() {
             _ => matches!(code, Some(0 | 3)),
         };
         if !expected {
-            complaints.push(format!("{file}: {:?} ({})", output.status, entry["why"]));
+            failures.push(format!("{file}: {:?} ({})", output.status, entry["why"]));
         }
     }
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(failures.is_empty(), "{failures:#?}");
     assert!(!folder.path().join("HOSTILE_RAN").exists(), "code from a pickle was run");
 }

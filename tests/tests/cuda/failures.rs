@@ -1,4 +1,4 @@
-//! What fails leaves the recording as it was.
+//! Failing calls leave the recording unchanged.
 
 use crate::books::{agree, events, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[test]
 #[ignore = "is run by the test below"]
 fn out_of_memory() {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
+    static REQUESTED: AtomicU64 = AtomicU64::new(0);
     client::begin(0);
     start();
     memtrack_core::attach_out_of_memory_observer(|oom| {
         assert_eq!((oom.device, oom.device_total_bytes), (DeviceId(0), 1 << 20));
-        ASKED.store(oom.requested_bytes, Ordering::Relaxed);
+        REQUESTED.store(oom.requested_bytes, Ordering::Relaxed);
     });
     client::alloc(1 << 18).expect("memory");
     assert_eq!(client::alloc(1 << 20), Err(OUT_OF_MEMORY));
-    assert_eq!(ASKED.load(Ordering::Relaxed), 1 << 20);
+    assert_eq!(REQUESTED.load(Ordering::Relaxed), 1 << 20);
     agree(0);
-    // A wrong call is no shortage, and what it leaves in the out-parameter is not looked at.
+    // An invalid call is not out of memory, and its out-parameter is not read.
     let failed = call!(cuMemAlloc_v2(null_mut() => *mut u64, 8 => usize));
     assert!(failed.is_err_and(|code| code != OUT_OF_MEMORY));
     let mut garbage = 0xdead_beef_u64;
@@ -31,12 +31,12 @@ fn out_of_memory() {
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     assert_eq!(events(snapshot, DeviceId(0), Action::Oom), 1);
-    let row = snapshot.events.action.iter().position(|&action| action == Action::Oom).expect("one is there");
+    let row = snapshot.events.action.iter().position(|&action| action == Action::Oom).expect("there is one");
     assert_eq!(snapshot.events.size_bytes[row], 1 << 20);
     assert_eq!(snapshot.events.address[row], (1 << 20) - (1 << 18));
 }
 
-/// What the driver refuses, and null, are no frees.
+/// Frees of null and frees that the driver refuses are not recorded.
 #[test]
 #[ignore = "is run by the test below"]
 fn unknown_free() {
@@ -52,7 +52,7 @@ fn unknown_free() {
 }
 
 #[test]
-fn out_of_memory_is_an_event_and_told() {
+fn out_of_memory_is_recorded_and_observed() {
     run_ignored_test(out_of_memory, &[("MEMTRACK_MOCK_TOTAL", "1048576")]);
 }
 

@@ -1,4 +1,4 @@
-//! Forks while other threads are anywhere in the hook: the child finds the hook's own books free and empty.
+//! Forks while other threads are in the hook: in the child, the hook's tables are unlocked and empty.
 
 use crate::books::{events, held, snapshot};
 use crate::client::{self, call_at};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SIZE: usize = 2 << 20;
 const DEVICE: DeviceId = DeviceId(0);
-/// What the child allocates, and what it keeps of it.
-const OF_CHILD: usize = 222_222;
-const KEPT: usize = 123_456;
+/// Bytes that the child allocates and frees, and bytes that it keeps.
+const FREED_IN_CHILD: usize = 222_222;
+const KEPT_IN_CHILD: usize = 123_456;
 const FORKS: u32 = 100;
 
-/// The driver's functions, looked up before: `dlsym` takes the loader's lock, which a fork does not free.
+/// The driver's functions, resolved before the fork: `dlsym` takes the loader's lock, which a fork does not release.
 struct Functions([*mut c_void; NAMES.len()]);
 
 const NAMES: [&str; 14] = [
@@ -37,7 +37,7 @@ const NAMES: [&str; 14] = [
     "cuCtxSetCurrent",
 ];
 
-// SAFETY: addresses of functions.
+// SAFETY: the pointers are addresses of functions.
 unsafe impl Sync for Functions {}
 
 #[repr(C)]
@@ -50,20 +50,20 @@ impl Functions {
         self.0[index]
     }
 
-    /// Makes a pool, opens `shared` as another process would, maps memory, and ends all of it but a block of the pool,
-    /// which is returned.
+    /// Creates a pool, opens `shared` as another process would, maps memory, and frees everything except a block of the
+    /// pool, which it returns.
     fn round(&self, shared: u64, bytes: usize) -> u64 {
         let properties = client::properties(0);
         let properties = properties.as_ptr().cast::<c_void>();
-        let (mut pool, mut block, mut theirs) = (0, 0, 0);
+        let (mut pool, mut block, mut opened) = (0, 0, 0);
         call_at!(self.named("cuMemPoolCreate"), &mut pool => *mut u64, properties => *const c_void)
             .expect("a pool");
         call_at!(self.named("cuMemAllocFromPoolAsync"), &mut block => *mut u64, bytes => usize, pool => u64, 0 => u64)
             .expect("memory");
         let mut handle = [0_u64; 8];
         call_at!(self.named("cuIpcGetMemHandle"), handle.as_mut_ptr().cast() => *mut c_void, shared => u64)
-            .expect("it is ours");
-        call_at!(self.named("cuIpcOpenMemHandle_v2"), &mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32)
+            .expect("it is live");
+        call_at!(self.named("cuIpcOpenMemHandle_v2"), &mut opened => *mut u64, Handle(handle) => Handle, 1 => u32)
             .expect("it opens");
 
         let (mut range, mut physical) = (0, 0);
@@ -74,21 +74,21 @@ impl Functions {
         call_at!(self.named("cuMemMap"), range => u64, SIZE => usize, 0 => usize, physical => u64, 0 => u64)
             .expect("it fits");
         call_at!(self.named("cuMemUnmap"), range => u64, SIZE => usize).expect("it is mapped");
-        call_at!(self.named("cuMemRelease"), physical => u64).expect("it was ours");
-        call_at!(self.named("cuMemAddressFree"), range => u64, SIZE => usize).expect("it was ours");
+        call_at!(self.named("cuMemRelease"), physical => u64).expect("it succeeds");
+        call_at!(self.named("cuMemAddressFree"), range => u64, SIZE => usize).expect("it succeeds");
 
-        call_at!(self.named("cuIpcCloseMemHandle"), theirs => u64).expect("it is open");
-        call_at!(self.named("cuMemPoolDestroy"), pool => u64).expect("it was ours");
+        call_at!(self.named("cuIpcCloseMemHandle"), opened => u64).expect("it is open");
+        call_at!(self.named("cuMemPoolDestroy"), pool => u64).expect("it succeeds");
         block
     }
 
     fn free(&self, block: u64) {
-        call_at!(self.named("cuMemFreeAsync"), block => u64, 0 => u64).expect("it was ours");
+        call_at!(self.named("cuMemFreeAsync"), block => u64, 0 => u64).expect("it succeeds");
     }
 }
 
-/// Records into a file, as each child does into its own. Prints the children that ended with `exit`, whose files are
-/// whole.
+/// Records into a file, as each child does into its own file. Prints the children that ended with `exit`, whose files are
+/// complete.
 #[test]
 #[ignore = "is run by the test below"]
 fn beside_busy_threads() {
@@ -107,14 +107,14 @@ fn beside_busy_threads() {
                 while !done.load(Ordering::Relaxed) {
                     functions.free(functions.round(shared, 5000));
                     if number == 0 {
-                        // It asks the pools what they keep.
+                        // A snapshot queries the pools.
                         snapshot();
                     }
                 }
             });
         }
         for round in 0..FORKS {
-            // SAFETY: the child goes on with this thread alone; what it uses is safe there, which is what is tested.
+            // SAFETY: the child continues with this thread only; the test checks that the functions it calls are safe there.
             let child = match unsafe { libc::fork() } {
                 0 => in_the_child(&functions, shared, round),
                 child => child,
@@ -133,14 +133,14 @@ fn ends_with_exit(round: u32) -> bool {
     round.is_multiple_of(10)
 }
 
-/// Its status is not 0 after a panic.
+/// Allocates in the child, and checks its recording. Exits with a status other than 0 after a panic.
 fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
     let work = || {
-        // What the parent allocated is none of ours.
-        functions.free(functions.round(shared, OF_CHILD));
-        functions.round(shared, KEPT);
+        // The child's recording does not contain the parent's allocations.
+        functions.free(functions.round(shared, FREED_IN_CHILD));
+        functions.round(shared, KEPT_IN_CHILD);
         let now = snapshot();
-        assert_eq!(held(&now, DEVICE), (KEPT as u64, KEPT as u64));
+        assert_eq!(held(&now, DEVICE), (KEPT_IN_CHILD as u64, KEPT_IN_CHILD as u64));
         assert_eq!((events(&now, DEVICE, Action::Alloc), events(&now, DEVICE, Action::Free)), (4, 3));
     };
     let code = i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
@@ -151,7 +151,7 @@ fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Waits for a child and asserts that it ended well.
+/// Waits for a child, and fails when its status is not 0.
 fn wait(child: libc::pid_t) {
     let status = status_of(child);
     if status != 0 {
@@ -161,7 +161,7 @@ fn wait(child: libc::pid_t) {
 }
 
 #[test]
-fn forked_children_record_their_own_beside_busy_threads() {
+fn forked_children_record_only_their_own_events() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a.memtrack");
     let children =

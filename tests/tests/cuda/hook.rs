@@ -5,9 +5,9 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
 
-/// The functions that the hook wraps: a program that links it has them under the driver's names.
+/// Returns the functions that the hook wraps: a program that links the hook defines them under the driver's names.
 fn wrapped() -> BTreeSet<String> {
-    let program = std::fs::read(std::env::current_exe().expect("our path")).expect("it can be read");
+    let program = std::fs::read(std::env::current_exe().expect("the test's path")).expect("it can be read");
     let program = object::File::parse(&*program).expect("an executable");
     let functions = program.symbols().filter(|symbol| symbol.is_definition());
     let names = functions.filter_map(|symbol| symbol.name().ok().map(str::to_owned));

@@ -1,4 +1,4 @@
-//! The ways in which programs find the driver's functions: all of them lead through the hook, and once.
+//! The ways in which programs look up the driver's functions: each of them leads through the hook exactly once.
 
 use crate::books::{agree, events, snapshot, start};
 use crate::client::{self, call, call_at};
@@ -7,7 +7,7 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
-/// The functions that `cuGetProcAddress` finds are hooked too, and those of legacy and per-thread streams apart.
+/// Functions found by `cuGetProcAddress` are hooked too, with separate functions for legacy and per-thread streams.
 #[test]
 #[ignore = "is run by the test below"]
 pub fn by_procedure() {
@@ -28,19 +28,19 @@ pub fn by_procedure() {
     };
     assert_eq!((stream_of(one), stream_of(two), stream_of(three)), (Some(0), Some(2), Some(0)));
     let free = client::procedure(c"cuMemFreeAsync", 12080, 2);
-    call_at!(free, one => u64, 0 => u64).expect("it was ours");
-    call_at!(free, two => u64, 0 => u64).expect("it was ours");
-    call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it was ours");
+    call_at!(free, one => u64, 0 => u64).expect("it succeeds");
+    call_at!(free, two => u64, 0 => u64).expect("it succeeds");
+    call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it succeeds");
     agree(0);
 
-    // The first form finds the same, and what it finds under its own name looks up as it does.
+    // The first version of `cuGetProcAddress` finds the same functions, itself, and the second version.
     assert_eq!(plain, client::procedure_v1(c"cuMemAlloc", 11040, 0));
     assert_eq!(per_thread, client::procedure_v1(c"cuMemAllocAsync", 11040, 2));
     assert_eq!(client::symbol("cuGetProcAddress"), client::procedure_v1(c"cuGetProcAddress", 11040, 0));
     assert_eq!(client::symbol("cuGetProcAddress_v2"), client::procedure_v1(c"cuGetProcAddress", 12000, 0));
     assert!(call!(cuGetProcAddress(c"cuNothing".as_ptr() => *const c_char, &mut null_mut() => *mut *mut c_void, 11040 => i32, 0 => u64)).is_err());
 
-    // A pool of the program's own, and the thread's stream.
+    // A pool that the program created, and the per-thread stream.
     let (properties, mut pool) = (client::properties(0), 0);
     call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
         .expect("a pool");
@@ -52,17 +52,17 @@ pub fn by_procedure() {
         .expect("memory");
     agree(0);
     assert_eq!((stream_of(one), stream_of(two)), (Some(2), Some(stream)));
-    call_at!(free, one => u64, 0 => u64).expect("it was ours");
-    call_at!(free, two => u64, stream => u64).expect("it was ours");
+    call_at!(free, one => u64, 0 => u64).expect("it succeeds");
+    call_at!(free, two => u64, stream => u64).expect("it succeeds");
     agree(0);
     memtrack_core::stop();
 }
 
-/// The test has the driver call `cuMemAlloc_v2` by our wrapper where it is asked for pitched memory, and gives it 1 MiB.
+/// The test makes the driver allocate pitched memory by calling `cuMemAlloc_v2` through the hook, and sets 1 MiB of memory.
 #[test]
 #[ignore = "is run by the test below"]
 fn nested() {
-    // The driver itself must find what the process finds.
+    // The driver must resolve the same symbols as the process.
     // SAFETY: a C string; the library may be opened at any time.
     let everywhere = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     assert!(!everywhere.is_null());
@@ -74,22 +74,22 @@ fn nested() {
             .map(|()| address)
     };
     let address = pitched(7).expect("memory");
-    assert_eq!((client::count(0, 0, 0), client::count(0, 1, 0)), (1, 0), "it was obtained by the other call");
+    assert_eq!((client::count(0, 0, 0), client::count(0, 1, 0)), (1, 0), "the nested call allocated it");
     agree(0);
     let count = |action| events(&snapshot(), DeviceId(0), action);
     assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (1, 1, 0));
-    // What is missing is missed once, and the thread's next call is a call of its own.
+    // Out of memory is recorded once, and the thread's next call is a separate call.
     assert_eq!(pitched(1 << 20), Err(client::OUT_OF_MEMORY));
     assert_eq!(count(Action::Oom), 1);
     client::alloc(1000).expect("memory");
-    client::free(address).expect("it was ours");
+    client::free(address).expect("it succeeds");
     agree(0);
     assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (2, 2, 1));
     assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
     memtrack_core::stop();
 }
 
-/// The driver is opened after recording began, and what is freed of the time before is no block of ours.
+/// The driver is opened after recording began, and frees of earlier blocks are unknown.
 #[test]
 #[ignore = "is run by the test below"]
 fn late() {
@@ -101,8 +101,8 @@ fn late() {
     assert_eq!(recording.snapshot().blocks.len(), 1);
     let between = client::alloc(200).expect("memory");
     start();
-    client::free(kept).expect("it was ours");
-    client::free(between).expect("it was ours");
+    client::free(kept).expect("it succeeds");
+    client::free(between).expect("it succeeds");
     let now = snapshot();
     assert!(now.events.is_empty() && now.blocks.is_empty());
     assert_eq!(memtrack_core::cuda::unknown_frees(), 2);
@@ -112,16 +112,16 @@ fn late() {
 }
 
 #[test]
-fn functions_found_by_the_drivers_own_look_up_are_hooked() {
+fn functions_found_by_the_drivers_lookup_are_hooked() {
     run_ignored_test(by_procedure, &[]);
 }
 
 #[test]
-fn what_the_driver_calls_itself_is_part_of_the_call() {
+fn nested_calls_of_the_driver_are_part_of_the_outer_call() {
     run_ignored_test(nested, &[("MEMTRACK_MOCK_NESTED", "1"), ("MEMTRACK_MOCK_TOTAL", "1048576")]);
 }
 
 #[test]
-fn a_driver_loaded_late_is_hooked_and_older_memory_is_not_guessed() {
+fn a_driver_loaded_late_is_hooked_and_earlier_blocks_are_unknown() {
     run_ignored_test(late, &[]);
 }

@@ -6,6 +6,7 @@ mod aarch64;
 mod books;
 #[path = "../../src/cuda/client.rs"]
 mod client;
+mod failed_frees;
 mod failures;
 mod forks;
 mod hook;
@@ -17,7 +18,6 @@ mod mock_work;
 mod pool_blocks;
 mod pools;
 mod programs;
-mod put_back;
 mod readings;
 mod soak;
 mod steps;

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// The test gives the mock two devices: each thread has its own, and a stream of its own.
+/// The test gives the mock two devices: each thread uses one of them, with its own stream.
 #[test]
 #[ignore = "is run by the test below"]
 fn several_devices() {
@@ -29,7 +29,7 @@ fn several_devices() {
                     kept.push(client::alloc_async(bytes, stream).expect("memory"));
                     kept.push(client::alloc(bytes).expect("memory"));
                     if round % 3 == 0 {
-                        client::free(kept.pop().expect("two are there")).expect("it was ours");
+                        client::free(kept.pop().expect("there are two")).expect("it succeeds");
                     }
                 }
                 together.wait();
@@ -39,7 +39,7 @@ fn several_devices() {
                 }
                 together.wait();
                 for address in kept {
-                    client::free(address).expect("it was ours");
+                    client::free(address).expect("it succeeds");
                 }
             });
         }
@@ -52,12 +52,12 @@ fn several_devices() {
         assert_eq!(events(snapshot, device, Action::Free), 800);
         let rows = snapshot.events.rows_of(device);
         let streams: HashSet<_> = rows.map(|row| snapshot.events.stream[row]).collect();
-        // Two threads' own, and none.
+        // The streams of two threads, and the default stream.
         assert_eq!(streams.len(), 3);
     }
 }
 
-/// Goes down some frames, as a framework does, and calls `act` there.
+/// Calls `act` below `depth` more frames, as a framework would.
 #[inline(never)]
 fn deep(depth: u32, act: &mut dyn FnMut()) {
     if depth == 0 {
@@ -68,8 +68,8 @@ fn deep(depth: u32, act: &mut dyn FnMut()) {
     black_box(depth);
 }
 
-/// Prints what the hook adds to a call of the driver, in nanoseconds of processor time, with stacks 40 deep; and what it
-/// would add if it took them with `backtrace`: `hook backtrace`. Medians.
+/// Prints `hook backtrace`: the median processor time in nanoseconds that the hook adds to a call of the driver with stacks
+/// of 40 frames, and that it would add if `backtrace` captured them.
 #[test]
 #[ignore = "is run by the test below"]
 fn cost() {
@@ -82,7 +82,7 @@ fn cost() {
         for _ in 0..2 * u32::from(with_backtrace) {
             let mut frames = [0_u64; 256];
             let mut count = 0;
-            // SAFETY: this thread's stack alone is walked, and nothing is resolved.
+            // SAFETY: only this thread's stack is walked, and nothing is resolved.
             unsafe {
                 backtrace::trace_unsynchronized(|frame| {
                     if count < frames.len() {
@@ -96,7 +96,7 @@ fn cost() {
         }
         let mut address = 0_u64;
         client::call_at!(alloc, &mut address => *mut u64, 512 => usize).expect("memory");
-        client::call_at!(free, address => u64).expect("it was ours");
+        client::call_at!(free, address => u64).expect("it succeeds");
     };
     let measure = |with_backtrace: bool| {
         let mut spent = Duration::ZERO;
@@ -124,15 +124,15 @@ fn cost() {
 }
 
 #[test]
-fn threads_streams_and_devices_are_told_apart() {
+fn threads_streams_and_devices_are_distinguished() {
     run_ignored_test(several_devices, &[("MEMTRACK_MOCK_DEVICES", "2")]);
 }
 
-/// In a release build alone do the numbers mean anything.
+/// The numbers are meaningful only in a release build.
 #[cfg(not(debug_assertions))]
 #[test]
 #[ignore = "measures time, on a machine that does nothing else: a bench"]
-fn the_hook_costs_half_a_microsecond_and_a_tenth_of_backtraces() {
+fn the_hook_costs_at_most_half_a_microsecond_and_a_tenth_of_backtrace() {
     let text = run_ignored_test(cost, &[]).text;
     let numbers: Vec<f64> = text.split_whitespace().map(|number| number.parse().expect("a number")).collect();
     println!("added per call: {} ns with stacks, {} ns for backtrace's stacks alone", numbers[0], numbers[1]);

@@ -1,4 +1,4 @@
-//! The mock driver against what the real one promises: its own books are the oracle of all that is tested on it.
+//! The mock driver against the real driver's documented behaviour: the mock's totals are the oracle of the tests that use it.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use memtrack_tests::{alone, mock_cuda, nested, time};
 
-/// Opened under its own name, as cudarc does.
+/// The driver's library, opened by name as cudarc opens it.
 struct Driver(usize);
 
 type Result<T = ()> = std::result::Result<T, i32>;
@@ -31,10 +31,10 @@ fn driver() -> &'static Driver {
     DRIVER.get_or_init(|| {
         let folder = mock_cuda::driver_dir();
         let path = CString::new(folder.path().join("libcuda.so.1").to_str().unwrap()).unwrap();
-        // SAFETY: opening the mock runs none of its code but the loader's.
+        // SAFETY: opening the mock runs only the loader's code.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "the mock can be opened");
-        // SAFETY: the test is alone in its process, and begins here.
+        // SAFETY: the test is alone in its process, and has started no thread.
         unsafe {
             std::env::set_var("MEMTRACK_MOCK_DEVICES", "2");
             std::env::set_var("MEMTRACK_MOCK_TOTAL", (1u64 << 30).to_string());
@@ -46,7 +46,7 @@ fn driver() -> &'static Driver {
 impl Driver {
     fn symbol(&self, name: &str) -> *mut c_void {
         let name = CString::new(name).unwrap();
-        // SAFETY: the handle is open for good.
+        // SAFETY: the handle is never closed.
         let symbol = unsafe { libc::dlsym(self.0 as *mut c_void, name.as_ptr()) };
         assert!(!symbol.is_null(), "{name:?} is exported");
         symbol
@@ -54,14 +54,14 @@ impl Driver {
 }
 
 fn count(device: i32, kind: i32, what: i32) -> i64 {
-    // SAFETY: its declaration in the mock.
+    // SAFETY: the mock declares it with this type.
     let function: extern "C" fn(i32, i32, i32) -> i64 =
         unsafe { std::mem::transmute(driver().symbol("memtrack_mock_count")) };
     function(device, kind, what)
 }
 
-/// Makes a context of its own current: tests run beside each other, and a context's end ends only what is its own.
-fn own_context(device: i32) -> *mut c_void {
+/// Creates a context and makes it current. Destroying the context frees only its own memory.
+fn new_context(device: i32) -> *mut c_void {
     let mut context = null_mut();
     call!(cuInit(0 => u32)).unwrap();
     call!(cuCtxCreate_v2(&mut context => *mut *mut c_void, 0 => u32, device => i32)).unwrap();
@@ -78,7 +78,7 @@ fn free(address: u64) -> Result {
 }
 
 #[test]
-fn the_mock_keeps_the_drivers_promises() {
+fn the_mock_behaves_like_the_driver() {
     alone!();
     assert_eq!(count(0, -1, 0), 0, "nothing before cuInit");
     assert_eq!(alloc(1), Err(3), "not initialized");
@@ -86,20 +86,20 @@ fn the_mock_keeps_the_drivers_promises() {
     pools();
     virtual_memory();
     contexts();
-    look_ups();
+    lookups();
     costs();
 }
 
 fn plain_memory() {
-    let context = own_context(0);
-    assert_eq!(alloc(0), Err(1), "nothing cannot be allocated");
+    let context = new_context(0);
+    assert_eq!(alloc(0), Err(1), "zero bytes cannot be allocated");
     let address = alloc(1000).unwrap();
     let (data, mut back) = ([7u8; 1000], [0u8; 1000]);
     call!(cuMemcpyHtoD_v2(address => u64, data.as_ptr() => *const u8, 1000 => usize)).unwrap();
     call!(cuMemcpyDtoH_v2(back.as_mut_ptr() => *mut u8, address => u64, 1000 => usize)).unwrap();
     assert_eq!(data, back);
     assert_eq!((count(0, -1, 2), count(0, 0, 4)), (1000, 1));
-    assert_eq!(free(address + 1), Err(1), "a free begins where the block does");
+    assert_eq!(free(address + 1), Err(1), "a free needs the start of a block");
     free(address).unwrap();
     assert_eq!(free(address), Err(1), "a block is freed once");
     assert_eq!((count(0, -1, 2), count(0, -1, 3), count(0, -1, 1)), (0, 1000, 1));
@@ -116,7 +116,7 @@ fn plain_memory() {
 }
 
 fn pools() {
-    let context = own_context(1);
+    let context = new_context(1);
     let (mut stream, mut pool) = (null_mut(), null_mut());
     call!(cuStreamCreate(&mut stream => *mut *mut c_void, 0 => u32)).unwrap();
     call!(cuDeviceGetDefaultMemPool(&mut pool => *mut *mut c_void, 1 => i32)).unwrap();
@@ -134,9 +134,9 @@ fn pools() {
     assert_eq!(attributes(), [32 << 20, 32 << 20, 1024, 1024]);
     assert_eq!((count(1, 3, 2), count(0, 3, 2)), (1000, 0), "on the stream's device");
     call!(cuMemFreeAsync(address => u64, stream => *mut c_void)).unwrap();
-    assert_eq!(attributes(), [32 << 20, 32 << 20, 0, 1024], "a free leaves the pool its memory");
+    assert_eq!(attributes(), [32 << 20, 32 << 20, 0, 1024], "a free leaves the memory in the pool");
     call!(cuStreamSynchronize(stream => *mut c_void)).unwrap();
-    assert_eq!(attributes(), [0, 32 << 20, 0, 1024], "a synchronisation takes it");
+    assert_eq!(attributes(), [0, 32 << 20, 0, 1024], "a synchronisation releases it");
     let mut zero = 0u64;
     call!(cuMemPoolSetAttribute(pool => *mut c_void, 8 => i32, &mut zero => *mut u64)).unwrap();
     assert_eq!(attributes(), [0, 32 << 20, 0, 0]);
@@ -145,7 +145,7 @@ fn pools() {
 }
 
 fn virtual_memory() {
-    let context = own_context(0);
+    let context = new_context(0);
     let piece = 2usize << 20;
     let properties: [i32; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
     let access: [i32; 3] = [1, 0, 3];
@@ -176,13 +176,13 @@ fn virtual_memory() {
 }
 
 fn contexts() {
-    let context = own_context(0);
+    let context = new_context(0);
     alloc(4096).unwrap();
     let mut host = null_mut();
     call!(cuMemHostAlloc(&mut host => *mut *mut c_void, 100 => usize, 0 => u32)).unwrap();
     assert_eq!((count(0, -1, 4), count(-2, -1, 2)), (1, 100));
     call!(cuCtxDestroy_v2(context => *mut c_void)).unwrap();
-    assert_eq!((count(-1, -1, 4), count(-2, -1, 4)), (0, 0), "a context takes all with it");
+    assert_eq!((count(-1, -1, 4), count(-2, -1, 4)), (0, 0), "destroying a context frees its memory");
     assert_eq!(alloc(1), Err(201), "no context");
 
     let mut primary = null_mut();
@@ -195,23 +195,23 @@ fn contexts() {
     call!(cuCtxSetCurrent(null_mut() => *mut c_void)).unwrap();
 }
 
-fn look_ups() {
-    let look = |name: &CStr, version: i32, flags: u64| {
+fn lookups() {
+    let find = |name: &CStr, version: i32, flags: u64| {
         let (mut address, mut status) = (null_mut(), -1);
         call!(cuGetProcAddress_v2(name.as_ptr() => *const c_char, &mut address => *mut *mut c_void, version => i32,
             flags => u64, &mut status => *mut i32))
         .map(|()| (address, status))
     };
-    assert_eq!(look(c"cuMemAlloc", 3020, 0), Ok((driver().symbol("cuMemAlloc_v2"), 0)));
-    assert_eq!(look(c"cuMemAllocAsync", 11020, 2), Ok((driver().symbol("cuMemAllocAsync_ptsz"), 0)));
-    assert_eq!(look(c"cuMemAllocAsync", 99_000, 0), Ok((null_mut(), 2)), "newer than the driver");
-    assert_eq!(look(c"", 12000, 0), Ok((null_mut(), 1)));
+    assert_eq!(find(c"cuMemAlloc", 3020, 0), Ok((driver().symbol("cuMemAlloc_v2"), 0)));
+    assert_eq!(find(c"cuMemAllocAsync", 11020, 2), Ok((driver().symbol("cuMemAllocAsync_ptsz"), 0)));
+    assert_eq!(find(c"cuMemAllocAsync", 99_000, 0), Ok((null_mut(), 2)), "newer than the driver");
+    assert_eq!(find(c"", 12000, 0), Ok((null_mut(), 1)));
     assert_eq!(call!(cuGraphCreate(null_mut() => *mut c_void, 0 => u32)), Err(801), "known by name only");
 }
 
-/// Every function that cudarc may look up is there, and of all that is there each is real or says that it is not supported.
+/// Every function that cudarc may look up is exported, and every exported function is implemented or returns "not supported".
 #[test]
-fn every_known_name_is_exported_and_answers() {
+fn every_known_function_is_exported() {
     alone!();
     let names: BTreeSet<&str> = include_str!("../../mock_cuda/names.txt").lines().collect();
     assert!(names.len() > 500);
@@ -221,7 +221,7 @@ fn every_known_name_is_exported_and_answers() {
     for name in names.iter().copied().chain(called.iter().map(String::as_str)) {
         driver().symbol(name);
     }
-    // SAFETY: its declaration in the mock, which answers a C string that stays.
+    // SAFETY: the mock declares it with this type, and returns a static C string.
     let stubs = unsafe {
         let stubs: extern "C" fn() -> *const c_char =
             std::mem::transmute(driver().symbol("memtrack_mock_stubs"));
@@ -236,9 +236,9 @@ fn every_known_name_is_exported_and_answers() {
     }
 }
 
-/// The functions in cudarc's source, which lies where cargo says.
+/// Returns the functions in cudarc's source, which `cargo metadata` locates.
 fn names_of_cudarc() -> BTreeSet<String> {
-    // Packages of other platforms are not on a machine that has only ever built for its own.
+    // Packages for other platforms may be missing on this machine.
     let output = nested::cargo_command()
         .args(["metadata", "--locked", "--format-version", "1", "--filter-platform"])
         .arg(env!("MEMTRACK_TESTS_HOST"))
@@ -264,10 +264,10 @@ fn names_of_cudarc() -> BTreeSet<String> {
         .collect()
 }
 
-/// Benches on the mock measure memtrack, so it must not matter. Generous: this runs unoptimised; of many rounds the best, which
-/// nothing else has held up.
+/// Checks that calls of the mock are cheap, since benches on the mock measure memtrack. The limit is generous, because this
+/// build is unoptimised. The fastest of many rounds counts, which no other program has delayed.
 fn costs() {
-    let context = own_context(0);
+    let context = new_context(0);
     const CALLS: u32 = 400;
     let round = |_| {
         let begun = time::of_thread();

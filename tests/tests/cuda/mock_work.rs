@@ -1,5 +1,5 @@
-//! The mock driver ends a program that gives memory back which queued work uses, and knows streams that were destroyed:
-//! what the real one punishes at random.
+//! The mock driver aborts a program that frees memory while queued work uses it, and detects destroyed streams: errors that
+//! the real driver detects only at times.
 #![allow(unsafe_code)]
 
 use cudarc::driver::sys::{self, CUresult};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 const PAGE: u64 = 2 << 20;
 
-/// Runs a test below in a process of its own, which may end as it will.
+/// Runs a test below in its own process, which may fail.
 fn run(test: impl Fn()) -> Output {
     let drivers = mock_cuda::driver_dir();
     mock_cuda::find_driver(&mut child::this_program(test), drivers.path()).output().unwrap()
 }
 
-/// A page, and work queued on a stream that fills it.
+/// Maps a page, and queues work that fills it on a stream.
 fn a_page_in_use() -> (CudaMemory, u64, Arc<CudaStream>) {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
@@ -52,7 +52,7 @@ fn freeing_on_another_stream() {
     let context = CudaContext::new(0).unwrap();
     let (user, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
     let mut address = 0;
-    // SAFETY: the memory is there when the stream comes to its use.
+    // SAFETY: the memory is allocated when the stream uses it.
     unsafe {
         assert_eq!(sys::cuMemAllocAsync(&mut address, 4096, user.cu_stream()), CUresult::CUDA_SUCCESS);
         assert_eq!(sys::cuMemsetD8Async(address, 7, 4096, user.cu_stream()), CUresult::CUDA_SUCCESS);
@@ -61,7 +61,7 @@ fn freeing_on_another_stream() {
 }
 
 #[test]
-fn giving_memory_back_that_queued_work_uses_ends_the_program() {
+fn freeing_memory_that_queued_work_uses_aborts_the_program() {
     for (output, call) in [
         (run(unmapping_at_once), "cuMemUnmap"),
         (run(unmapping_after_another_stream), "cuMemUnmap"),
@@ -80,14 +80,14 @@ fn every_way_to_wait() {
         |stream| stream.synchronize().unwrap(),
         |stream| stream.context().synchronize().unwrap(),
         |stream| stream.record_event(None).unwrap().synchronize().unwrap(),
-        // By way of another stream that waited for it.
+        // Through another stream that waits for it.
         |stream| {
             let other = stream.context().new_stream().unwrap();
             other.join(stream).unwrap();
             other.synchronize().unwrap();
         },
         |stream| {
-            // SAFETY: the stream lives.
+            // SAFETY: the stream exists.
             assert_eq!(unsafe { sys::cuStreamQuery(stream.cu_stream()) }, CUresult::CUDA_SUCCESS);
         },
     ];
@@ -97,7 +97,7 @@ fn every_way_to_wait() {
         memory.unmap(address, PAGE, PAGE).unwrap();
         memory.unreserve(address, 4 * PAGE).unwrap();
     }
-    // Work that uses other memory is nobody's business.
+    // Work that uses other memory does not matter.
     let (memory, address, _stream) = a_page_in_use();
     memory.map(address + PAGE, PAGE, PAGE).unwrap();
     memory.unmap(address + PAGE, PAGE, PAGE).unwrap();
@@ -112,8 +112,8 @@ fn a_destroyed_stream() {
     let handle = stream.cu_stream();
     drop(stream);
     let mut address = 0;
-    // SAFETY: the mock tells what is no stream any more.
-    let answers = unsafe {
+    // SAFETY: the mock detects destroyed streams.
+    let results = unsafe {
         [
             sys::cuStreamSynchronize(handle),
             sys::cuStreamQuery(handle),
@@ -121,11 +121,11 @@ fn a_destroyed_stream() {
             sys::cuStreamDestroy_v2(handle),
         ]
     };
-    assert_eq!(answers, [CUresult::CUDA_ERROR_INVALID_HANDLE; 4]);
+    assert_eq!(results, [CUresult::CUDA_ERROR_INVALID_HANDLE; 4]);
 }
 
 #[test]
-fn waiting_is_understood_and_a_destroyed_stream_is_none() {
+fn waiting_allows_frees_and_destroyed_streams_are_invalid() {
     mock_cuda::run_ignored_test(every_way_to_wait, &[]);
     mock_cuda::run_ignored_test(a_destroyed_stream, &[]);
 }

@@ -1,4 +1,4 @@
-//! Pools above the driver: their segments are the driver's allocations, their blocks what they report.
+//! Pools on top of the driver: their segments are the driver's allocations, and their blocks are those that they report.
 
 use crate::books::{events, held, snapshot, start};
 use crate::{client, pool_blocks};
@@ -9,7 +9,7 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 const DEVICE: DeviceId = DeviceId(0);
 const SEGMENT: u64 = 20 << 20;
 
-/// A pool that reports its segments too, as memtrack's own allocator does: they count once.
+/// Segments that a pool reports too, as memtrack's allocator does, count once.
 #[test]
 #[ignore = "is run by the test below"]
 fn segments() {
@@ -25,7 +25,7 @@ fn segments() {
     assert_eq!(held(&snapshot(), DEVICE), (512, SEGMENT));
     record_free(DEVICE, StreamId(0), segment, 512);
     record_segment_free(DEVICE, StreamId(0), segment, SEGMENT);
-    client::free(segment).expect("it was ours");
+    client::free(segment).expect("it succeeds");
     let recording = memtrack_core::stop();
     let end = recording.snapshot();
     assert_eq!(events(end, DEVICE, Action::SegmentFree), 1);
@@ -44,6 +44,6 @@ fn blocks() {
 }
 
 #[test]
-fn the_blocks_of_a_pool_replace_its_segments_own() {
+fn the_blocks_of_a_pool_replace_the_blocks_of_its_segments() {
     run_ignored_test(blocks, &[]);
 }

@@ -1,5 +1,5 @@
-//! Programs on the mock driver with the hook linked in. They assert after every step that memtrack's books are the
-//! driver's own; here are the ways they reach the driver and are built, and what their recordings say.
+//! Programs on the mock driver with the hook linked in. They assert after every step that memtrack's totals equal the
+//! driver's. The tests here vary how programs are built and find the driver, and check the recordings.
 
 use memtrack_core::By;
 use memtrack_core::analysis::top::top;
@@ -14,26 +14,26 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Builds `cudarc_loaded` with one of its own profiles; the executable.
+/// Builds `cudarc_loaded` with one of its profiles, and returns the executable.
 fn loaded(profile: &str) -> PathBuf {
     nested::cargo("cudarc_loaded", &["build", "--profile", profile], &[]);
     nested::target_folder("cudarc_loaded").join(profile).join("cudarc_loaded")
 }
 
-/// Runs a program on the mock and reads its recording; the driver's summary must say that nothing is left.
+/// Runs a program on the mock, and returns its recording. The driver's summary must contain no live memory.
 fn run(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, TempDir) {
     let (snapshot, summary, folder) = run_any(program, environment);
-    for books in summary["devices"].as_array().unwrap().iter().chain([&summary["host"]]) {
+    for totals in summary["devices"].as_array().unwrap().iter().chain([&summary["host"]]) {
         assert_eq!(
-            (&books["live_bytes"], &books["allocations"]),
-            (&Value::from(0), &books["frees"]),
+            (&totals["live_bytes"], &totals["allocations"]),
+            (&Value::from(0), &totals["frees"]),
             "{summary}"
         );
     }
     (snapshot, folder)
 }
 
-/// Runs a program on the mock; its recording and the driver's summary.
+/// Runs a program on the mock, and returns its recording and the driver's summary.
 fn run_any(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, Value, TempDir) {
     let drivers = mock_cuda::driver_dir();
     let folder = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn run_any(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, Value, Te
     (snapshot, summary, folder)
 }
 
-/// Of the allocations of a size: a function on each one's stack, and the name of its operator.
+/// Asserts that every allocation of a size has a function on its stack, and the name of its operator.
 fn assert_made_by(snapshot: &Snapshot, size: u64, function: &str, operator: Option<&str>) {
     let mut symbols = Symbolizer::of(snapshot);
     let mut found = 0;
@@ -75,11 +75,11 @@ fn assert_named(snapshot: &Snapshot, program: &str) {
 }
 
 #[test]
-fn loaded_by_cudarc() {
+fn a_program_whose_driver_cudarc_loads_is_recorded() {
     let program = Path::new(env!("CARGO_BIN_EXE_cudarc_loaded"));
     let (snapshot, _folder) = run(program, &[]);
     assert_named(&snapshot, "cudarc_loaded");
-    // Without scopes the program's own functions name the operators, not cudarc's.
+    // Without scopes, operators are named after the program's functions, not cudarc's.
     let rows = top(&snapshot, By::Operator, DeviceId(0), &Default::default()).rows;
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     assert!(names.contains(&"cudarc_loaded.Layer.new"), "{names:?}");
@@ -91,23 +91,23 @@ fn loaded_by_cudarc() {
     assert_named(&snapshot, "cudarc_loaded");
 }
 
-/// candle's features: cudarc links the driver, and libraries that the mock stands for with nothing.
+/// With candle's features, cudarc links the driver and other libraries, which are empty here.
 #[test]
-fn linked_as_by_candle() {
+fn a_program_linked_as_by_candle_is_recorded() {
     let folder = mock_cuda::driver_dir();
     for name in ["cublas", "cublasLt", "curand", "nvrtc"] {
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(folder.path().join(format!("lib{name}.so")));
         child::ends_well(&mut cc);
     }
-    // Where the linker looks, and not cargo, so that another folder the next time rebuilds nothing.
+    // The linker reads this variable and cargo does not, so that another folder causes no rebuild.
     let program =
         nested::member("cudarc_linked", "link", &[("LIBRARY_PATH", folder.path().to_str().unwrap())]);
     let (snapshot, _folder) = run(&program, &[]);
     assert_named(&snapshot, "cudarc_linked");
 }
 
-/// Functions cannot be named where there are no symbols, or may be inlined; what scopes name is named.
+/// Asserts the names from scopes. Functions have no names without symbols, or may be inlined.
 fn assert_scoped(snapshot: &Snapshot) {
     let of_scores = snapshot
         .events
@@ -128,37 +128,37 @@ fn assert_scoped(snapshot: &Snapshot) {
 
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
-fn loaded_by_a_program_that_is_optimised_at_link_time() {
+fn a_program_optimised_at_link_time_is_recorded() {
     let (snapshot, _folder) = run(&loaded("optimised_at_link"), &[]);
     assert_scoped(&snapshot);
 }
 
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
-fn loaded_by_a_program_without_symbols() {
+fn a_program_without_symbols_is_recorded() {
     let (snapshot, _folder) = run(&loaded("stripped"), &[]);
     assert_scoped(&snapshot);
 }
 
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
-fn loaded_by_a_program_that_does_not_unwind() {
+fn a_program_that_does_not_unwind_is_recorded() {
     let (snapshot, _folder) = run(&loaded("aborting"), &[]);
     assert_scoped(&snapshot);
     assert_named(&snapshot, "cudarc_loaded");
 }
 
-/// Link-time optimisation, no symbols, no unwinding: the books still agree.
+/// Link-time optimisation, no symbols, no unwinding: the totals still agree.
 #[test]
 #[ignore = "an optimised build of everything: minutes"]
-fn loaded_by_a_program_as_it_is_shipped() {
+fn a_program_built_for_shipping_is_recorded() {
     let (snapshot, _folder) = run(&loaded("shipped"), &[]);
     assert!(snapshot.events.iter().any(|event| event.size_bytes == 80_404));
     assert_scoped(&snapshot);
 }
 
-/// Burn's runtime keeps pages of the driver's and hands out buffers of them: the pages are segments. Its client is never
-/// dropped, so what it holds at the end is still there, in both books.
+/// Burn's runtime obtains pages from the driver and allocates buffers in them: the pages are segments. Its client is never
+/// dropped, so its pages are live at the end, both in the driver and in the recording.
 #[test]
 #[ignore = "builds cubecl: minutes"]
 fn cubecl_pages_are_segments() {
@@ -176,7 +176,7 @@ fn cubecl_pages_are_segments() {
     assert_eq!([live(DeviceId(0)), live(DeviceId::PINNED)], driver.map(|bytes| bytes.as_u64().unwrap()));
     assert!(live(DeviceId(0)) > 600_000_000);
 
-    // Its own thread or the caller's: the stack reaches into cubecl.
+    // The stack contains cubecl's functions, on its own thread or the caller's.
     let mut symbols = Symbolizer::of(&snapshot);
     let pages = snapshot.segments.iter().filter(|segment| segment.device == DeviceId(0));
     for page in pages {
@@ -185,8 +185,8 @@ fn cubecl_pages_are_segments() {
     }
 }
 
-/// The program of `tests/gpu/check.sh`: what it says on a GPU cannot be tested here, that it runs and finds memtrack's
-/// sums right can.
+/// The program of `tests/gpu/check.sh`. Its results on a GPU cannot be tested here, but that it runs and that memtrack's
+/// totals are correct can.
 #[test]
 fn the_gpu_check_runs_on_the_mock() {
     let drivers = mock_cuda::driver_dir();

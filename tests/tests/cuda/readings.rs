@@ -1,4 +1,4 @@
-//! What the driver itself says, in the recording: every part against the mock's settings and its pools' own counters.
+//! The driver's readings in the recording: every part against the mock's settings and its pools' counters.
 
 use crate::books::{agree, held, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
@@ -11,10 +11,10 @@ use memtrack_tests::time;
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// What the tests tell the mock that others and each context hold.
+/// The bytes that other processes and each context use, as the tests set them in the mock.
 const OTHERS: u64 = 1 << 30;
 const CONTEXT: u64 = 300 << 20;
-/// What it grows its pools by.
+/// The step by which the mock's pools grow.
 const CHUNK: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -23,14 +23,14 @@ fn reading(snapshot: &Snapshot, moment: ReadingMoment) -> DriverReading {
     *snapshot.driver.iter().find(|reading| reading.moment == moment).expect("there is one")
 }
 
-/// The newest reading of a snapshot that is taken now: used, tracked, cached, not ours.
+/// Takes a snapshot, and returns its newest reading: used, tracked, cached and untracked bytes.
 #[track_caller]
 fn parts() -> [u64; 4] {
     let now = reading(&snapshot(), ReadingMoment::Last);
     [now.used_bytes(), now.tracked_bytes, now.cached_bytes(), now.untracked_bytes()]
 }
 
-/// An attribute of a pool, from the driver.
+/// Returns an attribute of a pool from the driver.
 fn attribute(pool: u64, number: i32) -> u64 {
     let mut value = 0_u64;
     call!(cuMemPoolGetAttribute(pool => u64, number => i32, (&raw mut value).cast() => *mut c_void))
@@ -38,14 +38,14 @@ fn attribute(pool: u64, number: i32) -> u64 {
     value
 }
 
-/// Each part of what the device has in use, as the program takes and gives memory.
+/// Every part of the device's used memory, while the program allocates and frees.
 #[test]
 #[ignore = "is run by the test below"]
 fn every_part() {
     let context = client::begin(0);
     let old = client::alloc(7 * MIB as usize).expect("memory");
     start();
-    // What was there before is not ours: it may be anybody's.
+    // Earlier allocations are untracked: they may belong to another process.
     let base = OTHERS + CONTEXT + 7 * MIB;
     assert_eq!(parts(), [base, 0, 0, base]);
     let plain = client::alloc(10 * MIB as usize).expect("memory");
@@ -55,15 +55,15 @@ fn every_part() {
     let pooled = client::alloc_async(5 * MIB as usize, stream).expect("memory");
     assert_eq!(parts(), [base + 10 * MIB + CHUNK, 15 * MIB, CHUNK - 5 * MIB, base]);
     let properties = client::properties(0);
-    let (mut pool, mut own) = (0, 0);
+    let (mut pool, mut block) = (0, 0);
     call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
         .expect("a pool");
-    call!(cuMemAllocFromPoolAsync(&mut own => *mut u64, 3 * MIB as usize => usize, pool => u64, stream => u64))
+    call!(cuMemAllocFromPoolAsync(&mut block => *mut u64, 3 * MIB as usize => usize, pool => u64, stream => u64))
         .expect("memory");
     assert_eq!(parts(), [base + 10 * MIB + 2 * CHUNK, 18 * MIB, 2 * CHUNK - 8 * MIB, base]);
-    client::free_async(pooled, stream).expect("it was ours");
+    client::free_async(pooled, stream).expect("it succeeds");
 
-    // A leak or a cache? The pools' own counters say what of them is in use.
+    // The pools' counters distinguish a leak from a cache: they contain the bytes in use.
     let now = snapshot();
     let last = reading(&now, ReadingMoment::Last);
     let mut default = 0;
@@ -74,21 +74,21 @@ fn every_part() {
     assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (both(7), both(8)));
     assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (3 * MIB, 8 * MIB));
 
-    // The same through PyTorch's form, whose files keep it.
+    // PyTorch's format keeps the reading.
     let converted = now.as_pytorch(&mut Symbolizer::of(&now));
     let of_file = reading(&converted, ReadingMoment::Last);
     assert_eq!(DriverReading { ticks: last.ticks, ..of_file }, last);
 
-    // A pool that is gone is not asked.
-    client::free_async(own, stream).expect("it was ours");
-    call!(cuMemPoolDestroy(pool => u64)).expect("it was ours");
+    // A destroyed pool is not queried.
+    client::free_async(block, stream).expect("it succeeds");
+    call!(cuMemPoolDestroy(pool => u64)).expect("it succeeds");
     let without = reading(&snapshot(), ReadingMoment::Last);
     assert_eq!((without.pools, without.pool_used_bytes), (1, 0));
-    client::free(plain).expect("it was ours");
-    client::free(old).expect("it was ours");
+    client::free(plain).expect("it succeeds");
+    client::free(old).expect("it succeeds");
     agree(0);
 
-    // Without a context the thread asks nothing, and the mode of capturing is what it was.
+    // A thread without a context queries nothing, and the capture mode is unchanged.
     let mut mode = 0;
     call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut i32)).expect("it is known");
     assert_eq!(mode, 0);
@@ -97,8 +97,8 @@ fn every_part() {
     assert_eq!(before, reading(&snapshot(), ReadingMoment::Last));
     call!(cuCtxSetCurrent(context => u64)).expect("it can be current");
 
-    // The end of the context is the last moment to ask.
-    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    // The release of the context is the last moment for a reading.
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
     let recording = memtrack_core::stop();
     let end = recording.snapshot();
     let last = reading(end, ReadingMoment::Last);
@@ -107,7 +107,7 @@ fn every_part() {
     assert_eq!(reading(end, ReadingMoment::Fullest).used_bytes(), base + 10 * MIB + 2 * CHUNK);
 }
 
-/// The test gives the device 1 GiB and 512 MiB, most of which others hold.
+/// The test gives the device 1 GiB and 512 MiB, most of which other processes use.
 #[test]
 #[ignore = "is run by the test below"]
 fn at_out_of_memory() {
@@ -115,7 +115,7 @@ fn at_out_of_memory() {
     start();
     let kept = client::alloc(100 * MIB as usize).expect("memory");
     assert_eq!(client::alloc(200 * MIB as usize), Err(OUT_OF_MEMORY));
-    client::free(kept).expect("it was ours");
+    client::free(kept).expect("it succeeds");
     let recording = memtrack_core::stop();
     let at_oom = reading(recording.snapshot(), ReadingMoment::OutOfMemory);
     assert_eq!((at_oom.tracked_bytes, at_oom.untracked_bytes()), (100 * MIB, OTHERS + CONTEXT));
@@ -123,23 +123,23 @@ fn at_out_of_memory() {
     assert_eq!(reading(recording.snapshot(), ReadingMoment::Last).tracked_bytes, 0);
 }
 
-/// The test counts the driver's calls: many allocations make few readings. Prints how long they took, in nanoseconds by the clock
-/// and of processor time.
+/// Many allocations cause few readings: the test counts the driver's calls. Prints the wall time and the processor time of
+/// the allocations in nanoseconds.
 #[test]
 #[ignore = "is run by the test below"]
-fn are_few() {
+fn few_readings() {
     client::begin(0);
     start();
-    let (begun, used) = (Instant::now(), time::of_thread());
+    let (wall_start, cpu_start) = (Instant::now(), time::of_thread());
     for _ in 0..100_000 {
         let address = client::alloc(4096).expect("memory");
-        client::free(address).expect("it was ours");
+        client::free(address).expect("it succeeds");
     }
-    println!("{} {}", begun.elapsed().as_nanos(), (time::of_thread() - used).as_nanos());
+    println!("{} {}", wall_start.elapsed().as_nanos(), (time::of_thread() - cpu_start).as_nanos());
     memtrack_core::stop();
 }
 
-/// Memory of other processes is seen, and counts there.
+/// Memory of other processes is reported, and counts only there.
 #[test]
 #[ignore = "is run by the test below"]
 pub fn opened() {
@@ -148,12 +148,12 @@ pub fn opened() {
     start();
     let shared = client::alloc(3 * SIZE).expect("memory");
     let mut handle = [0_u64; 8];
-    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, shared => u64)).expect("it is ours");
+    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, shared => u64)).expect("it is live");
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Handle([u64; 8]);
-    let mut theirs = 0;
-    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+    let mut address = 0;
+    call!(cuIpcOpenMemHandle_v2(&mut address => *mut u64, Handle(handle) => Handle, 1 => u32))
         .expect("it opens");
     let opened = |snapshot: &Snapshot| {
         let last = reading(snapshot, ReadingMoment::Last);
@@ -162,14 +162,14 @@ pub fn opened() {
     agree(0);
     assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
 
-    // The other way: physical memory that is imported, and mapped beside our own.
+    // The other way: physical memory that is imported, and mapped next to the program's own.
     let properties = client::properties(0);
-    let (mut range, mut own, mut imported, mut number) = (0, 0, 0, 0_i32);
+    let (mut range, mut exported, mut imported, mut number) = (0, 0, 0, 0_i32);
     call!(cuMemAddressReserve(&mut range => *mut u64, 2 * SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
         .expect("addresses");
-    call!(cuMemCreate(&mut own => *mut u64, SIZE => usize, properties.as_ptr().cast() => *const c_void, 0 => u64))
+    call!(cuMemCreate(&mut exported => *mut u64, SIZE => usize, properties.as_ptr().cast() => *const c_void, 0 => u64))
         .expect("memory");
-    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, own => u64, 1 => i32, 0 => u64))
+    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, exported => u64, 1 => i32, 0 => u64))
         .expect("it can be shared");
     let number = std::ptr::without_provenance_mut(number as usize);
     call!(cuMemImportFromShareableHandle(&mut imported => *mut u64, number => *mut c_void, 1 => i32))
@@ -178,7 +178,7 @@ pub fn opened() {
         let address = range + place * SIZE as u64;
         call!(cuMemMap(address => u64, SIZE => usize, 0 => usize, handle => u64, 0 => u64)).expect("it fits");
     };
-    map(0, own);
+    map(0, exported);
     map(1, imported);
     agree(0);
     let now = snapshot();
@@ -187,13 +187,13 @@ pub fn opened() {
 
     call!(cuMemUnmap(range => u64, 2 * SIZE => usize)).expect("both are mapped");
     assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
-    call!(cuIpcCloseMemHandle(theirs => u64)).expect("it is open");
-    assert!(call!(cuIpcCloseMemHandle(theirs => u64)).is_err(), "it was closed");
+    call!(cuIpcCloseMemHandle(address => u64)).expect("it is open");
+    assert!(call!(cuIpcCloseMemHandle(address => u64)).is_err(), "it was closed");
     assert_eq!(opened(&snapshot()), (0, 0));
-    agree_after_release(own, imported);
+    agree_after_release(exported, imported);
 
-    // What is open in a context ends with it.
-    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+    // Memory opened in a context is closed with the context.
+    call!(cuIpcOpenMemHandle_v2(&mut address => *mut u64, Handle(handle) => Handle, 1 => u32))
         .expect("it opens");
     call!(cuDevicePrimaryCtxReset_v2(0 => i32)).expect("it can be reset");
     client::begin(0);
@@ -201,42 +201,43 @@ pub fn opened() {
     memtrack_core::stop();
 }
 
-fn agree_after_release(own: u64, imported: u64) {
-    call!(cuMemRelease(own => u64)).expect("it was ours");
-    call!(cuMemRelease(imported => u64)).expect("it was ours");
+fn agree_after_release(exported: u64, imported: u64) {
+    call!(cuMemRelease(exported => u64)).expect("it succeeds");
+    call!(cuMemRelease(imported => u64)).expect("it succeeds");
     agree(0);
 }
 
-/// What others and each context hold of the device.
-const NOT_OURS: [(&str, &str); 2] =
+/// The mock's settings for the bytes that other processes and each context use.
+const UNTRACKED: [(&str, &str); 2] =
     [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "314572800")];
 
 #[test]
-fn what_is_cached_and_what_is_not_ours_is_in_the_recording() {
-    run_ignored_test(every_part, &NOT_OURS);
-    let [others, contexts] = NOT_OURS;
+fn cached_and_untracked_memory_is_recorded() {
+    run_ignored_test(every_part, &UNTRACKED);
+    let [others, contexts] = UNTRACKED;
     run_ignored_test(at_out_of_memory, &[others, contexts, ("MEMTRACK_MOCK_TOTAL", "1610612736")]);
 }
 
 #[test]
-fn the_driver_is_asked_seldom() {
+fn the_driver_is_queried_rarely() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace");
-    let text = run_ignored_test(are_few, &[("MEMTRACK_MOCK_TRACE", trace.to_str().expect("a path"))]).text;
+    let text =
+        run_ignored_test(few_readings, &[("MEMTRACK_MOCK_TRACE", trace.to_str().expect("a path"))]).text;
     let times: Vec<u128> = text.split_whitespace().map(|time| time.parse().expect("a number")).collect();
-    let [by_the_clock, of_processor] = times[..] else { panic!("{text}") };
+    let [wall_ns, cpu_ns] = times[..] else { panic!("{text}") };
     let trace = std::fs::read_to_string(trace).expect("it was traced");
     let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
     let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
     assert_eq!(allocations, 100_000);
-    // They take a part of the time by the clock, of which the calls have less where other programs have the processors, and are
-    // slower themselves; on an idle machine there are less than 2,000.
-    let allowed = allocations as u128 * by_the_clock.max(of_processor) / of_processor;
+    // Readings take a bounded share of the wall time. On a busy machine the calls get less of that time, and readings are
+    // slower. On an idle machine there are fewer than 2,000 readings.
+    let allowed = allocations as u128 * wall_ns.max(cpu_ns) / cpu_ns;
     assert!(readings > 1 && readings as u128 * 5 < allowed, "{readings} readings, {text}");
     assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);
 }
 
 #[test]
-fn memory_of_other_processes_counts_there() {
+fn memory_of_other_processes_counts_only_there() {
     run_ignored_test(opened, &[]);
 }

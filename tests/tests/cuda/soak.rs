@@ -9,23 +9,23 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Events that the ring keeps: 5 MB.
-const KEPT: u64 = 100_000;
+/// Events that the ring holds: 5 MB.
+const RING_EVENTS: u64 = 100_000;
 
-/// What the resident set may grow by between the first tenth of the calls and the last one. One event in seven kept for
-/// good would break it in the test of a million.
+/// The maximum growth of the resident set between the first tenth of the calls and the last. A leak of one event in seven
+/// would exceed it in the test of a million.
 const MOST_GROWTH_BYTES: u64 = 24 << 20;
 
-/// `count` allocations and as many frees from each thread, streamed to a file.
+/// Makes `count` allocations and as many frees on each thread, streamed to a file.
 #[test]
 #[ignore = "is run by the test below"]
 fn from_two_threads() {
     let file = &std::env::var("SOAK_FILE").expect("the test names it");
     let count: u64 = std::env::var("SOAK_PAIRS").ok().and_then(|count| count.parse().ok()).expect("a number");
     client::begin(0);
-    let options = Options::new().without_host_heap().max_entries(KEPT).stream_to(file);
+    let options = Options::new().without_host_heap().max_entries(RING_EVENTS).stream_to(file);
     memtrack_core::start_monitor_with(&options).expect("the file can be made");
-    let begun = Instant::now();
+    let start = Instant::now();
     let calls = |count: u64| {
         std::thread::scope(|threads| {
             for _ in 0..2 {
@@ -37,7 +37,7 @@ fn from_two_threads() {
     let before = resident_bytes();
     let most = most_resident_bytes_while(|| calls(count - count / 10));
     let recording = memtrack_core::stop();
-    let spent = begun.elapsed();
+    let spent = start.elapsed();
     let growth = most.saturating_sub(before);
     println!(
         "{} pairs in {spent:.1?}, resident set {} KiB and {} KiB more",
@@ -52,8 +52,8 @@ fn from_two_threads() {
     assert_eq!((counts.allocations, counts.frees), (2 * count, 2 * count));
     assert_eq!(counts.allocated_bytes, counts.freed_bytes);
     assert_eq!(counts.recorded, 8 * count);
-    assert_eq!(counts.dropped, (8 * count).saturating_sub(KEPT));
-    assert_eq!(kept.events.len() as u64, KEPT.min(8 * count));
+    assert_eq!(counts.dropped, (8 * count).saturating_sub(RING_EVENTS));
+    assert_eq!(kept.events.len() as u64, RING_EVENTS.min(8 * count));
     assert!(kept.blocks.is_empty() && kept.segments.is_empty());
     assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
 
@@ -61,9 +61,9 @@ fn from_two_threads() {
     assert!(report.complete);
     assert_eq!(streamed.events.len() as u64, 8 * count);
     assert_in_order(&streamed);
-    // The ring has the newest of them.
+    // The ring holds the newest of them.
     let first = streamed.events.len() - kept.events.len();
-    // Which of two threads' events of the same tick comes first is not said.
+    // The order of two threads' events at the same tick is unspecified.
     let newest = streamed.events.iter().skip(first);
     let (streamed, kept) = (sorted(newest.map(place_of)), sorted(kept.events.iter().map(place_of)));
     let different: Vec<_> = streamed.iter().zip(&kept).filter(|(streamed, kept)| streamed != kept).collect();
@@ -88,11 +88,11 @@ fn allocate_and_free(count: u64) {
         let mut address = 0_u64;
         client::call_at!(alloc, &mut address => *mut u64, 512 + (round % 4) as usize * 512 => usize, 0 => u64)
             .expect("memory");
-        client::call_at!(free, address => u64, 0 => u64).expect("it was ours");
+        client::call_at!(free, address => u64, 0 => u64).expect("it succeeds");
     }
 }
 
-/// Each address is a segment, a block, none, and no segment, in turns and at later and later ticks.
+/// Asserts that the events of each address are in turn a segment's, a block's, its free and the segment's, at increasing ticks.
 fn assert_in_order(snapshot: &Snapshot) {
     const TURNS: [Action; 4] = [Action::SegmentAlloc, Action::Alloc, Action::Free, Action::SegmentFree];
     let mut addresses: HashMap<u64, (usize, u64)> = HashMap::new();
@@ -104,10 +104,10 @@ fn assert_in_order(snapshot: &Snapshot) {
         let before = newest_of_thread.insert(event.thread, event.ticks).unwrap_or(0);
         assert!(event.ticks > before, "{event:?}");
     }
-    assert!(addresses.values().all(|(turn, _)| turn % 4 == 0), "all came to an end");
+    assert!(addresses.values().all(|(turn, _)| turn % 4 == 0), "everything was freed");
 }
 
-/// The largest resident set that is seen while `act` runs.
+/// Returns the largest resident set that is seen while `act` runs.
 fn most_resident_bytes_while(act: impl FnOnce() + Send) -> u64 {
     std::thread::scope(|threads| {
         let acting = threads.spawn(act);
@@ -123,7 +123,7 @@ fn most_resident_bytes_while(act: impl FnOnce() + Send) -> u64 {
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    // SAFETY: a question without arguments that could be wrong.
+    // SAFETY: `sysconf` accepts any argument.
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
@@ -135,6 +135,6 @@ fn a_soak_from_two_threads_loses_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("soak.memtrack");
     let file = file.to_str().expect("a path");
-    let said = run_ignored_test(from_two_threads, &[("SOAK_PAIRS", &per_thread), ("SOAK_FILE", file)]);
-    println!("{}", said.text.trim_end());
+    let output = run_ignored_test(from_two_threads, &[("SOAK_PAIRS", &per_thread), ("SOAK_FILE", file)]);
+    println!("{}", output.text.trim_end());
 }

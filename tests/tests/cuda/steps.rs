@@ -1,4 +1,4 @@
-//! One thread, one device: after every call the recording says what the books say.
+//! One thread, one device: after every call the recording agrees with the driver's totals.
 
 use crate::books::{agree, events, held, snapshot, start};
 use crate::client::{self, call};
@@ -7,7 +7,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ffi::c_void;
 
-/// Every way to memory that is hooked, step by step.
+/// Every hooked way to allocate memory, step by step.
 #[test]
 #[ignore = "is run by the test below"]
 pub fn every_kind() {
@@ -57,20 +57,20 @@ pub fn every_kind() {
     call!(cuMemHostRegister_v2(registered => u64, page.len() => usize, 0 => u32)).expect("it can be pinned");
     assert_eq!(held(&snapshot(), DeviceId::PINNED).0, client::live_bytes(-2));
 
-    call!(cuMemHostUnregister(registered => u64)).expect("it was ours");
-    client::host_free(plain_host).expect("it was ours");
-    client::host_free(pinned).expect("it was ours");
+    call!(cuMemHostUnregister(registered => u64)).expect("it succeeds");
+    client::host_free(plain_host).expect("it succeeds");
+    client::host_free(pinned).expect("it succeeds");
     agree(-2);
-    call!(cuMipmappedArrayDestroy(mipmapped => u64)).expect("it was ours");
-    call!(cuArrayDestroy(cube => u64)).expect("it was ours");
-    call!(cuArrayDestroy(flat => u64)).expect("it was ours");
+    call!(cuMipmappedArrayDestroy(mipmapped => u64)).expect("it succeeds");
+    call!(cuArrayDestroy(cube => u64)).expect("it succeeds");
+    call!(cuArrayDestroy(flat => u64)).expect("it succeeds");
     agree(0);
-    client::free_async(from_pool, stream).expect("it was ours");
-    call!(cuMemPoolDestroy(pool => u64)).expect("it was ours");
-    client::free_async(pooled, stream).expect("it was ours");
+    client::free_async(from_pool, stream).expect("it succeeds");
+    call!(cuMemPoolDestroy(pool => u64)).expect("it succeeds");
+    client::free_async(pooled, stream).expect("it succeeds");
     agree(0);
     for address in [managed, pitched, plain] {
-        client::free(address).expect("it was ours");
+        client::free(address).expect("it succeeds");
         agree(0);
     }
     let recording = memtrack_core::stop();
@@ -93,10 +93,10 @@ fn the_function_that_allocates() -> u64 {
 
 #[inline(never)]
 fn the_function_that_frees(address: u64) {
-    client::free(address).expect("it was ours");
+    client::free(address).expect("it succeeds");
 }
 
-/// Stacks and scopes name who asked.
+/// Stacks and scopes name the caller.
 #[test]
 #[ignore = "is run by the test below"]
 fn stacks() {
@@ -133,7 +133,7 @@ fn stacks() {
     memtrack_core::stop();
 }
 
-/// A context takes what is its own with it when it ends.
+/// Destroying a context frees its memory.
 #[test]
 #[ignore = "is run by the test below"]
 pub fn teardown() {
@@ -142,23 +142,23 @@ pub fn teardown() {
     let stream = client::stream();
     client::alloc(1000).expect("memory");
     let pooled = client::alloc_async(5000, stream).expect("memory");
-    client::free_async(pooled, stream).expect("it was ours");
-    let mut own = 0;
-    call!(cuCtxCreate_v2(&mut own => *mut u64, 0 => u32, 0 => i32)).expect("a context");
+    client::free_async(pooled, stream).expect("it succeeds");
+    let mut context = 0;
+    call!(cuCtxCreate_v2(&mut context => *mut u64, 0 => u32, 0 => i32)).expect("a context");
     client::alloc(2000).expect("memory");
     client::host_alloc(3000).expect("memory");
     agree(0);
-    call!(cuCtxDestroy_v2(own => u64)).expect("it was ours");
+    call!(cuCtxDestroy_v2(context => u64)).expect("it succeeds");
     agree(0);
     agree(-2);
     assert!(client::live_bytes(0) > 0);
-    // Held twice: the first release ends nothing.
+    // The context is retained twice: the first release frees nothing.
     call!(cuCtxSetCurrent(primary => u64)).expect("it can be current");
     client::begin(0);
-    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
     agree(0);
     assert!(client::live_bytes(0) > 0);
-    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
     agree(0);
     assert_eq!(client::live_bytes(0), 0);
     client::begin(0);
@@ -186,7 +186,7 @@ pub fn unmapping() {
             .expect("memory");
         let address = range + place * SIZE as u64;
         call!(cuMemMap(address => u64, SIZE => usize, 0 => usize, handle => u64, 0 => u64)).expect("it fits");
-        call!(cuMemRelease(handle => u64)).expect("it was ours");
+        call!(cuMemRelease(handle => u64)).expect("it succeeds");
         agree(0);
     }
     call!(cuMemUnmap(range => u64, 2 * SIZE => usize)).expect("both are mapped");
@@ -196,10 +196,10 @@ pub fn unmapping() {
     assert_eq!(events(&now, DeviceId(0), Action::SegmentUnmap), 2);
     assert!(now.segments.iter().all(|segment| segment.is_expandable), "the range has room for more");
     call!(cuMemUnmap(range + 2 * SIZE as u64 => u64, SIZE => usize)).expect("it is mapped");
-    call!(cuMemAddressFree(range => u64, 4 * SIZE => usize)).expect("it was ours");
+    call!(cuMemAddressFree(range => u64, 4 * SIZE => usize)).expect("it succeeds");
     agree(0);
 
-    // A range that one mapping fills cannot grow: a segment like others.
+    // A range that one mapping fills cannot grow: it is a plain segment.
     let mut handle = 0;
     call!(cuMemAddressReserve(&mut range => *mut u64, SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
         .expect("addresses");
@@ -210,28 +210,28 @@ pub fn unmapping() {
     let now = snapshot();
     assert!(now.segments.iter().any(|segment| segment.address == range && !segment.is_expandable));
     call!(cuMemUnmap(range => u64, SIZE => usize)).expect("it is mapped");
-    call!(cuMemRelease(handle => u64)).expect("it was ours");
+    call!(cuMemRelease(handle => u64)).expect("it succeeds");
     agree(0);
     memtrack_core::stop();
 }
 
 #[test]
-fn every_kind_of_memory_is_seen_at_every_step() {
+fn every_kind_of_memory_is_recorded_at_every_step() {
     run_ignored_test(every_kind, &[]);
     run_ignored_test(every_kind, &[("MEMTRACK_MOCK_POOL_CHUNK", "1000000")]);
 }
 
 #[test]
-fn stacks_and_scopes_name_who_asked() {
+fn stacks_and_scopes_name_the_caller() {
     run_ignored_test(stacks, &[]);
 }
 
 #[test]
-fn a_context_takes_its_memory_with_it() {
+fn destroying_a_context_frees_its_memory() {
     run_ignored_test(teardown, &[]);
 }
 
 #[test]
-fn mapped_memory_counts_while_it_is_mapped() {
+fn memory_counts_while_it_is_mapped() {
     run_ignored_test(unmapping, &[]);
 }

@@ -1,4 +1,4 @@
-//! Which events and blocks carry a stack, and whose stack a free has: PyTorch's `context` matrix.
+//! Which events and blocks have a stack, and which stack a free has: PyTorch's `context` matrix.
 
 use memtrack_core::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_core::recorder::{
@@ -39,8 +39,8 @@ fn recorded(context: Context) -> Snapshot {
     memtrack_core::stop().snapshot().clone()
 }
 
-/// The function of ours that a stack names; none for an empty stack.
-fn place(snapshot: &Snapshot, stack: StackId, symbolizer: &mut Symbolizer) -> Option<&'static str> {
+/// Returns the function of this test that a stack names, or `None` for an empty stack.
+fn function_of(snapshot: &Snapshot, stack: StackId, symbolizer: &mut Symbolizer) -> Option<&'static str> {
     let names: Vec<String> = snapshot
         .stacks
         .get(stack)
@@ -52,13 +52,13 @@ fn place(snapshot: &Snapshot, stack: StackId, symbolizer: &mut Symbolizer) -> Op
     if names.is_empty() {
         return None;
     }
-    let ours = ["place_that_allocates", "place_that_frees", "place_that_grows"];
-    let found = ours.into_iter().find(|place| names.iter().any(|name| name.contains(place)));
-    Some(found.unwrap_or_else(|| panic!("none of ours: {names:?}")))
+    let functions = ["place_that_allocates", "place_that_frees", "place_that_grows"];
+    let found = functions.into_iter().find(|function| names.iter().any(|name| name.contains(function)));
+    Some(found.unwrap_or_else(|| panic!("no function of this test: {names:?}")))
 }
 
 #[test]
-fn stacks_are_kept_as_the_context_says() {
+fn the_context_selects_the_recorded_stacks() {
     alone!();
     let (allocates, frees, grows) =
         (Some("place_that_allocates"), Some("place_that_frees"), Some("place_that_grows"));
@@ -79,18 +79,18 @@ fn stacks_are_kept_as_the_context_says() {
                 _ => of_others,
             };
             assert_eq!(
-                place(&snapshot, event.stack, symbolizer),
+                function_of(&snapshot, event.stack, symbolizer),
                 expected,
                 "{context:?}: {:?}",
                 event.action
             );
         }
-        assert_eq!(place(&snapshot, snapshot.blocks[0].stack, symbolizer), of_blocks, "{context:?}");
+        assert_eq!(function_of(&snapshot, snapshot.blocks[0].stack, symbolizer), of_blocks, "{context:?}");
     }
 }
 
 #[test]
-fn an_oom_event_tells_the_size_and_the_devices_free_bytes() {
+fn an_oom_event_contains_the_size_and_the_devices_free_bytes() {
     alone!();
     let snapshot = recorded(Context::Alloc);
     let oom = snapshot.events.iter().find(|event| event.action == Action::Oom).unwrap();

@@ -1,4 +1,4 @@
-//! What a running program writes of itself: snapshots and pictures on demand, and dumps when memory runs out.
+//! Files that a running program writes: snapshots and pictures on request, and dumps when memory runs out.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario in a folder of its own, whose path is its argument; returns what it said on stdout and stderr.
+/// Runs a scenario in a folder, whose path is its argument; returns its stdout and stderr.
 fn run_in(folder: &Path, scenario: &str) -> (String, String) {
     let output = run_well(CHILD, &[scenario, folder.to_str().unwrap()], folder);
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -28,19 +28,19 @@ fn open(path: &Path) -> Snapshot {
 }
 
 #[test]
-fn dumps_beside_threads_that_record_are_of_one_moment() {
+fn dumps_taken_while_threads_record_are_consistent() {
     let folder = tempfile::tempdir().unwrap();
     run_in(folder.path(), "dump_beside_threads");
     assert_eq!(files(folder.path()).len(), 4, "nothing else is left");
 }
 
 #[test]
-fn without_a_monitor_nothing_is_written_and_the_error_says_what_to_do() {
+fn a_dump_without_a_monitor_writes_nothing_and_its_error_gives_advice() {
     run_in(tempfile::tempdir().unwrap().path(), "dump_without_a_monitor");
 }
 
 #[test]
-fn the_pictures_show_who_holds_what() {
+fn pictures_show_memory_by_stack() {
     let folder = tempfile::tempdir().unwrap();
     run_in(folder.path(), "dump_usage");
     for (name, title, place) in
@@ -59,17 +59,17 @@ fn the_pictures_show_who_holds_what() {
 }
 
 #[test]
-fn the_recorder_dumps_itself_when_memory_runs_out() {
+fn the_recorder_writes_dumps_when_memory_runs_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oom.memtrack");
     let output = run_well(CHILD, &["oom", path.to_str().unwrap()], folder.path());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.matches("wrote ").count(), 9, "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.matches("wrote ").count(), 9, "{stderr}");
     assert!(
-        said.contains("device 0: 10.0 MiB requested") || said.contains("device 0: 8.0 MiB requested"),
-        "{said}"
+        stderr.contains("device 0: 10.0 MiB requested") || stderr.contains("device 0: 8.0 MiB requested"),
+        "{stderr}"
     );
-    assert!(said.contains("1.0 MiB free of 8.0 MiB"), "{said}");
+    assert!(stderr.contains("1.0 MiB free of 8.0 MiB"), "{stderr}");
     let mut expected: BTreeSet<String> = (1..8).map(|number| format!("oom.{number}.memtrack")).collect();
     expected.extend(["oom.memtrack".to_owned(), "again.pickle.gz".to_owned()]);
     assert_eq!(files(folder.path()), expected);
@@ -78,7 +78,7 @@ fn the_recorder_dumps_itself_when_memory_runs_out() {
         let snapshot = open(&folder.path().join(name));
         let last = snapshot.events.rows_of(DeviceId(0)).last().unwrap();
         let last = snapshot.events.get(last);
-        // A dump ends with what it is about.
+        // The last event of a dump is the failure that caused it.
         assert_eq!((last.action, last.size_bytes, last.address), (Action::Oom, (number + 1) << 20, 1 << 20));
         for device in [0, 1, 2, 3].map(DeviceId) {
             replay(&snapshot, device).assert_blocks_of(&snapshot, device);
@@ -90,13 +90,14 @@ fn the_recorder_dumps_itself_when_memory_runs_out() {
 }
 
 #[test]
-fn a_dump_that_cannot_be_written_is_said_and_the_program_lives_on() {
+fn a_dump_that_cannot_be_written_is_reported_and_the_program_continues() {
     let folder = tempfile::tempdir().unwrap();
     let output = run_well(CHILD, &["oom_without_a_folder"], folder.path());
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("could not be written: ") && said.contains("/no/such/folder/oom.pickle: No such file"),
-        "{said}"
+        stderr.contains("could not be written: ")
+            && stderr.contains("/no/such/folder/oom.pickle: No such file"),
+        "{stderr}"
     );
     assert!(files(folder.path()).is_empty());
 }
@@ -104,12 +105,12 @@ fn a_dump_that_cannot_be_written_is_said_and_the_program_lives_on() {
 #[test]
 fn observers_may_panic_allocate_and_dump() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, said) = run_in(folder.path(), "oom_observers");
-    assert_eq!(said.matches("an observer of out of memory panicked").count(), 4, "{said}");
+    let (_, stderr) = run_in(folder.path(), "oom_observers");
+    assert_eq!(stderr.matches("an observer of out of memory panicked").count(), 4, "{stderr}");
 }
 
 #[test]
-fn observers_come_and_go_while_threads_run_out_of_memory() {
+fn observers_are_added_and_removed_while_threads_run_out_of_memory() {
     run_well(CHILD, &["oom_observer_storm"], Path::new("."));
 }
 
@@ -118,9 +119,9 @@ fn a_forked_child_dumps_to_its_own_file_and_has_no_observer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oom.memtrack");
     let output = run_well(CHILD, &["fork_oom", path.to_str().unwrap()], folder.path());
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told.lines().count(), 1, "only the parent's observer is called: {told}");
-    let parent: u32 = told.trim().parse().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout.lines().count(), 1, "only the parent's observer is called: {stdout}");
+    let parent: u32 = stdout.trim().parse().unwrap();
     let names = files(folder.path());
     assert_eq!(names.len(), 21, "{names:?}");
     for name in names {

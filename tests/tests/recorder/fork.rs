@@ -1,4 +1,4 @@
-//! Forked children record into files of their own, with fresh tables, and never wait for a thread that is gone.
+//! Forked children record into their own files, with empty tables, and never wait for a thread that they do not have.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -15,12 +15,13 @@ fn events_of(snapshot: &Snapshot, size_bytes: u64) -> usize {
     snapshot.events.size_bytes.iter().filter(|&&size| size == size_bytes).count()
 }
 
-/// Runs the scenario with the recording `a.memtrack`; returns the parent's recording and what the child it names left.
+/// Runs the scenario with the recording `a.memtrack`; returns the parent's recording, that of the child whose process id it
+/// prints, and whether the latter is complete.
 fn recordings(scenario: &str, folder: &Path) -> (Snapshot, Snapshot, bool) {
     let path = folder.join("a.memtrack");
     let output = run_well(CHILD, &[scenario, path.to_str().unwrap()], folder);
-    let said = String::from_utf8(output.stdout).unwrap();
-    let pid: u32 = said.trim().parse().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let pid: u32 = stdout.trim().parse().unwrap();
     let (parent, report) = Snapshot::load(&path).unwrap();
     assert!(report.complete);
     let (child, report) = Snapshot::load(folder.join(format!("a.memtrack.{pid}"))).unwrap();
@@ -30,7 +31,7 @@ fn recordings(scenario: &str, folder: &Path) -> (Snapshot, Snapshot, bool) {
 }
 
 #[test]
-fn parent_and_child_write_a_file_each() {
+fn parent_and_child_write_separate_files() {
     let folder = tempfile::tempdir().unwrap();
     let (parent, child, complete) = recordings("fork_files", folder.path());
     assert!(complete);
@@ -39,7 +40,7 @@ fn parent_and_child_write_a_file_each() {
 }
 
 #[test]
-fn the_sums_of_scopes_begin_at_zero_in_a_child() {
+fn sums_of_scopes_start_at_zero_in_a_child() {
     let folder = tempfile::tempdir().unwrap();
     let (parent, child, _) = recordings("fork_files", folder.path());
     let around = |snapshot: &Snapshot| {
@@ -47,7 +48,7 @@ fn the_sums_of_scopes_begin_at_zero_in_a_child() {
         let inside = rows.filter(|row| snapshot.scopes.place(row.scope).module_path() == "around");
         inside.map(|row| row.allocated_bytes).sum::<u64>()
     };
-    // Both went into the scope before the fork. What else the program allocates there is little.
+    // Both entered the scope before the fork. The program's other allocations there are small.
     let (parent, child) = (around(&parent), around(&child));
     assert!((2 * OF_PARENT..2 * OF_PARENT + 50_000).contains(&parent), "{parent}");
     assert!((OF_CHILD..OF_CHILD + 50_000).contains(&child), "{child}");
@@ -65,12 +66,12 @@ fn a_streaming_parents_child_streams_to_its_own_file() {
 }
 
 #[test]
-fn two_hundred_forks_beside_busy_threads_never_hang() {
+fn two_hundred_forks_with_busy_threads_never_hang() {
     run_well(CHILD, &["fork_storm"], Path::new("."));
 }
 
 #[test]
-fn a_child_scans_what_it_registers_itself_and_never_hangs() {
+fn a_child_scans_its_own_cycles_and_never_hangs() {
     run_well(CHILD, &["fork_cycles"], Path::new("."));
 }
 
@@ -80,7 +81,7 @@ fn stop_in_a_child_ends_the_session_it_inherited() {
 }
 
 #[test]
-fn a_child_holds_what_it_keeps_and_none_of_its_parents_tables() {
+fn a_childs_overhead_excludes_its_parents_tables() {
     run_well(CHILD, &["fork_own_bytes"], Path::new("."));
 }
 

@@ -1,5 +1,5 @@
-//! Who holds the memory: what a program says of it when memory runs out, at a dump and at its end, whatever becomes of the
-//! program, and that it harms nothing.
+//! The report "who holds" that a program prints when memory runs out, at a dump and at its end. It is printed even if the
+//! program is killed afterwards, and does no harm.
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -13,25 +13,25 @@ use std::time::Instant;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario whose text depends on where the middle of its recording lies, until the machine does not hold it up there.
+/// Runs a scenario whose text depends on the halfway point of its recording, until a run is not delayed there.
 fn run_in_halves(arguments: &[&str], folder: &Path) -> Output {
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut pause_ms = 400;
     loop {
         let mut command = Command::new(CHILD);
         command.args(arguments).current_dir(folder).env("MEMTRACK_TESTS_PAUSE_MS", pause_ms.to_string());
         let output = command.output().unwrap();
-        const HELD_UP: i32 = 75;
-        if output.status.code() != Some(HELD_UP) {
+        const DELAYED: i32 = 75;
+        if output.status.code() != Some(DELAYED) {
             return output;
         }
-        assert!(begun.elapsed() < HANG, "{}", said(&output));
+        assert!(start.elapsed() < HANG, "{}", messages(&output));
         pause_ms *= 2;
     }
 }
 
-/// What a scenario said on stderr, without times and lines, which are others each time.
-fn said(output: &Output) -> String {
+/// Returns a scenario's stderr without times and lines, which differ between runs.
+fn messages(output: &Output) -> String {
     plain(&String::from_utf8_lossy(&output.stderr))
 }
 
@@ -66,25 +66,25 @@ memtrack:   first: try expandable segments (expandable_segments:True): 256.0 MiB
 ";
 
 #[test]
-fn when_a_device_runs_out_it_is_said_who_holds_it() {
+fn out_of_memory_on_a_device_prints_who_holds_it() {
     let output = run_in_halves(&["holds_device", ""], Path::new("."));
     assert!(output.status.success());
-    assert_eq!(said(&output), AT_OOM);
+    assert_eq!(messages(&output), AT_OOM);
 }
 
 #[test]
-fn it_is_said_before_the_dump_is_written() {
+fn the_report_is_printed_before_the_dump_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("no/such/folder/oom.memtrack");
-    let text = said(&run_in_halves(&["holds_device", path.to_str().unwrap()], folder.path()));
+    let text = messages(&run_in_halves(&["holds_device", path.to_str().unwrap()], folder.path()));
     let (before, after) = text.split_at(AT_OOM.len());
     assert!(before == AT_OOM && after.contains("the dump could not be written: "), "{text}");
 }
 
 #[test]
-fn nothing_is_said_unasked_and_the_program_can_ask() {
+fn the_report_is_printed_only_by_option_or_on_request() {
     let output = run_well(CHILD, &["holds_silent"], Path::new("."));
-    assert!(output.stderr.is_empty(), "{}", said(&output));
+    assert!(output.stderr.is_empty(), "{}", messages(&output));
     let text = plain(&String::from_utf8_lossy(&output.stdout));
     assert!(
         text.starts_with("who holds device 0 now: 1.75 GiB in 8 blocks\n  1. 1.50 GiB (85.7 %) by holds.rs"),
@@ -93,10 +93,10 @@ fn nothing_is_said_unasked_and_the_program_can_ask() {
 }
 
 #[test]
-fn a_thousand_times_out_of_memory_are_told_a_few_times_and_counted() {
-    let text = said(&run_well(CHILD, &["holds_flood"], Path::new(".")));
-    let told = text.matches("memtrack: who holds device 0 now").count();
-    assert!((3..=20).contains(&told), "{text}");
+fn a_thousand_failures_print_a_few_reports_and_a_count() {
+    let text = messages(&run_well(CHILD, &["holds_flood"], Path::new(".")));
+    let reports = text.matches("memtrack: who holds device 0 now").count();
+    assert!((3..=20).contains(&reports), "{text}");
     assert!(text.contains("nothing was allocated that is still held"), "{text}");
     let number = |line: &str, before: &str, after: &str| -> usize {
         let rest = line.split_once(before).map_or("", |(_, rest)| rest);
@@ -106,14 +106,14 @@ fn a_thousand_times_out_of_memory_are_told_a_few_times_and_counted() {
         .lines()
         .map(|line| number(line, "; and ", " times before") + number(line, "were refused ", " times more"))
         .sum();
-    assert_eq!(told + left_out, 1000, "{text}");
+    assert_eq!(reports + left_out, 1000, "{text}");
 }
 
 #[test]
-fn a_dump_says_what_grew_since_the_last_one() {
+fn a_dump_reports_the_growth_since_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
-    let text = said(&run_well(CHILD, &["holds_dumps", path.to_str().unwrap()], folder.path()));
+    let text = messages(&run_well(CHILD, &["holds_dumps", path.to_str().unwrap()], folder.path()));
     let heads: Vec<&str> = text.lines().filter(|line| line.contains("who holds")).collect();
     assert_eq!(
         heads,
@@ -128,7 +128,7 @@ fn a_dump_says_what_grew_since_the_last_one() {
 }
 
 #[test]
-fn a_recording_that_is_printed_begins_with_it() {
+fn a_printed_recording_begins_with_the_report() {
     let output = run_well(CHILD, &["holds_end"], Path::new("."));
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(lines.lines().all(|line| line.chars().count() <= 120), "{lines}");
@@ -149,34 +149,34 @@ fn a_recording_that_is_printed_begins_with_it() {
 }
 
 #[test]
-fn when_the_heap_refuses_it_is_said_who_holds_it() {
+fn a_failed_heap_allocation_prints_who_holds_the_heap() {
     let output = run_well(CHILD, &["holds_heap", "0"], Path::new("."));
-    let text = said(&output);
+    let text = messages(&output);
     let begin = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
                  memtrack: who holds the host heap now: 120.0 MiB in 41 blocks\n\
                  memtrack:   1. 120.0 MiB (100.0 %) by holds.rs:LINE rows → alloc::vec::from_elem (module service, phase \
                  forward)\n";
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("not recorded: at least ") && text.contains(" resident (code, stacks"), "{text}");
-    // On a stack without room for naming functions, scopes do.
+    // On a stack too small to name functions, scopes are named.
     assert!(text.contains("memtrack: there is too little room to say by which lines"), "{text}");
     assert!(text.contains("memtrack:   120.0 MiB in service.load\n"), "{text}");
 }
 
 #[test]
-fn where_there_is_no_memory_scopes_are_named_and_recording_goes_on() {
+fn without_memory_scopes_are_named_and_recording_continues() {
     let output = run_well(CHILD, &["holds_heap", "20"], Path::new("."));
-    let text = said(&output);
-    let told = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
+    let text = messages(&output);
+    let expected = "memtrack: out of memory on host: 64.00 TiB requested, in service.load\n\
                 memtrack: there is too little room to say by which lines; 120.0 MiB in blocks that are followed one by \
                 one:\nmemtrack:   120.0 MiB in service.load\n";
-    assert!(text.starts_with(told), "{text}");
+    assert!(text.starts_with(expected), "{text}");
     assert!(!text.contains("while recording"), "the reserve was not needed: {text}");
     assert!(String::from_utf8_lossy(&output.stdout).contains(" events"));
 }
 
 #[test]
-fn where_nobody_listens_the_program_lives_on() {
+fn a_program_continues_when_its_stderr_is_unusable() {
     for how in ["closed", "broken", "full"] {
         let output = run_well(CHILD, &["holds_deaf", how], Path::new("."));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "lives on\n", "{how}");
@@ -184,21 +184,21 @@ fn where_nobody_listens_the_program_lives_on() {
 }
 
 #[test]
-fn it_is_said_and_in_the_stream_before_the_program_is_killed() {
+fn the_report_is_printed_and_streamed_before_the_program_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("killed.memtrack");
     let output = run_in_halves(&["holds_until_killed", path.to_str().unwrap()], folder.path());
     assert_eq!(output.status.signal(), Some(libc::SIGKILL));
-    assert_eq!(said(&output), AT_OOM);
+    assert_eq!(messages(&output), AT_OOM);
     let loaded = Snapshot::open(&path, LoadOptions::default()).unwrap();
     assert!(!loaded.report.unwrap().complete);
     assert_eq!(loaded.snapshot.events.action.last(), Some(&Action::Oom));
 }
 
 #[test]
-fn the_caching_allocators_own_out_of_memory_is_told() {
+fn out_of_memory_in_the_caching_allocator_is_reported() {
     let output = run_well(CHILD, &["holds_allocator"], Path::new("."));
-    let text = said(&output);
+    let text = messages(&output);
     let begin = "memtrack: out of memory on device 0: 20.0 MiB requested, 4.0 MiB free of 64.0 MiB\n\
                  memtrack: who holds device 0 now: 24.0 MiB in 3 blocks\n\
                  memtrack:   1. 24.0 MiB (100.0 %) by holds.rs:LINE kept";

@@ -1,4 +1,4 @@
-//! The allocator under what programs do to it: threads that end, panics, failures, signals.
+//! The tracking allocator in difficult programs: threads that end, panics, failures, signals.
 
 use memtrack_core::snapshot::{Snapshot, SnapshotFiles};
 use memtrack_tests::child::run_well;
@@ -7,7 +7,7 @@ use std::path::Path;
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
 #[test]
-fn memory_handed_between_threads_keeps_its_order() {
+fn memory_passed_between_threads_keeps_event_order() {
     run_well(CHILD, &["hand_over"], Path::new("."));
 }
 
@@ -17,17 +17,17 @@ fn destructors_of_thread_locals_are_recorded_however_late_they_run() {
 }
 
 #[test]
-fn ten_thousand_short_threads_leave_nothing_but_their_names() {
+fn ten_thousand_short_threads_leave_only_their_names() {
     run_well(CHILD, &["thread_churn"], Path::new("."));
 }
 
 #[test]
-fn panics_keep_the_books_right() {
+fn totals_stay_correct_after_panics() {
     run_well(CHILD, &["panics"], Path::new("."));
 }
 
 #[test]
-fn blocks_that_grow_shrink_or_fail_are_followed() {
+fn reallocations_that_grow_shrink_or_fail_are_tracked() {
     run_well(CHILD, &["reallocations"], Path::new("."));
 }
 
@@ -47,23 +47,23 @@ fn threads_with_the_smallest_stacks_record_with_stacks_and_stream() {
 }
 
 #[test]
-fn a_program_that_handles_out_of_memory_lives_on_and_is_told_what_is_missing() {
+fn a_program_that_handles_out_of_memory_continues_and_missing_events_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for size in ["100", "3000", "100000"] {
         let output = run_well(CHILD, &["out_of_memory", size, "run.memtrack"], folder.path());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // With larger blocks it may be the program's request that fails, and memtrack is not short of anything.
-        assert!(said.contains("memory ran out") || size != "100", "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        // With larger blocks, the program's request may fail while memtrack still has enough memory.
+        assert!(stderr.contains("memory ran out") || size != "100", "{stderr}");
     }
 }
 
 #[test]
-fn an_allocator_that_waits_for_another_thread_is_asked_for_nothing_under_a_lock() {
+fn an_allocator_that_waits_for_another_thread_is_not_called_under_a_lock() {
     run_well(CHILD, &["waiting_for_another_thread", ""], Path::new("."));
 }
 
 #[test]
-fn nor_is_it_while_a_stream_is_written() {
+fn an_allocator_that_waits_is_not_called_under_a_lock_while_streaming() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("waiting.memtrack");
     run_well(CHILD, &["waiting_for_another_thread", path.to_str().unwrap()], folder.path());

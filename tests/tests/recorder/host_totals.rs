@@ -11,12 +11,12 @@ fn live_bytes_in_exact_mode_equal_a_counting_allocators_to_the_byte() {
 }
 
 #[test]
-fn parts_of_snapshots_that_other_threads_drop_change_nothing_of_what_is_live() {
+fn parts_of_snapshots_dropped_on_other_threads_do_not_change_live_totals() {
     run_well(CHILD, &["totals_handed_out"], Path::new("."));
 }
 
 #[test]
-fn sampled_totals_are_near_the_truth_for_each_stack_and_sums_are_exact() {
+fn sampled_totals_are_close_for_each_stack_and_sums_are_exact() {
     run_well(CHILD, &["totals_sampled"], Path::new("."));
 }
 
@@ -31,12 +31,12 @@ fn a_load_beyond_the_budget_is_sampled_without_bias_and_every_free_is_found() {
 }
 
 #[test]
-fn what_costs_little_is_recorded_block_by_block_in_every_session() {
+fn cheap_allocations_are_recorded_exactly_in_every_session() {
     run_well(CHILD, &["totals_cheap"], Path::new("."));
 }
 
 #[test]
-fn a_thread_that_only_counted_goes_by_the_rules_of_the_next_session() {
+fn a_thread_that_only_counted_follows_the_rules_of_the_next_session() {
     run_well(CHILD, &["totals_other_rules"], Path::new("."));
 }
 

@@ -1,6 +1,7 @@
-//! Whatever ends a program, and whenever: the file of its stream opens and holds all that was recorded, but for what may lie in
-//! the queue and in chunks. Thirty ends here; `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder kills` makes as
-//! many, on a machine that does nothing else: only there the stated delay holds, and is checked too.
+//! However and whenever a program ends, the file of its stream opens and contains everything that was recorded, except events
+//! in the queue and in chunks. Thirty programs are ended by default. For a thousand, run
+//! `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder kills` on an idle machine: only there the stated delay
+//! holds, and is checked too.
 
 use memtrack_core::event::{Action, DeviceId, Event};
 use memtrack_core::snapshot::Snapshot;
@@ -13,25 +14,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// Children that run at once. Each lasts as long as was drawn, whatever its share of the processors.
+/// Children that run at once. Each runs for its random time, whatever its share of the processors.
 const AT_ONCE: usize = 10;
-/// As the child has it.
+/// The same as in the child.
 const MOMENT: Duration = Duration::from_millis(50);
-/// The stated delay, and what ten programs at once add.
+/// The stated delay, and the delay that ten programs at once add.
 const DELAY: Duration = Duration::from_millis(500 + 1500);
 
-/// Threads of a child, each with its device.
+/// Threads of a child, each with its own device.
 const THREADS: u64 = 3;
 const CHUNK_EVENTS: u64 = 4096;
-/// Chunks that may wait to be written, without a bound and with the one here.
+/// Chunks that may wait to be written, without a bound and with the bound below.
 const MOST_WAITING: u64 = 64;
 const MOST_WAITING_OF_PARTS: u64 = 3;
 const PARTS_BYTES: &str = "4000000";
 
 const WAYS: [&str; 6] = ["signal", "kill", "abort", "segv", "memory", "disk"];
 
-/// A number below `below` that looks drawn.
-fn drawn(number: usize, below: u64) -> u64 {
+/// Returns a pseudorandom number below `below`.
+fn pseudorandom(number: usize, below: u64) -> u64 {
     let mixed = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) % below
 }
@@ -40,8 +41,8 @@ fn end_one(number: usize, is_idle: bool) {
     let way = WAYS[number % WAYS.len()];
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
-    let after = drawn(number, 3500);
-    // Every other one in parts.
+    let after = pseudorandom(number, 3500);
+    // Every other round of ways streams in parts.
     let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { PARTS_BYTES };
     let how = if way == "signal" { "kill" } else { way };
     let in_child = if way == "signal" { 60_000 } else { after };
@@ -55,9 +56,9 @@ fn end_one(number: usize, is_idle: bool) {
         if child.try_wait().unwrap().is_some() {
             break;
         }
-        // Not before it records.
-        let begun = fs::metadata(&path).is_ok_and(|data| data.len() > 0);
-        if way == "signal" && begun && !signalled && begin.elapsed() >= Duration::from_millis(after) {
+        // Not before the child records.
+        let records = fs::metadata(&path).is_ok_and(|data| data.len() > 0);
+        if way == "signal" && records && !signalled && begin.elapsed() >= Duration::from_millis(after) {
             child.kill().unwrap();
             signalled = true;
         }
@@ -65,8 +66,8 @@ fn end_one(number: usize, is_idle: bool) {
         thread::sleep(Duration::from_millis(5));
     }
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let what = format!("{number} ({way} after {after} ms, bound {max_bytes}): {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let what = format!("{number} ({way} after {after} ms, bound {max_bytes}): {stderr}");
     let (snapshot, report) = Snapshot::load(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(!report.damaged && report.unknown_ids == 0, "{what}: {report:?}");
     let words: Vec<u64> = fs::read(&progress)
@@ -75,21 +76,21 @@ fn end_one(number: usize, is_idle: bool) {
         .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
         .collect();
     let moments = words[0] as usize;
-    let come = |moment: usize, device: usize| words[1 + 3 * moment + device];
+    let recorded = |moment: usize, device: usize| words[1 + 3 * moment + device];
     let (mut kept, mut lost) = (0, 0);
     for device in 0..3_usize {
         let id = DeviceId(device as u16);
         replay(&snapshot, id).assert_blocks_of(&snapshot, id);
-        // What was live when the oldest part began comes first, as of no thread, and has holes.
-        let is_own = |event: &Event| event.action == Action::Alloc && !event.thread.is_none();
+        // Blocks that were live when the oldest part began come first, without a thread and with gaps.
+        let has_thread = |event: &Event| event.action == Action::Alloc && !event.thread.is_none();
         let numbers: Vec<u64> = snapshot
             .events
             .rows_of(id)
             .map(|row| snapshot.events.get(row))
-            .filter(is_own)
+            .filter(has_thread)
             .map(|event| number_at(event.address))
             .collect();
-        // After that there is none, nor where no part is gone.
+        // The threads' events have no gaps, and start at 1 where no part was deleted.
         assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{what}: device {device}");
         let allocs = snapshot.events.rows_of(id).map(|row| snapshot.events.get(row));
         let allocs = allocs.filter(|event| event.action == Action::Alloc);
@@ -99,17 +100,17 @@ fn end_one(number: usize, is_idle: bool) {
             assert!(numbers.is_empty() || numbers[0] == 1, "{what}: device {device}");
         }
         if moments > 0 {
-            lost += come(moments - 1, device).saturating_sub(newest);
+            lost += recorded(moments - 1, device).saturating_sub(newest);
         }
         let lost_moments = (DELAY.as_millis() / MOMENT.as_millis()) as usize;
         if is_idle && way != "disk" && moments > lost_moments {
-            let before = come(moments - 1 - lost_moments, device);
+            let before = recorded(moments - 1 - lost_moments, device);
             assert!(newest >= before, "{what}: {newest} of device {device}, {before} recorded in time");
         }
     }
     assert!(snapshot.meta.earlier_parts == 0 || kept > 1000, "{what}: {kept} blocks");
     if way != "disk" {
-        // Nearly each block has two events. Of each thread a chunk may wait beyond those, and one is being filled.
+        // Nearly every block has two events. For each thread, one more chunk may wait, and one is being filled.
         let waiting = if max_bytes == PARTS_BYTES { MOST_WAITING_OF_PARTS } else { MOST_WAITING };
         let most = (waiting + 2 * THREADS) * CHUNK_EVENTS;
         assert!(lost * 3 / 2 <= most, "{what}: {lost} blocks lost, of at most {most} events");
@@ -119,7 +120,7 @@ fn end_one(number: usize, is_idle: bool) {
     }
 }
 
-/// The number of the block that the child puts at an address.
+/// Returns the number of the block that the child puts at an address.
 fn number_at(address: u64) -> u64 {
     let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
     let number = unmix(unmix(address));
@@ -127,7 +128,7 @@ fn number_at(address: u64) -> u64 {
 }
 
 #[test]
-fn whatever_ends_a_program_its_stream_holds_all_but_the_queue_and_what_is_in_chunks() {
+fn a_stream_contains_all_but_queued_and_partly_filled_chunks_however_a_program_ends() {
     let kills: Option<usize> = std::env::var("MEMTRACK_KILLS").ok().and_then(|kills| kills.parse().ok());
     let (is_idle, kills) = (kills.is_some(), kills.unwrap_or(30));
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The recorder: what it keeps, in which order, and what comes of it however a program ends.
+//! The recorder: the events that it keeps, their order, and the recording after every kind of exit.
 
 mod context;
 mod dumps;

@@ -1,6 +1,6 @@
-//! The order of events: threads hand memory to each other as fast as they can, and in merge order no free comes before
-//! its allocation, no two live blocks share an address, and each thread did what it did in the order it did it. Also of
-//! snapshots that are taken meanwhile.
+//! The order of events: threads pass memory to each other as fast as they can. In merge order no free comes before its
+//! allocation, no two live blocks share an address, and each thread's events keep their order; also in snapshots that are
+//! taken meanwhile.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Context, Options, record_alloc, record_free};
@@ -17,7 +17,7 @@ const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
 const WORKERS: usize = 4;
 
-/// Addresses an allocator has to give, the last returned first: an address changes hands at once.
+/// Free addresses of an allocator. The last one freed is allocated first, so that addresses are reused at once.
 struct Pool(Mutex<Vec<u64>>);
 
 impl Pool {
@@ -25,25 +25,25 @@ impl Pool {
         Self(Mutex::new((1..=addresses).map(|number| number * 512).collect()))
     }
 
-    /// Hands out an address and reports it, as the rules of `recorder` ask: after it was obtained.
+    /// Allocates an address and reports it after it was obtained, as `recorder` requires.
     fn alloc(&self, size_bytes: u64) -> Option<u64> {
         let address = self.0.lock().unwrap().pop()?;
         record_alloc(DEVICE, STREAM, address, size_bytes);
         Some(address)
     }
 
-    /// Reports a free, before the address goes back.
+    /// Reports a free, before the address becomes free.
     fn free(&self, address: u64, size_bytes: u64) {
         record_free(DEVICE, STREAM, address, size_bytes);
         self.0.lock().unwrap().push(address);
     }
 }
 
-/// What one thread did, in its own words: (is it an allocation, address, size).
+/// A thread's own log of its operations: (is it an allocation, address, size).
 type Log = Vec<(bool, u64, u64)>;
 
-/// One worker: allocates `rounds` blocks, hands them to the next worker and frees those of the one before, as long as
-/// anybody still works.
+/// A worker that allocates `rounds` blocks, passes them to the next worker, and frees those of the previous one until all
+/// workers are done.
 struct Worker<'a> {
     pool: &'a Pool,
     number: u64,
@@ -71,11 +71,11 @@ impl Worker<'_> {
                 }
                 None => thread::yield_now(),
             }
-            self.free_what_came();
+            self.free_received_blocks();
         }
         self.working.fetch_sub(1, Ordering::Relaxed);
         while self.working.load(Ordering::Relaxed) > 0 {
-            self.free_what_came();
+            self.free_received_blocks();
             thread::yield_now();
         }
         (self.log, self.previous)
@@ -86,15 +86,15 @@ impl Worker<'_> {
         self.pool.free(address, size_bytes);
     }
 
-    fn free_what_came(&mut self) {
+    fn free_received_blocks(&mut self) {
         while let Ok(block) = self.previous.try_recv() {
             self.free(block);
         }
     }
 }
 
-/// Runs the workers, and `meanwhile` beside them until they have ended. Returns their logs by thread name.
-fn hand_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap<String, Log> {
+/// Runs the workers, and repeats `meanwhile` until they have ended. Returns their logs by thread name.
+fn pass_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap<String, Log> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| channel()).unzip();
     let working = AtomicUsize::new(WORKERS);
     thread::scope(|threads| {
@@ -107,21 +107,21 @@ fn hand_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap
             let thread = thread::Builder::new().name(name.clone());
             handles.push((name, thread.spawn_scoped(threads, move || worker.work(rounds)).unwrap()));
         }
-        // Once in any case, however late this thread comes to run.
+        // At least once, however late this thread is scheduled.
         loop {
             meanwhile();
             if working.load(Ordering::Relaxed) == 0 {
                 break;
             }
         }
-        // Each receiver lives until all have ended: its sender may still use it.
+        // Each receiver is kept until all workers have ended: its sender may still use it.
         let ended: Vec<_> =
             handles.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect();
         ended.into_iter().map(|(name, (log, _previous))| (name, log)).collect()
     })
 }
 
-/// Each thread's events, by its name and in merge order.
+/// Returns each thread's events in merge order, by the thread's name.
 fn logs_of(snapshot: &Snapshot) -> HashMap<String, Log> {
     let mut logs: HashMap<String, Log> = HashMap::new();
     for event in snapshot.events.iter() {
@@ -133,18 +133,18 @@ fn logs_of(snapshot: &Snapshot) -> HashMap<String, Log> {
 }
 
 #[test]
-fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
+fn a_million_events_of_blocks_passed_around_replay_without_an_error() {
     alone!();
     let options = Options::new().without_host_heap().context(Context::None).max_entries(1 << 22);
     memtrack_core::start_monitor_with(&options).unwrap();
-    let logs = hand_around(&Pool::new(64), 130_000, thread::yield_now);
+    let logs = pass_around(&Pool::new(64), 130_000, thread::yield_now);
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let replayed = replay(snapshot, DEVICE);
     let events: usize = logs.values().map(Vec::len).sum();
     assert!(events >= 1_000_000, "{events} events");
     assert_eq!(snapshot.events.len(), events);
-    assert_eq!(logs_of(snapshot), logs, "each thread's order is its own");
+    assert_eq!(logs_of(snapshot), logs, "each thread's events keep their order");
     let (allocs, frees): (Vec<_>, Vec<_>) = logs.values().flatten().partition(|(is_alloc, ..)| *is_alloc);
     let bytes = |rows: &[&(bool, u64, u64)]| rows.iter().map(|row| row.2).sum::<u64>();
     let counts = statistics(snapshot, DEVICE);
@@ -159,23 +159,23 @@ fn a_million_events_of_blocks_handed_around_replay_without_a_fault() {
     replayed.assert_blocks_of(snapshot, DEVICE);
 }
 
-/// With stacks and many live blocks; each snapshot must be exact at one moment: its blocks are those its own events
-/// leave.
+/// With stacks and many live blocks. Each snapshot must be exact at one moment: its blocks are those that its events leave
+/// live.
 #[test]
-fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
+fn a_snapshot_taken_while_threads_run_is_consistent() {
     alone!();
     let options = Options::new().without_host_heap().max_entries(1 << 22);
     memtrack_core::start_monitor_with(&options).unwrap();
     let mut events = 0;
     let mut taken = 0;
-    hand_around(&Pool::new(2000), 20_000, || {
+    pass_around(&Pool::new(2000), 20_000, || {
         memtrack_core::start_monitor();
         let recording = memtrack_core::stop();
         let snapshot = recording.snapshot();
         let replayed = replay(snapshot, DEVICE);
         replayed.assert_blocks_of(snapshot, DEVICE);
         assert_eq!(replayed.unknown_frees, 0);
-        assert!(snapshot.events.len() >= events, "a later snapshot holds no less");
+        assert!(snapshot.events.len() >= events, "a later snapshot contains no fewer events");
         events = snapshot.events.len();
         taken += 1;
     });
@@ -184,15 +184,15 @@ fn a_snapshot_taken_while_threads_run_is_of_one_moment() {
     replay(recording.snapshot(), DEVICE).assert_blocks_of(recording.snapshot(), DEVICE);
 }
 
-/// Bounded: what the ring dropped and what is left always make the number recorded, of one moment.
+/// With a bound: dropped and kept events always add up to the recorded ones at one moment.
 #[test]
-fn a_bounded_snapshot_taken_while_threads_run_counts_what_was_dropped() {
+fn a_bounded_snapshot_taken_while_threads_run_counts_dropped_events() {
     const BOUND: u64 = 1000;
     alone!();
     let options = Options::new().without_host_heap().context(Context::None).max_entries(BOUND);
     memtrack_core::start_monitor_with(&options).unwrap();
     let mut before = 0;
-    hand_around(&Pool::new(64), 20_000, || {
+    pass_around(&Pool::new(64), 20_000, || {
         memtrack_core::start_monitor();
         let recording = memtrack_core::stop();
         let snapshot = recording.snapshot();
@@ -201,7 +201,7 @@ fn a_bounded_snapshot_taken_while_threads_run_counts_what_was_dropped() {
         assert_eq!(counts.recorded, kept + counts.dropped);
         assert_eq!(kept, BOUND.min(counts.recorded));
         assert!(counts.recorded >= before, "{} after {before}", counts.recorded);
-        // What is recorded is an alloc or a free, and live is the difference.
+        // Every recorded event is an allocation or a free.
         assert!(counts.recorded <= counts.allocations + counts.frees, "{counts:?}");
         before = counts.recorded;
     });

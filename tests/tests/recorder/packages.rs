@@ -1,4 +1,4 @@
-//! The packages depend on each other as ARCHITECTURE.md says, and never upwards.
+//! The packages depend on each other as ARCHITECTURE.md states, and never upwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The list of ARCHITECTURE.md, in its order.
+/// Returns the list in ARCHITECTURE.md, in its order.
 fn stated() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("memtrack-"));
@@ -22,7 +22,7 @@ fn stated() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// The packages of ours among `[dependencies]`.
+/// Returns memtrack's packages among `[dependencies]`.
 fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(manifest).unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
     let (_, after) = text.split_once("\n[dependencies]\n").unwrap_or_default();
@@ -38,7 +38,7 @@ fn manifest_of(package: &str) -> PathBuf {
     inside.unwrap_or_else(|| root().join(package).join("Cargo.toml"))
 }
 
-/// The packages of the workspace that are published.
+/// Returns the packages of the workspace that are published.
 fn published() -> Vec<String> {
     let manifests =
         members().into_iter().map(|folder| fs::read_to_string(folder.join("Cargo.toml")).unwrap());
@@ -52,7 +52,7 @@ fn published() -> Vec<String> {
 }
 
 #[test]
-fn packages_depend_on_what_is_below_them_and_nothing_else() {
+fn packages_depend_only_on_packages_below_them() {
     let stated = stated();
     assert!(stated.len() >= 10, "{stated:?}");
     let mut below = BTreeSet::new();
@@ -60,7 +60,7 @@ fn packages_depend_on_what_is_below_them_and_nothing_else() {
     for (package, needs) in stated {
         let found = dependencies(&manifest_of(&package));
         assert!(found.is_subset(&below), "{package} needs {found:?}, of which some come after it");
-        // The front needs "all of these".
+        // The list states "all of these" for the front package.
         if !needs.is_empty() {
             assert_eq!(found, needs, "{package}");
         }
@@ -73,7 +73,7 @@ fn packages_depend_on_what_is_below_them_and_nothing_else() {
     }
 }
 
-/// Of all packages of the workspace, the folder with the manifest.
+/// Returns the folders of all packages of the workspace.
 fn members() -> Vec<PathBuf> {
     let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, after) = text.split_once("members = [").unwrap();
@@ -81,7 +81,7 @@ fn members() -> Vec<PathBuf> {
     list.split('"').skip(1).step_by(2).map(|member| root().join(member)).collect()
 }
 
-/// Whether a documentation comment under `folder` holds an example that would be tested.
+/// Returns whether a documentation comment under `folder` contains an example that would be tested.
 fn has_example(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.map(|entry| entry.unwrap().path()).any(|path| {
@@ -97,7 +97,7 @@ fn has_example(folder: &Path) -> bool {
             line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
         });
         let mut fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
-        // Every second one closes.
+        // Every second fence closes an example.
         std::iter::from_fn(|| fences.next().map(|begin| (begin, fences.next()))).any(|(begin, _)| {
             let of_rust = ["", "rust", "no_run", "compile_fail", "should_panic"];
             let first = begin.split(',').next().unwrap_or_default().trim();
@@ -107,12 +107,12 @@ fn has_example(folder: &Path) -> bool {
 }
 
 #[test]
-fn examples_in_comments_are_tested_wherever_there_are_any() {
+fn every_example_in_a_comment_is_tested() {
     let (mut without, mut with) = (0, 0);
     for package in members() {
         let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
         let tested = !manifest.contains("\ndoctest = false\n");
-        // Those of the macros need memtrack-core, which needs the macros: `tests/macros` tests them.
+        // Examples of the macros need memtrack-core, which needs the macros: `tests/macros` tests them.
         let has = has_example(&package.join("src")) && !package.ends_with("memtrack-macros");
         assert!(tested || !has, "{} has examples that `doctest = false` leaves out", package.display());
         with += u32::from(has);

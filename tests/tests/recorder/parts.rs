@@ -1,4 +1,4 @@
-//! A stream with a bound is several files and one recording, and no recording of an earlier run is lost to a later one.
+//! A stream with a bound is one recording in several files, and a run replaces no unfinished recording of an earlier one.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
@@ -14,19 +14,19 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// As the child has them.
-const LIVES: u64 = 50;
-const STAYS: u64 = 997;
+/// The same as in the child.
+const LIVE_BLOCKS: u64 = 50;
+const KEPT_EVERY: u64 = 997;
 
 fn sizes(folder: &Path) -> BTreeMap<String, u64> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// What is live of a device when the blocks up to `newest` were allocated, and the one that was then due freed or not.
+/// Returns a device's live blocks after the allocation of `newest`; `freed` is whether the block then due was freed.
 fn live_after(newest: u64, freed: bool) -> BTreeSet<u64> {
-    let oldest = (newest + u64::from(freed)).saturating_sub(LIVES);
-    (1..=newest).filter(|number| number % STAYS == 0 || *number >= oldest).collect()
+    let oldest = (newest + u64::from(freed)).saturating_sub(LIVE_BLOCKS);
+    (1..=newest).filter(|number| number % KEPT_EVERY == 0 || *number >= oldest).collect()
 }
 
 fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
@@ -40,8 +40,8 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     assert!(!recorded_all || newest == 25_000, "{newest}");
     let is_free = |event: &memtrack_core::event::Event| event.action == Action::Free;
     let last_is_free = events.last().is_some_and(is_free);
-    // Which is due and stays has no free.
-    let due_stays = newest > LIVES && (newest - LIVES).is_multiple_of(STAYS);
+    // A block that is due but stays has no free.
+    let due_stays = newest > LIVE_BLOCKS && (newest - LIVE_BLOCKS).is_multiple_of(KEPT_EVERY);
     let live: BTreeSet<u64> = snapshot
         .blocks
         .iter()
@@ -51,14 +51,14 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
             number_at(block.address)
         })
         .collect();
-    // The device's thread did not run while the oldest part was the newest, or had ended before, or the program was killed by
-    // then: of this device there is only what was live when the part began.
+    // The device's thread recorded nothing in these parts: it was not scheduled, had ended, or was killed. They contain only
+    // the device's blocks that were live when the oldest part began.
     if events.iter().all(|event| event.thread.is_none()) {
         let is_live_after = |freed| live == live_after(newest, freed);
         assert!(is_live_after(true) || !recorded_all && is_live_after(false), "{device}: {live:?}");
         replay(snapshot, device).assert_blocks_of(snapshot, device);
         if !recorded_all {
-            // Its last events before that may be in no file yet, and the counts are those of the files.
+            // Its last events before that part may be in no file yet, and the counts are those of the files.
             assert!(statistics(snapshot, device).allocations <= newest, "{device}");
             return;
         }
@@ -66,7 +66,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
         assert_eq!(live, live_after(newest, last_is_free || due_stays), "{device}");
         replay(snapshot, device).assert_blocks_of(snapshot, device);
     }
-    // The counts are of all events there were, whatever is left of them.
+    // The counts include the dropped events.
     let counts = statistics(snapshot, device);
     let bytes = |number: u64| number % 1000 + 1;
     assert_eq!(counts.allocations, newest);
@@ -77,7 +77,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     assert!(counts.dropped > 0);
 }
 
-/// The number of the block that the child puts at an address.
+/// Returns the number of the block that the child puts at an address.
 fn number_at(address: u64) -> u64 {
     let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
     let number = unmix(unmix(address));
@@ -85,7 +85,7 @@ fn number_at(address: u64) -> u64 {
 }
 
 #[test]
-fn parts_stay_within_the_bound_and_are_one_recording() {
+fn parts_stay_within_the_bound_and_form_one_recording() {
     for how in ["stop", "abort"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
@@ -94,20 +94,20 @@ fn parts_stay_within_the_bound_and_are_one_recording() {
         assert_eq!(output.status.success(), how == "stop");
         let mut files = sizes(folder.path());
         if how == "abort" {
-            // Killed while a part took its place: its beginning may be there, or the newest by its next name too.
+            // The program may end while it starts a part: the new part may be incomplete, or the newest may have two names.
             let inode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().ino();
             let newest = inode("a.memtrack");
             files.retain(|name, _| {
                 name == "a.memtrack" || !name.ends_with(".part-new") && inode(name) != newest
             });
         }
-        // Each is complete at an eighth where the keeper comes by, else at a quarter and one chunk of 4,096 events (46 KiB
-        // here), and the oldest goes when another chunk would exceed the bound. So there are three at least; how far the
-        // newest had come at the end, and so whether there is a fourth, is chance.
+        // A part is finished at an eighth of the bound if the stream's thread checks it then, else at a quarter plus one
+        // chunk of 4,096 events (46 KiB here). The oldest part is deleted when another chunk would exceed the bound. So there
+        // are at least three; whether there is a fourth depends on the size of the newest at the end.
         assert!(files.values().all(|bytes| *bytes <= 320 << 10), "{files:?}");
         let all = files.values().sum::<u64>();
         assert!(files.len() > 2 && (640 << 10..=1 << 20).contains(&all), "{files:?}");
-        // What a part begins with: 5 KB, of which two thirds are what is live.
+        // A part begins with about 5 KB, two thirds of which are live blocks.
         for name in files.keys() {
             let content = fs::read(folder.path().join(name)).unwrap();
             let events = content.windows(4).position(|kind| kind == b"EVNT");
@@ -122,18 +122,18 @@ fn parts_stay_within_the_bound_and_are_one_recording() {
         for device in [0, 1, 2].map(DeviceId) {
             check_device(&snapshot, device, how == "stop");
         }
-        // Whoever opens it in another way sees the same.
+        // `Snapshot::open` returns the same.
         let again = Snapshot::open(&path, LoadOptions::default()).unwrap();
         assert_eq!(again.snapshot, snapshot);
 
-        // An older part is a recording too, and says that it goes on.
+        // An older part is a recording too, and reports that it continues in another file.
         let part = files.keys().find(|name| name.contains(".part-")).unwrap();
         let (oldest, report) = Snapshot::load(folder.path().join(part)).unwrap();
-        assert!(report.goes_on_elsewhere && report.warning().unwrap().contains("another file"));
+        assert!(report.continues_elsewhere && report.warning().unwrap().contains("another file"));
         for device in [0, 1, 2].map(DeviceId) {
             check_device(&oldest, device, false);
         }
-        // Where one is missing the recording begins after it.
+        // Where a part is missing, the recording begins after it.
         fs::remove_file(folder.path().join(part)).unwrap();
         let (rest, _) = Snapshot::load(&path).unwrap();
         for device in [0, 1, 2].map(DeviceId) {
@@ -154,7 +154,7 @@ fn a_finished_recording_is_replaced_with_its_parts() {
 }
 
 #[test]
-fn an_unfinished_recording_stays_and_the_next_one_lies_beside_it() {
+fn an_unfinished_recording_stays_and_the_next_one_gets_another_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
     let path = path.to_str().unwrap();
@@ -166,35 +166,35 @@ fn an_unfinished_recording_stays_and_the_next_one_lies_beside_it() {
     let before = contents(&files);
     for name in ["a.2.memtrack", "a.3.memtrack"] {
         let output = run(CHILD, &["end", "stream_abort", path], folder.path());
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            said.contains("a.memtrack is the unfinished recording of an earlier run and stays"),
-            "{said}"
+            stderr.contains("a.memtrack is the unfinished recording of an earlier run and stays"),
+            "{stderr}"
         );
-        assert!(said.contains(name), "{said}");
+        assert!(stderr.contains(name), "{stderr}");
         let (snapshot, _) = Snapshot::load(folder.path().join(name)).unwrap();
         assert_eq!(snapshot.events.rows_of(DeviceId(0)).count(), 5000);
     }
     assert_eq!(contents(&files), before);
-    // A place is free only once: nothing may pile up for ever, and nothing ends the program.
+    // The number of names is limited, so that files do not pile up; the program continues without one.
     for _ in 0..14 {
         run(CHILD, &["end", "stream_abort", path], folder.path());
     }
     let full = sizes(folder.path());
     let output = run_well(CHILD, &["end", "stream_stop", path], folder.path());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("recorded in memory only") && said.contains("move them away"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("recorded in memory only") && stderr.contains("move them away"), "{stderr}");
     assert_eq!(sizes(folder.path()), full);
 }
 
-/// A process that streams blocks of a size of its own to a path.
+/// A process that streams blocks of one size to a path.
 struct Streaming {
     child: Child,
     size_bytes: u64,
 }
 
 impl Streaming {
-    /// Has it ready to begin.
+    /// Starts a process that waits for [`Self::begin`].
     fn new(path: &Path, max_bytes: u64, size_bytes: u64) -> Self {
         let mut command = Command::new(CHILD);
         command.args(["together", path.to_str().unwrap(), &max_bytes.to_string(), &size_bytes.to_string()]);
@@ -202,28 +202,28 @@ impl Streaming {
         Self { child: command.spawn().unwrap(), size_bytes }
     }
 
-    /// Has it begin.
+    /// Lets the process begin to record.
     fn begin(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    /// Waits until it has recorded all.
+    /// Waits until it has recorded everything.
     fn record(&mut self) {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "recorded\n");
     }
 
-    /// Lets it end; what it said.
+    /// Lets it end, and returns its stderr.
     fn end(self) -> String {
         let output = self.child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{said}");
-        said
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{stderr}");
+        stderr
     }
 }
 
-/// The size of the blocks of the recording at `path`, which is whole and of one process.
+/// Returns the size of the blocks of the recording at `path`, which must be complete and of one process.
 fn recorded_size(path: &Path) -> u64 {
     let (snapshot, report) = Snapshot::load(path).unwrap();
     assert!(report.complete && !report.damaged, "{}: {report:?}", path.display());
@@ -233,12 +233,12 @@ fn recorded_size(path: &Path) -> u64 {
 }
 
 #[test]
-fn processes_that_begin_on_one_path_at_the_same_moment_have_a_recording_each() {
+fn processes_that_start_on_one_path_at_once_have_separate_recordings() {
     for round in 0..16 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
         if round % 2 == 1 {
-            // What all of them may replace.
+            // A finished recording, which all of them may replace.
             run_well(CHILD, &["end", "stream_stop", path.to_str().unwrap()], folder.path());
         }
         let mut all: Vec<_> = (1..=3).map(|number| Streaming::new(&path, 0, number * 16)).collect();
@@ -247,16 +247,16 @@ fn processes_that_begin_on_one_path_at_the_same_moment_have_a_recording_each() {
         let mut paths = BTreeSet::new();
         for streaming in all {
             let size = streaming.size_bytes;
-            let said = streaming.end();
-            // Each is where it says, or where it was told to be.
-            let own = match said.split_once("; this one is recorded into ") {
+            let stderr = streaming.end();
+            // Each recording is at the path that its process printed, or at the requested path.
+            let actual = match stderr.split_once("; this one is recorded into ") {
                 Some((_, beside)) => folder.path().join(beside.trim_end()),
                 None => path.clone(),
             };
-            let told = said.contains(&format!("another process records into {}", path.display()));
-            assert_eq!(told, own != path, "{said}");
-            assert_eq!(recorded_size(&own), size, "{said}");
-            paths.insert(own);
+            let is_reported = stderr.contains(&format!("another process records into {}", path.display()));
+            assert_eq!(is_reported, actual != path, "{stderr}");
+            assert_eq!(recorded_size(&actual), size, "{stderr}");
+            paths.insert(actual);
         }
         assert_eq!(paths.len(), 3);
         assert_eq!(
@@ -267,7 +267,7 @@ fn processes_that_begin_on_one_path_at_the_same_moment_have_a_recording_each() {
 }
 
 #[test]
-fn a_path_whose_recording_goes_on_in_parts_is_in_use() {
+fn a_path_with_an_active_recording_in_parts_is_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
     let mut first = Streaming::new(&path, 1 << 20, 16);
@@ -277,12 +277,12 @@ fn a_path_whose_recording_goes_on_in_parts_is_in_use() {
     let mut second = Streaming::new(&path, 1 << 20, 32);
     second.begin();
     second.record();
-    let said = second.end();
+    let stderr = second.end();
     assert!(
-        said.contains("another process records into ")
-            && said.contains("recorded into ")
-            && said.contains("a.2.memtrack"),
-        "{said}"
+        stderr.contains("another process records into ")
+            && stderr.contains("recorded into ")
+            && stderr.contains("a.2.memtrack"),
+        "{stderr}"
     );
     assert_eq!(first.end(), "");
     let live = |name: &str| {
@@ -296,13 +296,13 @@ fn a_path_whose_recording_goes_on_in_parts_is_in_use() {
 }
 
 #[test]
-fn a_bound_too_small_for_what_is_live_ends_the_stream_and_is_kept() {
+fn a_bound_too_small_for_live_blocks_ends_the_stream_and_is_not_exceeded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
     let output = run_well(CHILD, &["too_small", path.to_str().unwrap()], folder.path());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.matches("is too small for what is live").count(), 1, "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.matches("is too small for what is live").count(), 1, "{stderr}");
     let files = sizes(folder.path());
     assert!(
         files.values().sum::<u64>() <= 1 << 20 && !files.contains_key("a.memtrack.part-new"),

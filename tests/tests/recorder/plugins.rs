@@ -1,4 +1,4 @@
-//! Libraries that the program unloads: they go, and their code is told from what comes to lie at its addresses.
+//! Libraries that the program unloads: unloading works, and their code is distinguished from later code at its addresses.
 
 use memtrack_tests::child::run_well;
 use std::fs;
@@ -24,12 +24,12 @@ fn code_at_the_addresses_of_an_unloaded_plugin_keeps_its_own_name() {
     compile(folder.path(), "second");
     let path = folder.path().to_str().unwrap();
     let output = run_well(CHILD, &["plugins_take_turns", path], folder.path());
-    // glibc gives the same addresses out again; elsewhere there is nothing to mistake.
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "true\n", "the plugins lie at one place");
+    // glibc reuses the addresses; elsewhere there is nothing to confuse.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "true\n", "both plugins are at the same address");
 }
 
 #[test]
-fn a_plugin_that_comes_and_goes_leaves_little() {
+fn a_plugin_that_is_loaded_repeatedly_leaves_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "first");
     run_well(CHILD, &["plugins_come_and_go", folder.path().to_str().unwrap()], folder.path());

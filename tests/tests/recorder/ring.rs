@@ -70,7 +70,7 @@ fn each_device_keeps_exactly_its_newest_entries() {
 }
 
 #[test]
-fn state_mode_keeps_what_is_live_and_the_newest_event_of_each_device() {
+fn state_mode_keeps_live_blocks_and_the_newest_event_of_each_device() {
     alone!();
     memtrack_core::start_monitor_with(&options().enabled(Enabled::State).context(Context::State)).unwrap();
     for address in 1..=1000 {
@@ -90,7 +90,7 @@ fn state_mode_keeps_what_is_live_and_the_newest_event_of_each_device() {
 }
 
 #[test]
-fn enabled_none_records_nothing_and_leaves_other_monitors_alone() {
+fn enabled_none_records_nothing_and_does_not_affect_other_monitors() {
     alone!();
     memtrack_core::start_monitor_with(&options().enabled(Enabled::None)).unwrap();
     record_alloc(DeviceId(0), STREAM, 1, 10);
@@ -102,9 +102,8 @@ fn enabled_none_records_nothing_and_leaves_other_monitors_alone() {
     assert!(outer.snapshot().events.is_empty() && outer.snapshot().blocks.is_empty());
 }
 
-/// A tracker that records nothing must not end the session of one that does.
 #[test]
-fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
+fn a_tracker_with_enabled_none_does_not_end_another_session() {
     alone!();
     let mut idle = memtrack_core::tracker::MemoryTracker::on(DeviceId(0));
     idle.start_monitor_with(&options().enabled(Enabled::None)).unwrap();
@@ -116,7 +115,7 @@ fn a_tracker_with_enabled_none_does_not_end_anothers_session() {
 }
 
 #[test]
-fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
+fn skipped_actions_make_no_events_but_live_blocks_are_tracked() {
     alone!();
     let run = |skipped: &[Action]| {
         memtrack_core::start_monitor_with(&options().skip_actions(skipped.iter().copied())).unwrap();
@@ -126,8 +125,8 @@ fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
         (1..=40).for_each(|address| record_free(DeviceId(0), STREAM, address, 10));
         memtrack_core::stop()
     };
-    let whole = run(&[]);
-    replay(whole.snapshot(), DeviceId(0)).assert_blocks_of(whole.snapshot(), DeviceId(0));
+    let unskipped = run(&[]);
+    replay(unskipped.snapshot(), DeviceId(0)).assert_blocks_of(unskipped.snapshot(), DeviceId(0));
     for (skipped, events) in
         [(&[Action::Free][..], 100), (&[Action::Alloc], 40), (&[Action::Alloc, Action::Free], 0)]
     {
@@ -141,7 +140,7 @@ fn skipped_actions_make_no_events_and_what_is_live_is_followed_all_the_same() {
 }
 
 #[test]
-fn after_stop_and_start_nothing_is_live_and_nothing_old_is_told() {
+fn a_new_session_contains_nothing_of_the_old_one() {
     alone!();
     memtrack_core::start_monitor_with(&options()).unwrap();
     (1..=100).for_each(|address| record_alloc(DeviceId(0), STREAM, address, 10));
@@ -165,7 +164,7 @@ fn place_that_the_ring_forgets(address: u64, size_bytes: u64) {
 }
 
 #[test]
-fn blocks_whose_allocations_the_ring_dropped_are_known_by_their_free_and_by_what_is_live() {
+fn blocks_whose_allocations_were_dropped_are_known_from_frees_and_live_blocks() {
     alone!();
     let options = Options::new().without_host_heap().context(Context::Alloc).max_entries(10);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -184,7 +183,7 @@ fn blocks_whose_allocations_the_ring_dropped_are_known_by_their_free_and_by_what
     assert!(peak.rows[0].name.contains("place_that_the_ring_forgets"), "{peak}");
     let end = recording.top_at(Moment::End, By::Line, 10);
     assert_eq!((end.rows.len(), end.rows[0].allocated_bytes), (1, 3000), "{end}");
-    // Its allocation is older than any event that is left.
+    // The block's allocation is older than any event in the ring.
     let ticks = &recording.snapshot().events.ticks;
     let clock = &recording.snapshot().clock;
     let trace = clock.time_ns(*ticks.iter().max().unwrap()) - clock.time_ns(*ticks.iter().min().unwrap());
@@ -192,6 +191,6 @@ fn blocks_whose_allocations_the_ring_dropped_are_known_by_their_free_and_by_what
         Age::Exact(ns) => assert!(ns >= trace, "{ns} {trace}"),
         bound => panic!("{bound:?}"),
     }
-    // What was freed was live halfway.
+    // The freed block was live halfway.
     assert_eq!(end.rows[0].growth.unwrap().bytes(), -5000);
 }

@@ -1,4 +1,4 @@
-//! A stream holds what the ring had to drop, and says so.
+//! A stream contains the events that the ring dropped, and its counts include them.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc};
@@ -7,7 +7,7 @@ use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::alone;
 
 #[test]
-fn what_the_ring_drops_is_in_the_stream() {
+fn events_that_the_ring_drops_are_in_the_stream() {
     const EVENTS: u64 = 50_000;
     alone!();
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The spans that candle-transformers has in its models name the modules, without a change in them.
+//! The spans in the models of candle-transformers name the modules, without changes to the models.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;

@@ -1,4 +1,4 @@
-//! Several trackers and monitors at once: each sees its own stretch of the program, and none disturbs another.
+//! Several trackers and monitors at once: each covers its own part of the program, and none affects another.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_segment_alloc};
@@ -22,7 +22,7 @@ fn tracker(device: DeviceId) -> MemoryTracker {
     tracker
 }
 
-/// An operator that allocates one MiB on each of two devices and keeps it.
+/// Runs an operator that allocates 1 MiB on one device and 2 MiB on another, and frees neither.
 fn operator(name: &str) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let _operator = scope::operator(name);
@@ -31,44 +31,44 @@ fn operator(name: &str) {
     record_alloc(DeviceId(1), STREAM, address, 2 * MIB);
 }
 
-/// The tracker's operators, and MiB allocated after each.
+/// Returns the tracker's operators, and the MiB allocated after each.
 fn series(tracker: &MemoryTracker) -> Vec<(String, f64)> {
     let stats = tracker.stats();
     stats.memories_allocated.iter().map(|row| (row.operator.to_string(), row.mib)).collect()
 }
 
-/// Outside a module an operator's name begins with the dot that would follow the module's, as in PyTorch.
+/// Returns the expected series. Outside a module, an operator's name begins with the dot that would follow the module's.
 fn rows(expected: &[(&str, f64)]) -> Vec<(String, f64)> {
     expected.iter().map(|(name, mib)| (format!(".{name}"), *mib)).collect()
 }
 
 #[test]
-fn overlapping_trackers_see_their_own_stretch_and_device() {
+fn overlapping_trackers_cover_their_own_period_and_device() {
     alone!();
     let mut first = tracker(DeviceId(0));
     operator("a");
     let mut second = tracker(DeviceId(1));
     operator("a");
     operator("b");
-    // Not in the order they started.
+    // Not in the order in which they started.
     first.stop();
     operator("a");
     second.stop();
     operator("a");
-    // Values count from the session's start; names from each tracker's own.
+    // Values count from the session's start; names from each tracker's start.
     assert_eq!(series(&first), rows(&[("a_0", 1.0), ("a_1", 2.0), ("b_0", 3.0)]));
     assert_eq!(series(&second), rows(&[("a_0", 4.0), ("b_0", 6.0), ("a_1", 8.0)]));
 }
 
 #[test]
-fn starting_a_tracker_anew_forgets_what_it_held() {
+fn restarting_a_tracker_clears_it() {
     alone!();
     let mut tracker = tracker(DeviceId(0));
     operator("a");
     tracker.stop();
     tracker.start_monitor_with(&options()).unwrap();
     operator("b");
-    // Said on stderr, and without effect.
+    // This prints a message, and has no effect.
     tracker.start_monitor();
     operator("b");
     tracker.stop();
@@ -149,7 +149,7 @@ fn a_tracker_without_a_device_follows_the_first_accelerator_that_reports() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn saved_data_opens_in_python_and_here() {
+fn saved_data_opens_in_python_and_in_memtrack() {
     alone!();
     let mut tracker = tracker(DeviceId(0));
     {
@@ -168,7 +168,7 @@ fn saved_data_opens_in_python_and_here() {
                   print([type(stats).__name__, sorted(stats)])\n\
                   print(dict(stats['memories_allocated']))";
     let output = Command::new("python3").arg("-c").arg(script).arg(&path).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("{0: ('.forward.a_0', 1.0), 1: ('.forward.b_0', 2.0)}"), "{said}");
+    assert!(stdout.contains("{0: ('.forward.a_0', 1.0), 1: ('.forward.b_0', 2.0)}"), "{stdout}");
 }

@@ -1,19 +1,15 @@
-//! The files that may use `unsafe`: all of them, and no others. The workspace denies it (`unsafe_code` in Cargo.toml); each of
-//! these files, or the head of its folder, allows it.
+//! The complete list of the files that may use `unsafe`. The workspace denies it (`unsafe_code` in Cargo.toml); each of these
+//! files, or the head of its folder, allows it.
 
 use memtrack_tests::workspace;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What a package has: its folder, the files in it, and what they need `unsafe` for.
+/// Folders, the files in them that use `unsafe`, and what they need it for.
 const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
-    (
-        "memtrack-cli/src/run",
-        "inherited library wait",
-        "what is read before `main`; a query to the loader; signals",
-    ),
+    ("memtrack-cli/src/run", "inherited library wait", "reads before `main`; a query to the loader; signals"),
     (
         "memtrack-cli/preload/src",
         "ends heap lib private_heap tls",
@@ -67,7 +63,7 @@ const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-core/recorder/src/stack/capture/unwind_tables", "loader mod sections", "the loader's memory"),
 ];
 
-/// Folders in which any file may: what is tested or measured is called from outside.
+/// Folders in which any file may use `unsafe`: tests and benchmarks call the measured code from outside.
 const FOLDERS: [&str; 4] = ["examples/benches/", "examples/cuda/", "memtrack-core/benches/", "tests/"];
 
 #[test]
@@ -99,7 +95,7 @@ fn only_listed_files_use_unsafe() {
     assert_eq!(elsewhere, BTreeSet::from(FOLDERS), "every folder on the list has `unsafe`");
 }
 
-/// All Rust files below `folder`, but for what cargo and others built.
+/// Collects all Rust files below `folder`, except in folders of built files.
 fn sources(folder: &Path, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -115,11 +111,11 @@ fn sources(folder: &Path, files: &mut Vec<String>) {
     }
 }
 
-/// What a file has of `unsafe`.
+/// A file's use of `unsafe`.
 #[derive(Debug, PartialEq)]
 enum Uses {
     Nothing,
-    /// Only the attribute that allows it: of use at the head of a folder.
+    /// Only the attribute that allows it, which is needed at the head of a folder.
     Permission,
     Unsafe,
 }
@@ -143,12 +139,12 @@ fn uses_of(code: &str) -> Uses {
 
 const LEVELS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 
-/// Whether what a file allows holds for other files too.
+/// Returns whether a file's attributes apply to other files too.
 fn is_head_of_folder(file: &str) -> bool {
     ["mod.rs", "lib.rs"].iter().any(|name| file.ends_with(&format!("/{name}")))
 }
 
-/// Whether what follows an `unsafe` makes it one of code: not that of a type (`unsafe extern "C" fn(…)`) or of a macro's token.
+/// Returns whether an `unsafe` before these words is code, not a type (`unsafe extern "C" fn(…)`) or a macro's token.
 fn is_code(after: &[&str]) -> bool {
     let mut after = after.iter().skip_while(|word| ["async", "const", "extern", "\"\""].contains(word));
     match after.next() {
@@ -158,7 +154,7 @@ fn is_code(after: &[&str]) -> bool {
     }
 }
 
-/// Names, `""` for texts, and single other characters.
+/// Returns names, `""` for strings, and all other characters singly.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = Vec::new();
@@ -175,7 +171,7 @@ fn words(code: &str) -> Vec<&str> {
     words
 }
 
-/// The text of a file without comments and characters, and with `""` for each text.
+/// Returns a file's text without comments and character literals, and with `""` for each string.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
@@ -185,7 +181,7 @@ fn code_of(text: &str) -> String {
             '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), " "),
             '/' if rest.starts_with("/*") => (block_comment(rest), " "),
             '"' => (1 + until_quote(&rest[1..], '"'), "\"\""),
-            'r' if !in_name || code.ends_with(['b', 'c']) => match raw_text(rest) {
+            'r' if !in_name || code.ends_with(['b', 'c']) => match raw_string(rest) {
                 Some(length) => (length, "\"\""),
                 None => (1, "r"),
             },
@@ -198,7 +194,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// Up to the end of a comment, which may have others inside.
+/// Returns the length of a comment, which may contain others.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     loop {
@@ -218,7 +214,7 @@ fn block_comment(rest: &str) -> usize {
     }
 }
 
-/// Up to behind the next `quote` that no backslash stands before.
+/// Returns the length up to and including the next `quote` that is not escaped.
 fn until_quote(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, character) in rest.char_indices() {
@@ -232,8 +228,8 @@ fn until_quote(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// The length of a raw text, if one begins with this `r`.
-fn raw_text(rest: &str) -> Option<usize> {
+/// Returns the length of a raw string, if one begins with this `r`.
+fn raw_string(rest: &str) -> Option<usize> {
     let (hashes, _) = rest[1..].split_once('"')?;
     if hashes.contains(|character: char| character != '#') {
         return None;
@@ -243,7 +239,7 @@ fn raw_text(rest: &str) -> Option<usize> {
     Some(begin + rest[begin..].find(&end)? + end.len())
 }
 
-/// Whether a character begins here and not a lifetime.
+/// Returns whether a character literal begins here, and not a lifetime.
 fn is_character(rest: &str) -> bool {
     let mut characters = rest.chars().skip(1);
     characters.next() == Some('\\') || characters.next() == Some('\'')

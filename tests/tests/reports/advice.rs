@@ -1,4 +1,4 @@
-//! `memtrack advise`: a program that follows the advice has the peak that was promised.
+//! `memtrack advise`: a program that follows the advice has the predicted peak.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
 
-/// Memory on a device, as a framework would have it.
+/// A tensor on a device, as a framework would report it.
 struct Tensor {
     number: u64,
     bytes: u64,
@@ -51,7 +51,7 @@ impl ReportTensors for Tensor {
     }
 }
 
-/// An operator that makes so many MiB.
+/// Runs an operator whose output has this many MiB.
 fn op(name: &str, inputs: &[&Tensor], mib: u64) -> Tensor {
     let operator = inputs.iter().fold(operators::operator(name), |operator, input| operator.input(*input));
     let made = Tensor::new(mib);
@@ -59,18 +59,18 @@ fn op(name: &str, inputs: &[&Tensor], mib: u64) -> Tensor {
     made
 }
 
-/// What of the advice the program follows.
+/// The parts of the advice that a program follows.
 #[derive(Clone, Copy, Default)]
 struct Follows {
-    /// The table is made where it is looked up.
+    /// The table is created right before its use.
     early: bool,
-    /// The batch is dropped when it is encoded.
+    /// The batch is dropped once it is encoded.
     late: bool,
-    /// The residual is on the host while it is not used.
+    /// The residual is on the host while it is unused.
     idle: bool,
 }
 
-/// A model that runs once.
+/// Records a model that runs once.
 fn program(follows: Follows) -> Recording {
     start_monitor_with(&Options::new().without_host_heap().operators()).unwrap();
     let make_table = || op("make_table", &[], 32);
@@ -110,58 +110,58 @@ fn advice(recording: &Recording) -> Advice {
 }
 
 #[test]
-fn a_program_that_follows_the_advice_has_the_promised_peak() {
+fn a_program_that_follows_the_advice_has_the_predicted_peak() {
     alone!();
     let recording = program(Follows::default());
-    let advice_of_it = advice(&recording);
+    let first_advice = advice(&recording);
     // Table, batch, hidden, residual, normalized and widened.
-    assert_eq!(advice_of_it.peak_bytes, (32 + 8 + 64 + 24 + 1 + 128) * MIB, "{advice_of_it}");
+    assert_eq!(first_advice.peak_bytes, (32 + 8 + 64 + 24 + 1 + 128) * MIB, "{first_advice}");
     let changes = [
         (Kind::Early, "make_table", None, 32, Follows { early: true, ..Follows::default() }),
         (Kind::Late, "load", None, 8, Follows { late: true, ..Follows::default() }),
         (Kind::Idle, "project", None, 24, Follows { idle: true, ..Follows::default() }),
     ];
     for (kind, operator, module, mib, follows) in changes {
-        let is_it = |finding: &&Finding| finding.operator.as_deref() == Some(operator);
-        let finding = advice_of_it.findings.iter().find(is_it).unwrap_or_else(|| panic!("{advice_of_it}"));
-        assert_eq!((finding.kind, finding.bytes, finding.pieces), (kind, mib * MIB, 1), "{advice_of_it}");
+        let named = |finding: &&Finding| finding.operator.as_deref() == Some(operator);
+        let finding = first_advice.findings.iter().find(named).unwrap_or_else(|| panic!("{first_advice}"));
+        assert_eq!((finding.kind, finding.bytes, finding.pieces), (kind, mib * MIB, 1), "{first_advice}");
         assert_eq!(finding.module.as_deref(), module);
         let changed = advice(&program(follows));
         assert_eq!(changed.peak_bytes, finding.peak_bytes, "{operator}: {changed}");
         assert_eq!(
-            advice_of_it.peak_bytes - changed.peak_bytes,
+            first_advice.peak_bytes - changed.peak_bytes,
             finding.saves_bytes,
             "{operator}: {changed}"
         );
     }
-    // What is promised for all together is what all together do: no sum of savings.
+    // The prediction for all findings is the effect of following all of them, not the sum of their savings.
     let free = advice(&program(Follows { early: true, late: true, idle: false }));
-    assert_eq!((free.peak_bytes, advice_of_it.free.findings), (advice_of_it.free.peak_bytes, 2), "{free}");
+    assert_eq!((free.peak_bytes, first_advice.free.findings), (first_advice.free.peak_bytes, 2), "{free}");
     let all = advice(&program(Follows { early: true, late: true, idle: true }));
-    assert_eq!((all.peak_bytes, advice_of_it.all.findings), (advice_of_it.all.peak_bytes, 3), "{all}");
+    assert_eq!((all.peak_bytes, first_advice.all.findings), (first_advice.all.peak_bytes, 3), "{all}");
     assert_eq!(all.peak_bytes, (64 + 1 + 128) * MIB);
 
-    // The command says the same, of the recording and of the trace.
+    // The command reports the same for the recording and for the trace.
     let folder = tempfile::tempdir().unwrap();
     let (memtrack_file, trace) = (folder.path().join("a.memtrack"), folder.path().join("a.optrace.jsonl.gz"));
     recording.save(&memtrack_file).unwrap();
     recording.save_operator_trace(&trace).unwrap();
     for file in [memtrack_file, trace] {
-        let told = json(&run(&file, &["--json"]));
-        assert_eq!(told["peak_bytes"], advice_of_it.peak_bytes);
-        let findings = told["findings"].as_array().unwrap();
-        assert_eq!(findings.len(), advice_of_it.findings.len());
-        for (told, finding) in findings.iter().zip(&advice_of_it.findings) {
-            assert_eq!(told["kind"], finding.kind.name());
-            assert_eq!(told["saves_bytes"], finding.saves_bytes);
-            assert_eq!(told["new_peak_bytes"], finding.peak_bytes);
-            assert_eq!(told["sentence"], advice_of_it.sentence(finding));
+        let report = json(&run(&file, &["--json"]));
+        assert_eq!(report["peak_bytes"], first_advice.peak_bytes);
+        let findings = report["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), first_advice.findings.len());
+        for (row, finding) in findings.iter().zip(&first_advice.findings) {
+            assert_eq!(row["kind"], finding.kind.name());
+            assert_eq!(row["saves_bytes"], finding.saves_bytes);
+            assert_eq!(row["new_peak_bytes"], finding.peak_bytes);
+            assert_eq!(row["sentence"], first_advice.sentence(finding));
         }
-        assert_eq!(told["together"]["all"]["new_peak_bytes"], all.peak_bytes);
+        assert_eq!(report["together"]["all"]["new_peak_bytes"], all.peak_bytes);
         let text = String::from_utf8(run(&file, &["-n", "1", "--wide"]).stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(": the peak is 257.0 MiB, "), "{text}");
-        // What the peak is made of comes first.
+        // The parts of the peak come first.
         assert!(lines[1] == "Held then by:" && lines[2].starts_with("  128.0 MiB   49.8 %  "), "{text}");
         let head = lines.iter().position(|line| *line == "What would lower it:").unwrap();
         let lines = &lines[head..];
@@ -189,45 +189,45 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_pytorch_model_that_makes_its_activations_again_has_the_promised_peak() {
-    let told = |name: &str| {
+fn a_pytorch_model_that_recomputes_its_activations_has_the_predicted_peak() {
+    let report = |name: &str| {
         json(&run(&fixture("advice").join(format!("{name}.optrace.jsonl.gz")), &["--json", "-n", "0"]))
     };
-    let (kept, followed) = (told("kept"), told("recomputed"));
+    let (kept, recomputed) = (report("kept"), report("recomputed"));
     let first = &kept["findings"][0];
     assert_eq!(first["kind"], "recompute");
     assert_eq!(
         first["modules"],
         serde_json::json!(["0", "1", "2", "3"].map(|block| format!("Net_0 / blocks.{block}")))
     );
-    assert_eq!(first["new_peak_bytes"], followed["peak_bytes"]);
-    let (before, after) = (kept["peak_bytes"].as_u64().unwrap(), followed["peak_bytes"].as_u64().unwrap());
+    assert_eq!(first["new_peak_bytes"], recomputed["peak_bytes"]);
+    let (before, after) = (kept["peak_bytes"].as_u64().unwrap(), recomputed["peak_bytes"].as_u64().unwrap());
     assert_eq!(first["saves_bytes"], before - after);
     assert!(after < before / 5 * 4, "{before} {after}");
 }
 
 #[test]
 fn a_training_step_of_pytorch_gets_advice() {
-    let told = json(&run(&fixture("modules/convnet/trace.optrace.jsonl.gz"), &["--json", "-n", "0"]));
-    let peak = told["peak_bytes"].as_u64().unwrap();
-    let findings = told["findings"].as_array().unwrap();
+    let report = json(&run(&fixture("modules/convnet/trace.optrace.jsonl.gz"), &["--json", "-n", "0"]));
+    let peak = report["peak_bytes"].as_u64().unwrap();
+    let findings = report["findings"].as_array().unwrap();
     let of = |kind: &'static str, category: Category| {
         findings
             .iter()
             .filter(move |finding| finding["kind"] == kind && finding["category"] == category.name())
     };
-    // The first convolution's result waits for the backward pass, with 2²² bytes.
-    let held =
+    // The first convolution's output, of 2²² bytes, is kept for the backward pass.
+    let kept_output =
         of("idle", Category::Activation).find(|finding| finding["operator"] == "aten::conv2d").unwrap();
     assert_eq!(
-        (&held["module"], &held["allocated_bytes"]),
+        (&kept_output["module"], &kept_output["allocated_bytes"]),
         (&"Sequential_0 / 0".into(), &(4_u64 << 20).into())
     );
-    assert_eq!(held["next_used"]["operator"], "NativeBatchNormBackward0");
+    assert_eq!(kept_output["next_used"]["operator"], "NativeBatchNormBackward0");
     // Both moments and the step count of each of ten weights.
     let state = of("idle", Category::OptimizerState).next().unwrap();
     assert_eq!(state["count"], 3 * 10);
-    let together = &told["together"]["all"];
+    let together = &report["together"]["all"];
     for finding in findings {
         let saves = finding["saves_bytes"].as_u64().unwrap();
         assert_eq!(peak - saves, finding["new_peak_bytes"].as_u64().unwrap());

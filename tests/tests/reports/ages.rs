@@ -1,4 +1,4 @@
-//! How old what is live is, and by how much it grew: numbers small enough to check by hand.
+//! The ages of live blocks and the growth of rows, with numbers small enough to check by hand.
 
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::top::{Age, By, TopOptions, TopReport, TopRow, top};
@@ -8,8 +8,8 @@ use memtrack_tests::snapshots::{empty, event, live};
 
 const HOST: DeviceId = DeviceId::HOST;
 
-/// From 100 to 1010 ns, so that 555 is halfway: weights of 100,000 bytes from the start; every 100 ns a block of 100 bytes
-/// that stays, and one of 4,000 bytes that goes after 50 ns.
+/// Returns events from 100 to 1010 ns, so that 555 is halfway: weights of 100,000 bytes from the start; every 100 ns a block of
+/// 100 bytes that stays live, and one of 4,000 bytes that is freed after 50 ns.
 fn steps() -> Snapshot {
     let mut snapshot = empty();
     let [weights, leak, temporary] = [0x1000, 0x2000, 0x3000].map(|address| snapshot.stacks.push(&[address]));
@@ -30,7 +30,7 @@ fn at(snapshot: &Snapshot, moment: Moment) -> TopReport {
     top(snapshot, By::Stack, HOST, &TopOptions::new().at(moment))
 }
 
-/// Live bytes, the oldest and the median age, and growth.
+/// Returns the live bytes, the oldest and the median age, and the growth.
 fn trend(row: &TopRow) -> (u64, Option<Age>, Option<Age>, Option<i64>) {
     let (oldest, median) = (row.age.map(|age| age.oldest), row.age.and_then(|age| age.median));
     (row.allocated_bytes, oldest, median, row.growth.map(|growth| growth.bytes()))
@@ -41,7 +41,7 @@ fn exact(ns: u64) -> Option<Age> {
 }
 
 #[test]
-fn what_leaks_grows_and_neither_does_what_stays_nor_what_comes_and_goes() {
+fn leaks_grow_and_constant_or_temporary_memory_does_not() {
     let report = at(&steps(), Moment::End);
     let rows: Vec<_> = report.rows.iter().map(trend).collect();
     let expected = [
@@ -69,20 +69,20 @@ fn what_leaks_grows_and_neither_does_what_stays_nor_what_comes_and_goes() {
 }
 
 #[test]
-fn what_was_live_half_way_and_is_gone_is_part_of_no_row_of_its_own() {
+fn blocks_that_were_live_halfway_and_were_freed_have_no_row() {
     let mut snapshot = steps();
-    let gone = snapshot.stacks.push(&[0x4000]);
-    snapshot.events.push(&Event { stack: gone, ..event(1011, Action::Free, 9 << 20, 7) });
+    let freed = snapshot.stacks.push(&[0x4000]);
+    snapshot.events.push(&Event { stack: freed, ..event(1011, Action::Free, 9 << 20, 7) });
     let report = at(&snapshot, Moment::End);
     assert_eq!((report.rows_in_all, report.rows.len()), (3, 3));
     assert!(report.rows.iter().all(|row| row.allocated_bytes > 0));
 }
 
 #[test]
-fn what_is_older_than_the_trace_is_as_old_as_the_trace_at_least() {
+fn blocks_older_than_the_trace_are_at_least_as_old_as_the_trace() {
     let mut snapshot = steps();
     let (remembered, freed) = (snapshot.stacks.push(&[0x4000]), snapshot.stacks.push(&[0x5000]));
-    // The recorder knows when a block was allocated that is live at the end, and not of one that was freed.
+    // The recorder knows when a block that is live at the end was allocated, but not when a freed one was.
     let block = live(&Event { stack: remembered, ..event(40, Action::Alloc, 8 << 20, 50_000) });
     snapshot.blocks = vec![LiveBlock { ticks: 40, ..block }];
     snapshot.events.push(&Event { stack: freed, ..event(1020, Action::Free, 9 << 20, 70_000) });
@@ -91,7 +91,7 @@ fn what_is_older_than_the_trace_is_as_old_as_the_trace_at_least() {
     let earlier = Moment::event(&snapshot, HOST, 1).unwrap();
     let before = at(&snapshot, earlier);
     assert_eq!(before.rows[1].allocated_bytes, 70_000);
-    assert!(before.rows[1].age.is_none(), "no time passed until then");
+    assert!(before.rows[1].age.is_none(), "no time has passed at that event");
     let later = at(&snapshot, Moment::event(&snapshot, HOST, 5).unwrap());
     let bound = Some(Age::AtLeast(100));
     assert_eq!(trend(&later.rows[1]), (70_000, bound, bound, Some(0)), "{later}");
@@ -102,7 +102,7 @@ fn what_is_older_than_the_trace_is_as_old_as_the_trace_at_least() {
 }
 
 #[test]
-fn where_parts_of_a_recording_are_gone_only_what_is_known_is_told() {
+fn growth_and_unknown_ages_are_omitted_where_earlier_parts_are_missing() {
     let mut snapshot = steps();
     snapshot.meta.earlier_parts = 3;
     snapshot.events.push(&event(1020, Action::Free, 9 << 20, 70_000));
@@ -115,7 +115,7 @@ fn where_parts_of_a_recording_are_gone_only_what_is_known_is_told() {
 }
 
 #[test]
-fn of_samples_only_a_bound_is_known() {
+fn ages_of_samples_are_lower_bounds() {
     let mut snapshot = empty();
     (snapshot.meta.sample_mean_bytes, snapshot.meta.sample_threshold_bytes) = (1000, 4096);
     for step in 1..=10u64 {
@@ -124,7 +124,7 @@ fn of_samples_only_a_bound_is_known() {
     }
     let report = at(&snapshot, Moment::End);
     let (bytes, oldest, median, growth) = trend(&report.rows[0]);
-    // Each stands for 1051 bytes.
+    // Each sample represents 1051 bytes.
     assert_eq!((bytes, oldest, median, growth), (10_510, Some(Age::AtLeast(900)), None, Some(5255)));
     let row = &report.to_json()["rows"][0];
     let error = &row["growth_bytes_error"];
@@ -134,7 +134,7 @@ fn of_samples_only_a_bound_is_known() {
 }
 
 #[test]
-fn a_narrow_table_has_fewer_columns_and_names_that_can_be_read() {
+fn a_narrow_table_has_fewer_columns_and_readable_names() {
     let mut snapshot = steps();
     snapshot.events.push(&event(1200, Action::Alloc, 7 << 20, 1 << 40));
     let report = at(&snapshot, Moment::End);

@@ -1,5 +1,5 @@
-//! What is read of categories without an operator trace, compared with what PyTorch's profiler says of the same
-//! programs: its snapshots name the category of each block, which the reading is not shown.
+//! Categories that are inferred without an operator trace, compared with those of PyTorch's profiler for the same programs: its
+//! snapshots contain the category of each block, which the inference does not use.
 
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::profile::Category;
@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// A part of a file, and how much of it has the category that PyTorch gives it.
+/// The compared amount, and the part of it that has the same category as in PyTorch.
 #[derive(Clone, Copy, Default)]
 struct Agreement {
     right: u64,
@@ -40,11 +40,11 @@ impl Agreement {
     }
 }
 
-/// What was compared.
+/// The agreement on a program.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     bytes_at_peak: Agreement,
-    told_at_peak: Agreement,
+    known_at_peak: Agreement,
     bytes: Agreement,
     blocks: Agreement,
 }
@@ -53,18 +53,18 @@ impl Measured {
     fn and(self, other: &Self) -> Self {
         Self {
             bytes_at_peak: self.bytes_at_peak.and(other.bytes_at_peak),
-            told_at_peak: self.told_at_peak.and(other.told_at_peak),
+            known_at_peak: self.known_at_peak.and(other.known_at_peak),
             bytes: self.bytes.and(other.bytes),
             blocks: self.blocks.and(other.blocks),
         }
     }
 }
 
-/// Bytes by PyTorch's category and the one that was read; what PyTorch has no category for is one.
+/// Bytes by PyTorch's category and the inferred one; memory to which PyTorch gives no category has an index, too.
 type Confusion = HashMap<(usize, usize), u64>;
 
-/// Compares the reading of a profile's snapshot with its own categories; `before` are those of blocks from before the
-/// trace, by address. Blocks whose category is not known are left out.
+/// Compares the inferred categories of a profile's snapshot with those in the file; `before` contains those of blocks from
+/// before the trace, by address. Blocks without a category are skipped.
 fn compare(path: &Path, before: &HashMap<u64, Category>, confusion: &mut Confusion) -> Measured {
     let mut snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
     snapshot.order_by_time();
@@ -89,14 +89,14 @@ fn compare(path: &Path, before: &HashMap<u64, Category>, confusion: &mut Confusi
         measured.blocks.add(is_right, 1);
         if lifetime.is_live_after(peak.row) {
             measured.bytes_at_peak.add(is_right, lifetime.bytes);
-            measured.told_at_peak.add(read.is_some(), lifetime.bytes);
+            measured.known_at_peak.add(read.is_some(), lifetime.bytes);
         }
         *confusion.entry((truth.index(), category.index())).or_default() += lifetime.bytes;
     }
     measured
 }
 
-/// The categories that PyTorch gives to what is older than a profile, by address.
+/// Returns PyTorch's categories of the blocks that are older than a profile, by address.
 fn before_of(oracle: &Path) -> HashMap<u64, Category> {
     let file = std::fs::File::open(oracle).unwrap();
     let value: Value = serde_json::from_reader(flate2::read::GzDecoder::new(file)).unwrap();
@@ -110,7 +110,7 @@ fn before_of(oracle: &Path) -> HashMap<u64, Category> {
     known.collect()
 }
 
-/// A table as Markdown: a line for each of these programs, and one for all of them.
+/// Formats the agreement as a Markdown table: a line for each program, and one for all of them.
 fn agreement_table(rows: &[(String, Measured)]) -> String {
     let mut text =
         "| program | of the bytes at the peak | of all bytes | of all blocks | with a category at the peak |\n"
@@ -118,15 +118,15 @@ fn agreement_table(rows: &[(String, Measured)]) -> String {
     text.push_str("|---|---|---|---|---|\n");
     let all = rows.iter().fold(Measured::default(), |sum, (_, measured)| sum.and(measured));
     for (name, measured) in rows.iter().chain([&("all of them".to_owned(), all)]) {
-        let Measured { bytes_at_peak, told_at_peak, bytes, blocks } = measured;
-        let [peak, told, bytes, blocks] =
-            [bytes_at_peak, told_at_peak, bytes, blocks].map(|part| part.percent());
-        writeln!(text, "| {name} | {peak} | {bytes} | {blocks} | {told} |").unwrap();
+        let Measured { bytes_at_peak, known_at_peak, bytes, blocks } = measured;
+        let [peak, known, bytes, blocks] =
+            [bytes_at_peak, known_at_peak, bytes, blocks].map(|part| part.percent());
+        writeln!(text, "| {name} | {peak} | {bytes} | {blocks} | {known} |").unwrap();
     }
     text
 }
 
-/// The same for what is taken for what.
+/// Formats the confusion matrix as a Markdown table.
 fn confusion_table(confusion: &Confusion) -> String {
     let names: Vec<&str> =
         Category::ALL[..Category::COMPATIBLE].iter().map(|category| category.name()).collect();
@@ -143,7 +143,7 @@ fn confusion_table(confusion: &Confusion) -> String {
 }
 
 #[test]
-fn the_documentation_says_how_much_is_right() {
+fn the_documentation_states_the_measured_agreement() {
     let folder = oracle("profiles");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
@@ -164,17 +164,17 @@ fn the_documentation_says_how_much_is_right() {
     println!("{tables}");
     let docs = std::fs::read_to_string(memtrack_tests::workspace().join("docs/CATEGORIES.md")).unwrap();
     for line in tables.lines().filter(|line| !line.is_empty()) {
-        assert!(docs.lines().any(|other| other == line), "docs/CATEGORIES.md does not say: {line}");
+        assert!(docs.lines().any(|other| other == line), "docs/CATEGORIES.md does not contain: {line}");
     }
 }
 
 #[test]
-fn without_stacks_nothing_is_told_of_a_profile() {
+fn profiles_without_stacks_have_no_categories() {
     let folder = oracle("profiles");
     for name in ["conv_bn_sgdm_nostack", "mlp_adam_nostack"] {
         let path = folder.join(name).join("snapshot.pickle.gz");
         let measured = compare(&path, &HashMap::new(), &mut Confusion::new());
-        assert_eq!(measured.told_at_peak.right, 0, "{name}");
+        assert_eq!(measured.known_at_peak.right, 0, "{name}");
     }
 }
 
@@ -185,15 +185,15 @@ fn the_documentation_lists_every_rule() {
         let line = docs.lines().find(|line| line.starts_with(&format!("| `{}` | ", rule.name())));
         let end = format!("| {} | {} |", rule.confidence().name(), rule.when());
         let line = line.unwrap_or_else(|| panic!("docs/CATEGORIES.md does not list {}", rule.name()));
-        assert!(line.ends_with(&end), "docs/CATEGORIES.md says of {}: {line}", rule.name());
+        assert!(line.ends_with(&end), "the line of {} in docs/CATEGORIES.md is: {line}", rule.name());
         let category = rule.category();
         assert!(category == Category::Unknown || line.contains(&format!("| {category} |")), "{line}");
     }
 }
 
-/// Of what these programs allocated while they were traced.
+/// Compares only blocks that these programs allocated during the trace.
 #[test]
-fn most_of_what_training_allocates_is_read_as_pytorch_says() {
+fn most_training_allocations_have_pytorchs_category() {
     for (name, bytes, at_peak) in [("conv_bn_sgdm", 0.99, 0.99), ("transformer_adamw", 0.88, 0.99)] {
         let path = oracle(&format!("profiles/{name}/snapshot.pickle.gz"));
         let measured = compare(&path, &HashMap::new(), &mut Confusion::new());
@@ -210,11 +210,11 @@ fn categories(path: &Path, arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn the_command_reads_a_snapshot_and_says_what_it_rests_on() {
+fn the_command_lists_the_rules_behind_the_categories_of_a_snapshot() {
     let path = oracle("profiles/transformer_adamw/snapshot.pickle.gz");
     let (code, text, error) = categories(&path, &[]);
     assert_eq!((code, error.as_str()), (0, ""));
-    // PyTorch's snapshot names the categories of what the trace allocated, and of nothing else.
+    // PyTorch's snapshot names the categories only of blocks that were allocated during the trace.
     for part in ["given by the file", "not exact", "At the peak", "At the end", "Unknown:", "By these rules:"]
     {
         assert!(text.contains(part), "{part}: {text}");
@@ -228,7 +228,7 @@ fn the_command_reads_a_snapshot_and_says_what_it_rests_on() {
 }
 
 #[test]
-fn what_only_operator_traces_have_is_refused_for_a_snapshot() {
+fn options_for_operator_traces_are_refused_for_a_snapshot() {
     let path = oracle("profiles/conv_bn_sgdm/snapshot.pickle.gz");
     for option in ["--tensors", "--compat"] {
         let (code, _, error) = categories(&path, &[option]);
@@ -240,7 +240,7 @@ fn what_only_operator_traces_have_is_refused_for_a_snapshot() {
 }
 
 #[test]
-fn a_recording_without_stacks_is_told_what_to_record() {
+fn the_report_on_a_snapshot_without_stacks_explains_what_to_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let event = serde_json::json!({"action": "alloc", "addr": 1, "size": 600, "stream": 0, "time_us": 1});

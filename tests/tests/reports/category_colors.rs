@@ -1,11 +1,11 @@
-//! The page may not depend on the package that knows the categories, so both have a list of them.
+//! The page cannot depend on the crate that defines the categories, so each has its own list; this test compares them.
 
 use memtrack_core::profile::Category;
 use std::fs;
 use std::path::Path;
 
-/// The lines of the page's list: name and colour.
-fn of_the_page() -> Vec<(String, String)> {
+/// Returns the name and colour of each line in the page's list.
+fn page_categories() -> Vec<(String, String)> {
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core/page/viewer/src/categories/names.ts");
     let source = fs::read_to_string(source).unwrap();
@@ -29,5 +29,5 @@ fn the_page_has_the_categories_in_the_same_order_and_colours() {
             (category.label().to_owned(), format!("#{red:02x}{green:02x}{blue:02x}"))
         })
         .collect();
-    assert_eq!(of_the_page(), known);
+    assert_eq!(page_categories(), known);
 }

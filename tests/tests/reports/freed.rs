@@ -1,4 +1,5 @@
-//! Blocks that are older than the trace: who freed them, or where they were allocated, where their free says so.
+//! Blocks allocated before the trace began: reports name the line that freed them, or the line that allocated them where the
+//! free event carries that stack.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ fn event(action: &str, address: u64, size: u64, time: u64, frames: &Value) -> Va
     json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": time, "frames": frames})
 }
 
-/// A segment with 1,024 bytes that are older than the trace and live at its end, nobody knows from where.
+/// Returns a snapshot with a segment in which 1,024 bytes from before the trace are live at its end, without a stack.
 fn snapshot(events: &[Value]) -> Value {
     let block = |state: &str, size: u64| json!({"size": size, "requested_size": size, "state": state});
     let segment = json!({
@@ -29,8 +30,9 @@ fn snapshot(events: &[Value]) -> Value {
     json!({"segments": [segment], "device_traces": [events]})
 }
 
-/// 512 bytes from before the trace that `step` frees, and 256 that `evaluate` does; frees have stacks of their own.
-fn of_own_frees() -> Value {
+/// Returns a snapshot in which `step` frees 512 bytes from before the trace and `evaluate` frees 256; each free carries the
+/// stack of the free.
+fn with_free_stacks() -> Value {
     let (add, step, evaluate) = (frames("add", 3), frames("step", 73), frames("evaluate", 90));
     snapshot(&[
         event("alloc", 5 << 20, 64, 1, &add),
@@ -43,8 +45,9 @@ fn of_own_frees() -> Value {
     ])
 }
 
-/// As many blocks that end with the stack they began with, and one of 512 bytes from before the trace.
-fn of_allocations_stacks(blocks: u64) -> Value {
+/// Returns a snapshot in which each free carries the stack of the allocation: this many blocks, and one of 512 bytes from
+/// before the trace.
+fn with_allocation_stacks(blocks: u64) -> Value {
     let pair = |number: u64| {
         let stack = frames("work", 100 + number as u32);
         let at = |action, time| event(action, (9 + number) << 20, 8, time, &stack);
@@ -62,7 +65,7 @@ fn run(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn written(snapshot: &Value) -> tempfile::TempDir {
+fn save(snapshot: &Value) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.json"), snapshot.to_string()).unwrap();
     folder
@@ -77,13 +80,13 @@ fn rows(folder: &Path, arguments: &[&str]) -> Vec<(String, u64)> {
     value["devices"][0]["rows"].as_array().unwrap().iter().map(row).collect()
 }
 
-fn own(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
+fn owned(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
     rows.iter().map(|&(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
 #[test]
-fn older_blocks_are_told_apart_by_the_line_that_freed_them() {
-    let folder = written(&of_own_frees());
+fn older_blocks_are_distinguished_by_the_line_that_freed_them() {
+    let folder = save(&with_free_stacks());
     let older = "allocated before the first event";
     let (plain, step, evaluate) = (
         older.to_owned(),
@@ -93,13 +96,13 @@ fn older_blocks_are_told_apart_by_the_line_that_freed_them() {
     for by in ["line", "python", "frame", "stack"] {
         let found = rows(folder.path(), &["top", "--at", "peak", "--by", by, "a.json"]);
         let expected = [(&plain[..], 1024), (&step[..], 512), (&evaluate[..], 256)];
-        assert_eq!(found[..3], own(&expected), "{by}");
+        assert_eq!(found[..3], owned(&expected), "{by}");
         assert_eq!((found.len(), found[3].1), (4, 64), "{by}");
     }
     assert_eq!(rows(folder.path(), &["peak", "a.json"])[1], (step.clone(), 512));
-    let of_file = format!("{older}, freed in {TRAIN}");
-    assert_eq!(rows(folder.path(), &["top", "--at", "peak", "--by", "file", "a.json"])[1], (of_file, 768));
-    // Operators, sizes and the like have no stack to tell them apart by.
+    let in_file = format!("{older}, freed in {TRAIN}");
+    assert_eq!(rows(folder.path(), &["top", "--at", "peak", "--by", "file", "a.json"])[1], (in_file, 768));
+    // Groups such as operators and sizes have no stack that distinguishes these blocks.
     let operators = rows(folder.path(), &["top", "--at", "peak", "--by", "operator", "a.json"]);
     assert!(operators.iter().all(|(name, _)| !name.contains("freed")), "{operators:?}");
     let value: Value = serde_json::from_str(&run(
@@ -116,9 +119,9 @@ fn older_blocks_are_told_apart_by_the_line_that_freed_them() {
 }
 
 #[test]
-fn the_largest_group_is_told_with_who_freed_it() {
+fn the_summary_names_the_line_that_freed_the_largest_group() {
     let (step, add) = (frames("step", 73), frames("add", 3));
-    let folder = written(&snapshot(&[
+    let folder = save(&snapshot(&[
         event("alloc", 5 << 20, 64, 1, &add),
         event("free_requested", 5 << 20, 64, 4, &step),
         event("free_requested", (1 << 20) + 2048, 1 << 30, 5, &step),
@@ -130,20 +133,20 @@ fn the_largest_group_is_told_with_who_freed_it() {
 
 #[test]
 fn a_free_that_carries_the_stack_of_the_allocation_names_its_line() {
-    let folder = written(&of_allocations_stacks(8));
+    let folder = save(&with_allocation_stacks(8));
     let found = rows(folder.path(), &["top", "--at", "peak", "--by", "line", "a.json"]);
-    assert_eq!(found[..2], own(&[("allocated before the first event", 1024), ("train.py:7 load", 512)]));
-    // Of a few lines nobody knows: each may free what it allocated.
-    let folder = written(&of_allocations_stacks(7));
+    assert_eq!(found[..2], owned(&[("allocated before the first event", 1024), ("train.py:7 load", 512)]));
+    // A few lines are not enough to decide: each may free the blocks that it allocated.
+    let folder = save(&with_allocation_stacks(7));
     let found = rows(folder.path(), &["top", "--at", "peak", "--by", "line", "a.json"]);
     assert_eq!(found[0], ("allocated before the first event".into(), 1536));
 }
 
 #[test]
-fn a_diff_takes_older_blocks_together_because_who_frees_them_depends_on_when_the_trace_ends() {
-    let folder = written(&of_own_frees());
-    // The same memory, of which the trace ends before `evaluate` frees its part.
-    let mut shorter = of_own_frees();
+fn a_diff_groups_all_older_blocks_because_the_freeing_line_depends_on_the_end_of_the_trace() {
+    let folder = save(&with_free_stacks());
+    // The same memory, but the trace ends before `evaluate` frees its part.
+    let mut shorter = with_free_stacks();
     let add = |snapshot: &mut Value, size: u64| {
         let block = json!({"size": size, "requested_size": size, "state": "active_allocated"});
         let segment =

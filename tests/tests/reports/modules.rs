@@ -1,11 +1,12 @@
-//! `memtrack modules` agrees with PyTorch's MemTracker, wherever both look at the same moment.
+//! `memtrack modules` agrees with PyTorch's MemTracker at all moments that both measure.
 
 use memtrack_tests::{fixture, memtrack};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// Our categories for each of MemTracker's. What is not a gradient yet and what lives inside operators is one to MemTracker.
+/// The categories of memtrack for each of MemTracker's. `Temp` is absent: to MemTracker, future gradients and memory inside
+/// operators are one category.
 const CATEGORIES: [(&str, &[&str]); 6] = [
     ("Parameter", &["PARAMETER"]),
     ("Buffer", &["BUFFER"]),
@@ -15,7 +16,7 @@ const CATEGORIES: [(&str, &[&str]); 6] = [
     ("Other", &["INPUT"]),
 ];
 
-/// MemTracker's moments, and ours.
+/// MemTracker's name of each moment, and memtrack's.
 const MOMENTS: [(&str, &str, &str); 4] = [
     ("Pre-Forward", "forward", "before"),
     ("Post-Forward", "forward", "after"),
@@ -27,8 +28,8 @@ fn sum(bytes: &Value, categories: &[&str]) -> u64 {
     categories.iter().filter_map(|&category| bytes["category_bytes"][category].as_u64()).sum()
 }
 
-/// Compares a model's modules, and gives their number.
-fn check(model: &str, only_passed_on: &[&str]) -> usize {
+/// Compares a model's modules, and returns their number.
+fn check(model: &str, modules_with_views: &[&str]) -> usize {
     let folder = fixture("modules").join(model);
     let theirs: Value = serde_json::from_slice(&fs::read(folder.join("mem_tracker.json")).unwrap()).unwrap();
     let trace = folder.join("trace.optrace.jsonl.gz");
@@ -46,8 +47,8 @@ fn check(model: &str, only_passed_on: &[&str]) -> usize {
         assert_eq!(module["calls"].as_array().unwrap().len(), 2, "{name}");
         let call = &module["calls"][1];
         assert_eq!(call["input_bytes"], their["input_mem"], "{name}");
-        if only_passed_on.contains(&&*name) {
-            // It makes a view: MemTracker counts all that a module gives back.
+        if modules_with_views.contains(&&*name) {
+            // This module returns a view: MemTracker counts every output of a module.
             assert_eq!(call["output_bytes"], 0, "{name}");
         } else {
             assert_eq!(call["output_bytes"], their["output_mem"], "{name}");
@@ -56,9 +57,9 @@ fn check(model: &str, only_passed_on: &[&str]) -> usize {
         for (state, pass, moment) in MOMENTS {
             let (our, their) = (&call[pass][moment], snapshot(state));
             assert_eq!(our["allocated_bytes"], their["Total"], "{name}, {state}");
-            for (category, of_ours) in CATEGORIES {
+            for (category, categories) in CATEGORIES {
                 assert_eq!(
-                    sum(our, of_ours),
+                    sum(our, categories),
                     their[category].as_u64().unwrap(),
                     "{name}, {state}, {category}"
                 );
@@ -67,7 +68,7 @@ fn check(model: &str, only_passed_on: &[&str]) -> usize {
         for (state, pass) in [("Peak-Forward", "forward"), ("Peak-Backward", "backward")] {
             let (our, their) = (&call[pass]["peak"], snapshot(state)["Total"].as_u64().unwrap());
             let peak = our["allocated_bytes"].as_u64().unwrap();
-            // MemTracker looks when an operator has ended, and what lives inside of one is gone by then.
+            // MemTracker measures when an operator has ended; memory inside the operator has been freed by then.
             let inside = sum(our, &["TEMPORARY", "UNKNOWN"]);
             assert!((their..=their + inside).contains(&peak), "{name}, {state}: {their}, {peak}, {inside}");
         }
@@ -82,7 +83,7 @@ fn modules_agree_with_mem_tracker() {
 }
 
 #[test]
-fn the_tree_of_modules_is_as_deep_as_asked() {
+fn the_tree_of_modules_is_as_deep_as_requested() {
     let trace = fixture("modules/mlp/trace.optrace.jsonl.gz");
     let text = |arguments: &[&str]| {
         let output = Command::new(memtrack()).arg("modules").arg(&trace).args(arguments).output().unwrap();
@@ -93,7 +94,7 @@ fn the_tree_of_modules_is_as_deep_as_asked() {
     assert!(all.starts_with("cpu: 6 modules\n"), "{all}");
     let linear = all.lines().find(|line| line.starts_with("  2 Linear ")).unwrap();
     let words: Vec<&str> = linear.split_whitespace().collect();
-    // Of the second call, since the first one was made before there was optimizer state: 4923536 bytes and more.
+    // The row is of the second call, since the first call was before there was optimizer state: 4923536 bytes and more.
     assert_eq!(
         &words[2..13],
         ["1.0", "MiB", "2", "forward", "4.9", "MiB", "5.2", "MiB", "+256.0", "KiB", "OPTIMIZER_STATE"]

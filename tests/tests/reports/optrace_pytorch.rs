@@ -1,5 +1,5 @@
-//! Operator traces are answered as PyTorch's memory profile answers: for the fixtures, which memtrack's own script made, and
-//! for the reference data.
+//! The analysis of operator traces equals PyTorch's memory profile, for the fixtures (made by memtrack's script) and for the
+//! reference data.
 
 use flate2::read::GzDecoder;
 use memtrack_core::profile::Category;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of profiles in a folder, in order.
+/// Returns the profile folders inside a folder, sorted.
 fn profiles(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<_> = entries.filter(|path| path.join("trace.optrace.jsonl.gz").exists()).collect();
@@ -29,7 +29,7 @@ fn open(folder: &Path) -> ReadTrace {
     read(file, Mode::Compat, 1 << 30).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
 }
 
-/// PyTorch's form of the categories.
+/// Returns the categories in PyTorch's format.
 fn categories(profile: &Profile<'_>) -> Value {
     let labelled = profile.labelled();
     let rows = labelled.iter().map(|version| {
@@ -47,15 +47,15 @@ fn exported(write: impl FnOnce(&mut Vec<u8>)) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Compares all answers about a profile with PyTorch's.
+/// Compares all results for a profile with PyTorch's.
 fn check(folder: &Path) {
     let name = folder.file_name().unwrap().to_str().unwrap();
-    let answers = stored(folder.join("oracle.json.gz"));
+    let expected = stored(folder.join("oracle.json.gz"));
     let ReadTrace { trace, .. } = open(folder);
-    let profile = match (analyse(&trace, Mode::Compat), answers.get("error")) {
+    let profile = match (analyse(&trace, Mode::Compat), expected.get("error")) {
         (Ok(profile), None) => profile,
         (Err(error), Some(theirs)) => {
-            // Both give up; and for what is only a gap of the profiler, the tolerant mode does not.
+            // Both fail; the tolerant mode does not, because this is only a gap of the profiler.
             let theirs = theirs.as_str().unwrap();
             assert!(theirs.contains("duplicate outputs"), "{name}: {error}; PyTorch: {theirs}");
             let repaired = analyse(&trace, Mode::Tolerant).unwrap();
@@ -72,7 +72,7 @@ fn check(folder: &Path) {
     };
     assert_eq!(trace.devices, ["cpu"], "{name}");
     let cpu = profile.changes()[0].device;
-    equal("category", categories(&profile), &answers["categories"]);
+    equal("category", categories(&profile), &expected["categories"]);
     let raw = exported(|out| write_raw(&profile, cpu, out).unwrap());
     equal("raw record", raw, &stored(folder.join("raw_cpu.json.gz")));
     let coalesced = exported(|out| Coalesced::of(&profile, cpu).write(out).unwrap());
@@ -80,14 +80,14 @@ fn check(folder: &Path) {
 }
 
 #[test]
-fn profiles_exported_by_memtracks_script_are_answered_as_in_pytorch() {
+fn profiles_exported_by_memtracks_script_equal_pytorchs() {
     let folders = profiles(&fixture("optrace"));
     assert!(folders.len() >= 5, "{folders:?}");
     folders.iter().for_each(|folder| check(folder));
 }
 
 #[test]
-fn all_profiles_of_the_reference_data_are_answered_as_in_pytorch() {
+fn all_profiles_of_the_reference_data_equal_pytorchs() {
     let folders = profiles(&oracle("profiles"));
     assert!(folders.len() >= 9, "{folders:?}");
     folders.iter().for_each(|folder| check(folder));
@@ -95,10 +95,10 @@ fn all_profiles_of_the_reference_data_are_answered_as_in_pytorch() {
 
 /// Two batch norms, of 4 and 8 channels, in a network of 459 parameters that SGD with momentum trains.
 #[test]
-fn buffers_and_what_an_optimizer_needs_for_a_moment_are_told_apart_from_the_rest() {
+fn buffers_and_optimizer_temporaries_have_separate_categories() {
     let ReadTrace { trace, .. } = open(&fixture("optrace/batch_norm"));
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
-    // The category and size of each piece of memory, by its first version.
+    // The bytes of a category; the first version of each storage decides.
     let bytes = |category| -> u64 {
         let sizes = (0..).zip(profile.storages()).filter_map(|(storage, known)| {
             (profile.category(storage, 0) == Some(category)).then_some(known.as_ref()?.bytes?)
@@ -111,7 +111,7 @@ fn buffers_and_what_an_optimizer_needs_for_a_moment_are_told_apart_from_the_rest
     assert_eq!(bytes(Category::Buffer), 2 * count + 2 * statistic * (4 + 8));
     let created = profile.changes().iter().filter(|change| change.action == Action::Create);
     assert!(created.clone().any(|change| profile.category_of(change) == Category::OptimizerTemporary));
-    // Without tolerance these are what they are to PyTorch.
+    // The compatible mode gives PyTorch's categories.
     let exact = analyse(&trace, Mode::Compat).unwrap();
     let extra = [Category::Buffer, Category::OptimizerTemporary];
     assert!(
@@ -122,9 +122,9 @@ fn buffers_and_what_an_optimizer_needs_for_a_moment_are_told_apart_from_the_rest
     );
 }
 
-/// A perceptron and a layer, in a `Sequential` that the program called.
+/// The model is a `Sequential` of a perceptron and a layer.
 #[test]
-fn modules_are_named_by_their_path_in_the_model_that_was_called() {
+fn modules_are_named_by_their_path_in_the_called_model() {
     let ReadTrace { trace, .. } = open(&fixture("optrace/frozen"));
     let places = Places::of(&trace);
     let names: Vec<String> =

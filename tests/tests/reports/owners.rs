@@ -1,4 +1,4 @@
-//! Reports name the user's own line and what it called, for snapshots whose stacks are of Python and C++.
+//! Reports name the user's own line and the function that it called, for snapshots with stacks of Python and C++.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn cpp(name: &str) -> Value {
     frame(name, "??", 0)
 }
 
-/// Four blocks of a line, below three operators and a package; one of another line; one of autograd's thread.
+/// Returns four blocks of one line, which called operators and a package; one of another line; and one of autograd's thread.
 fn stacks() -> Vec<(u64, Vec<Value>)> {
     let below = |mut inner: Vec<Value>, line: u32| {
         inner.push(frame("forward", MODEL, line));
@@ -83,18 +83,18 @@ fn rows(arguments: &[&str]) -> Vec<(String, u64, u64)> {
     device["rows"].as_array().unwrap().iter().map(row).collect()
 }
 
-fn own(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
+fn owned(rows: &[(&str, u64, u64)]) -> Vec<(String, u64, u64)> {
     rows.iter().map(|&(name, bytes, count)| (name.to_owned(), bytes, count)).collect()
 }
 
 #[test]
-fn a_line_of_ones_own_is_one_row_whatever_it_called() {
+fn an_own_line_is_one_row_whatever_it_called() {
     let expected = [
         ("model.py:41 forward", 7500, 4),
         ("model.py:52 forward", 700, 1),
         ("not your code: torch::autograd::generated::MmBackward0::apply", 400, 1),
     ];
-    assert_eq!(rows(&["top", "--by", "line"]), own(&expected));
+    assert_eq!(rows(&["top", "--by", "line"]), owned(&expected));
     let first = device(&["top", "--by", "line"])["rows"][0].clone();
     assert_eq!(first["mine"], json!({"function": "forward", "file": MODEL, "line": 41, "address": null}));
     assert_eq!(first["calls"], json!({"function": "einsum", "file": EINOPS, "line": 916, "address": null}));
@@ -110,7 +110,7 @@ fn a_line_of_ones_own_is_one_row_whatever_it_called() {
 }
 
 #[test]
-fn files_of_one_name_are_told_apart() {
+fn files_with_the_same_name_are_distinguished() {
     let of = |folder: &str| vec![frame("f", &format!("/home/kim/{folder}/layers.py"), 3)];
     let folder = tempfile::tempdir().unwrap();
     let output = run_in(folder.path(), &[(2, of("a")), (1, of("b"))], &["top", "--by", "line", "--json"]);
@@ -120,14 +120,14 @@ fn files_of_one_name_are_told_apart() {
 }
 
 #[test]
-fn stacks_of_python_leave_out_what_carries_them_out() {
+fn python_stacks_contain_only_python_frames() {
     let expected = [
         ("einsum", 4500, 2),
         ("forward", 3000, 2),
         ("forward", 700, 1),
         ("(no Python in the stack)", 400, 1),
     ];
-    assert_eq!(rows(&["top", "--by", "python"]), own(&expected));
+    assert_eq!(rows(&["top", "--by", "python"]), owned(&expected));
     let first = device(&["top", "--by", "python"])["rows"][0].clone();
     let files: Vec<&str> =
         first["stack"].as_array().unwrap().iter().map(|line| line["file"].as_str().unwrap()).collect();
@@ -136,7 +136,7 @@ fn stacks_of_python_leave_out_what_carries_them_out() {
 }
 
 #[test]
-fn stacks_that_look_the_same_are_one_row_unless_every_frame_is_asked_for() {
+fn stacks_that_look_the_same_are_one_row_unless_every_frame_is_requested() {
     let numbers = |arguments: &[&str]| {
         rows(arguments).into_iter().map(|(_, bytes, count)| (bytes, count)).collect::<Vec<_>>()
     };
@@ -144,7 +144,7 @@ fn stacks_that_look_the_same_are_one_row_unless_every_frame_is_asked_for() {
     assert_eq!(device(&["top", "--by", "stack"])["rows"][0]["stacks"], 2);
     let all = [(3000, 1), (2000, 1), (1500, 1), (1000, 1), (700, 1), (400, 1)];
     assert_eq!(numbers(&["top", "--by", "stack", "--frames", "0"]), all);
-    // And the same below the peak.
+    // `peak` groups stacks in the same way.
     assert_eq!(numbers(&["peak"]), [(4500, 2), (3000, 2), (700, 1), (400, 1)]);
 }
 
@@ -154,12 +154,12 @@ fn the_largest_group_of_a_summary_is_the_line_that_top_ranks_first() {
     let top = frame("<module>", "/home/kim/proj/train.py", 9);
     let stack =
         |called: &str, line: u32| vec![frame(called, "??", 0), frame("forward", MODEL, line), top.clone()];
-    // One stack has most, but another line has more in two.
+    // The first stack has the most bytes, but another line has more in two stacks.
     let stacks = [
         (900, stack("at::_ops::exp::call(at::Tensor const&)", 14)),
         (700, stack("at::_ops::mul_Tensor::call(at::Tensor const&)", 36)),
         (500, stack("at::_ops::exp::call(at::Tensor const&)", 36)),
-        // What a line allocates itself is most of it.
+        // This line allocates most of its bytes itself.
         (300, vec![frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
         (200, vec![frame("_IO_puts", "??", 0), frame("main", "/home/kim/proj/leak.c", 12), top.clone()]),
     ];
@@ -186,26 +186,26 @@ fn the_largest_group_of_a_summary_is_the_line_that_top_ranks_first() {
     let text = run(&["top", "--at", "peak", "--by", "line"]);
     let rows: Vec<&str> = text.lines().skip(4).map(str::trim_start).collect();
     assert!(rows[0].starts_with("model.py:36 forward → aten::mul_Tensor, 1 more "), "{text}");
-    assert!(rows[2].starts_with("leak.c:12 main   "), "what it allocated itself is most: {text}");
+    assert!(rows[2].starts_with("leak.c:12 main   "), "most of it is allocated by the line itself: {text}");
 }
 
 #[test]
-fn what_to_look_at_first_and_the_peak_name_ones_own_line() {
+fn the_summary_and_the_peak_name_the_own_line() {
     let line = "model.py:41 forward → einops.py:916 einsum";
     let text = run(&["summary"]);
     assert!(text.contains(&format!("is from {line}")), "{text}");
     let folder = tempfile::tempdir().unwrap();
-    let of_autograd = stacks().pop().unwrap();
-    let text = String::from_utf8(run_in(folder.path(), &[of_autograd], &["summary"]).stdout).unwrap();
-    let nobodys = "is from torch::autograd::generated::MmBackward0::apply, in no line of your own";
-    assert!(text.contains(nobodys), "{text}");
+    let autograd = stacks().pop().unwrap();
+    let text = String::from_utf8(run_in(folder.path(), &[autograd], &["summary"]).stdout).unwrap();
+    let no_own_line = "is from torch::autograd::generated::MmBackward0::apply, in no line of your own";
+    assert!(text.contains(no_own_line), "{text}");
     let text = run(&["peak"]);
     assert!(text.contains(&format!("     {line}\n     einsum einops.py:916\n")), "{text}");
     assert_eq!(device(&["peak"])["rows"][0]["mine"]["file"], MODEL);
 }
 
 #[test]
-fn a_package_can_be_made_ones_own_by_an_option_or_a_file_of_the_current_folder() {
+fn an_option_or_a_file_in_the_current_folder_makes_a_package_the_users_own() {
     let first = |folder: &Path, arguments: &[&str]| {
         let output = run_in(folder, &stacks(), &[&["top", "--by", "line", "--json"], arguments].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -227,14 +227,14 @@ fn a_package_can_be_made_ones_own_by_an_option_or_a_file_of_the_current_folder()
 }
 
 #[test]
-fn a_file_of_rules_that_cannot_be_read_is_told_with_its_line() {
+fn an_invalid_rules_file_is_reported_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("memtrack.toml"), "[mine]\npath = []\n").unwrap();
     for verb in ["top", "summary", "peak"] {
         let output = run_in(folder.path(), &stacks(), &[verb]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("memtrack.toml: line 2: unknown field `path`"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("memtrack.toml: line 2: unknown field `path`"), "{stderr}");
         let output = run_in(folder.path(), &stacks(), &[verb, "--rules", "nowhere.toml"]);
         assert_eq!(output.status.code(), Some(3));
     }
@@ -259,7 +259,7 @@ fn the_rule_that_decided_is_shown_on_demand() {
 }
 
 #[test]
-fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() {
+fn blocks_older_than_the_trace_are_one_row_with_or_without_their_free() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let block = |state: &str, size: u64| json!({"size": size, "requested_size": size, "state": state});
@@ -282,11 +282,11 @@ fn blocks_older_than_the_trace_are_one_row_whether_their_free_is_in_it_or_not() 
     for by in ["line", "stack", "python", "frame", "file"] {
         assert_eq!(rows(&[&freed], by), [("(allocated before the first event)".to_owned(), 1536)], "{by}");
     }
-    assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "nothing is older than no trace");
+    assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "no block is older than an empty trace");
 }
 
-/// One program on Windows and on Linux, with its two blocks.
-fn of_a_system(separator: &str) -> Vec<(u64, Vec<Value>)> {
+/// Returns two blocks of one program, whose paths have the separator of Linux or Windows.
+fn blocks_with_separator(separator: &str) -> Vec<(u64, Vec<Value>)> {
     let root = if separator == "/" { "/home/me/lm" } else { "D:/work/lm" };
     let library =
         if separator == "/" { ".venv/lib/python3.12/site-packages" } else { ".venv/Lib/site-packages" };
@@ -302,19 +302,19 @@ fn of_a_system(separator: &str) -> Vec<(u64, Vec<Value>)> {
     vec![(16 << 20, below(39)), (4 << 20, below(52))]
 }
 
-/// What verbs print of such a snapshot.
-fn of_systems(arguments: &[&str]) -> [String; 2] {
+/// Returns the output of a verb for the program on Linux and on Windows.
+fn on_both_systems(arguments: &[&str]) -> [String; 2] {
     ["/", "\\"].map(|separator| {
         let folder = tempfile::tempdir().unwrap();
-        let output = run_in(folder.path(), &of_a_system(separator), arguments);
+        let output = run_in(folder.path(), &blocks_with_separator(separator), arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     })
 }
 
 #[test]
-fn a_snapshot_of_windows_reads_as_one_of_linux() {
-    let [linux, windows] = of_systems(&["top", "--by", "line"]);
+fn reports_on_windows_snapshots_equal_those_on_linux() {
+    let [linux, windows] = on_both_systems(&["top", "--by", "line"]);
     assert!(linux.contains("model.py:39 forward → functional.py:373 einsum"), "{linux}");
     assert_eq!(windows, linux);
     for arguments in [
@@ -327,19 +327,19 @@ fn a_snapshot_of_windows_reads_as_one_of_linux() {
         &["top", "--by", "line", "--not-mine", "lm/model.py"],
         &["top", "--by", "line", "--mine", "site-packages/torch"],
     ] {
-        let [linux, windows] = of_systems(arguments);
+        let [linux, windows] = on_both_systems(arguments);
         assert_eq!(windows, linux, "{arguments:?}");
     }
-    let [linux, _] = of_systems(&["top", "--by", "line", "--not-mine", "lm/model.py"]);
-    let [_, windows] = of_systems(&["top", "--by", "line", "--not-mine", "lm\\model.py"]);
+    let [linux, _] = on_both_systems(&["top", "--by", "line", "--not-mine", "lm/model.py"]);
+    let [_, windows] = on_both_systems(&["top", "--by", "line", "--not-mine", "lm\\model.py"]);
     assert_eq!(windows, linux);
 }
 
 #[test]
-fn snapshots_of_windows_and_linux_have_the_same_lines_to_compare() {
+fn diff_finds_no_difference_between_windows_and_linux() {
     let folder = tempfile::tempdir().unwrap();
     for (name, separator) in [("linux", "/"), ("windows", "\\")] {
-        run_in(folder.path(), &of_a_system(separator), &["top"]);
+        run_in(folder.path(), &blocks_with_separator(separator), &["top"]);
         std::fs::rename(folder.path().join("snapshot.json"), folder.path().join(format!("{name}.json")))
             .unwrap();
     }
@@ -355,7 +355,7 @@ fn snapshots_of_windows_and_linux_have_the_same_lines_to_compare() {
 }
 
 #[test]
-fn a_node_of_autograd_has_the_line_that_made_it_where_only_one_could_have() {
+fn an_autograd_node_has_its_forward_line_where_only_one_is_possible() {
     let forward = |operator: &str, line: u32| {
         vec![
             cpp(&format!("at::_ops::{operator}::redispatch(c10::DispatchKeySet, at::Tensor const&)")),

@@ -1,5 +1,5 @@
-//! Reports on a sampled heap, and on PyTorch's files of it: what is known exactly is exact, the rest is weighted and says
-//! so, and it is the same whatever form the recording has.
+//! Reports on a sampled heap and on PyTorch snapshots of it: known numbers are exact, other numbers are weighted and marked as
+//! estimates, and both are the same in every file format.
 #![cfg(unix)]
 
 use memtrack_core::analysis::holds::{HeldAt, HoldsQuery, WhoHolds};
@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const HOST: DeviceId = DeviceId::HOST;
-/// Blocks below are sampled, by intervals of 4 KiB (the head's) and of 8 KiB (class 5).
+/// Smaller blocks are sampled, with intervals of 4 KiB (that of the header) and of 8 KiB (class 5).
 const THRESHOLD: u64 = 4096;
 
-/// Events of a sampled heap with everything that can happen to a block: freed or kept, its allocation or its free lost, its
-/// address taken by another while it was live.
+/// Returns a sampled heap with all that can happen to a block: it is freed or kept, its allocation or its free is lost, or its
+/// address is reused while it is live.
 fn recording() -> Snapshot {
     recorded(true)
 }
 
-/// The same, with allocations and frees that are lost or without.
+/// Returns the same heap, with or without lost allocations and frees.
 fn recorded(lossy: bool) -> Snapshot {
     let mut snapshot = scoped();
     snapshot.meta.sample_threshold_bytes = THRESHOLD;
@@ -50,12 +50,12 @@ fn recorded(lossy: bool) -> Snapshot {
         };
         let alloc = Event { scope, flags, ..event(1000 * ticks, Action::Alloc, address, size) };
         match kept.remove(&address) {
-            // Now and then the free is lost.
+            // Occasionally, the free is lost.
             Some(old) if !lossy || next(20) > 0 => {
                 snapshot.events.push(&Event { ticks: alloc.ticks, action: Action::Free, ..old });
             }
             _ => {
-                // Now and then the allocation is.
+                // Occasionally, the allocation is lost.
                 if !lossy || next(20) > 0 {
                     snapshot.events.push(&alloc);
                 }
@@ -81,7 +81,7 @@ fn saved(folder: &tempfile::TempDir, name: &str, snapshot: &Snapshot) -> PathBuf
 }
 
 #[test]
-fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
+fn pytorch_snapshots_contain_weighted_samples_and_no_overlapping_blocks() {
     let recording = recording();
     let expected = Peak::of(&recording, HOST, &lifetimes(&recording, HOST));
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
     let file = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
     let pytorch = file.pytorch.as_deref().unwrap();
 
-    // What a program that knows no weights makes of it: first what was there before, then the events.
+    // Replays the file like a program that does not know weights: first the older blocks, then the events.
     let rows: Vec<usize> = pytorch.traces[0].clone().collect();
     let events = &file.events;
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
@@ -107,7 +107,7 @@ fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
     for block in file.blocks.iter().filter(|block| !seen.contains(&block.address)) {
         older.push((block.address, block.size_bytes));
     }
-    // Several lost allocations at one address that was not sampled were at different times.
+    // Several lost allocations at one address happened at different times.
     older.sort_unstable();
     older.dedup_by_key(|block| block.0);
     open.extend(older);
@@ -123,13 +123,13 @@ fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
             Action::Alloc => {
                 assert!(!overlaps(&open, address, size), "event {row}");
                 open.insert(address, size);
-                let said = file.strings.get(pytorch.events.text(row, Key::UserMetadata)).into_owned();
+                let note = file.strings.get(pytorch.events.text(row, Key::UserMetadata)).into_owned();
                 let weighed = file.weighed_event(row);
-                assert_eq!(said.contains("[sample of "), weighed.estimated, "{said}");
+                assert_eq!(note.contains("[sample of "), weighed.estimated, "{note}");
                 if weighed.estimated {
                     samples += 1;
                     assert!(weighed.size_bytes < THRESHOLD && weighed.bytes == size && weighed.blocks > 1.0);
-                    assert!(said.contains(&format!("sample of {} B", weighed.size_bytes)), "{said}");
+                    assert!(note.contains(&format!("sample of {} B", weighed.size_bytes)), "{note}");
                 }
             }
             Action::FreeCompleted => drop(open.remove(&address)),
@@ -139,14 +139,14 @@ fn pytorchs_file_holds_what_samples_stand_for_and_no_two_blocks_at_one_place() {
     assert!(samples > 100);
     let found = Peak::of(&file, DeviceId(0), &lifetimes(&file, DeviceId(0)));
     assert_eq!(found.bytes, expected.bytes);
-    let held: u64 =
+    let allocated: u64 =
         (0..pytorch.segments.len()).map(|row| pytorch.segments.number(row, Key::AllocatedSize)).sum();
     let live = lifetimes(&recording, HOST).into_iter().filter(|one| one.to.is_none());
-    assert_eq!(held, live.map(|one| one.bytes).sum::<u64>());
+    assert_eq!(allocated, live.map(|one| one.bytes).sum::<u64>());
 }
 
 #[test]
-fn reports_are_the_same_whatever_the_file() {
+fn reports_are_the_same_for_every_file_format() {
     for lossy in [false, true] {
         assert_same_reports(lossy);
     }
@@ -155,7 +155,7 @@ fn reports_are_the_same_whatever_the_file() {
 fn assert_same_reports(lossy: bool) {
     let mut recording = recorded(lossy);
     assert_same(&recording, lossy);
-    // Microseconds, which is what PyTorch's form can tell.
+    // Whole microseconds, which PyTorch's format can represent.
     recording.counted_peak = Some(CountedPeak {
         ticks: 1_200_000,
         bytes: 7_000_000,
@@ -165,7 +165,7 @@ fn assert_same_reports(lossy: bool) {
         events_before: None,
     });
     assert_same(&recording, lossy);
-    // The rest was cut off.
+    // The end of the recording is missing.
     recording.counted_peak.as_mut().unwrap().until_ticks = 1_300_000;
     assert_same(&recording, lossy);
 }
@@ -188,7 +188,7 @@ fn assert_same(recording: &Snapshot, lossy: bool) {
         &["top", "--by", "operator"],
         &["top", "--by", "size", "--at", "peak"],
     ];
-    // Frees that were lost are events of their own in PyTorch's form, so that others have other numbers.
+    // PyTorch's format has additional events for lost frees, which changes the numbers of other events.
     let whole: [&[&str]; 1] = [&["top", "--by", "phase", "--at", "500"]];
     for arguments in common.into_iter().chain(if lossy { &[][..] } else { &whole }.iter().copied()) {
         let expected = json(arguments, &original);
@@ -200,7 +200,7 @@ fn assert_same(recording: &Snapshot, lossy: bool) {
 }
 
 #[test]
-fn a_summary_shows_the_exact_count_of_what_is_live() {
+fn a_summary_shows_the_exact_count_of_live_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let mut recording = recording();
     let path = saved(&folder, "a.memtrack", &recording);
@@ -215,7 +215,7 @@ fn a_summary_shows_the_exact_count_of_what_is_live() {
         [&Value::from(2_000_000), &2_000_000.into(), &5_000.into(), &false.into()]
     );
     assert_eq!((&value["peak"]["estimated"], &value["live_at_end_estimated"]), (&true.into(), &true.into()));
-    // What only segments have is no number.
+    // Numbers that require segments are null.
     for name in ["segments", "reserved_bytes", "reserved_peak_bytes", "fragmentation", "inactive_bytes"] {
         assert!(value[name].is_null(), "{name}");
     }
@@ -226,7 +226,7 @@ fn a_summary_shows_the_exact_count_of_what_is_live() {
     }
     assert!(!page.contains("Fragmentation") && !page.contains("segment"), "{page}");
 
-    // An estimate of the peak may lie below what is there for certain.
+    // An estimated peak may be below the counted live bytes.
     recording.devices[0].freed_bytes = 0;
     let path = saved(&folder, "b.memtrack", &recording);
     let value = &json(&["summary"], &path)["devices"][0];
@@ -234,7 +234,7 @@ fn a_summary_shows_the_exact_count_of_what_is_live() {
     assert_eq!(json(&["check", "--max-peak", "1GiB"], &path)["peak"]["requested_bytes"], 90_000_000);
 }
 
-/// A gibibyte that was never written takes no RAM: the summary must not let its reader look for it there.
+/// A gibibyte that was never written takes no RAM: the summary has to point this out.
 #[test]
 fn allocated_memory_that_cannot_be_resident_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,9 +247,9 @@ fn allocated_memory_that_cannot_be_resident_is_reported() {
     assert!(page.contains(&format!("at least 1017.0 MiB {note}")), "{page}");
 }
 
-/// What is live at the end is counted: every report has the same number, however few of the blocks were recorded.
+/// Live bytes at the end are counted: every report has the same number, however few of the blocks were recorded.
 #[test]
-fn what_is_live_at_the_end_is_one_number_in_all_reports() {
+fn live_bytes_at_the_end_are_the_same_in_all_reports() {
     let folder = tempfile::tempdir().unwrap();
     let path = saved(&folder, "a.memtrack", &recording());
     let device = |verb: &[&str]| json(verb, &path)["devices"][0].clone();
@@ -269,7 +269,7 @@ fn what_is_live_at_the_end_is_one_number_in_all_reports() {
         assert_eq!((bytes, blocks), (&summary["requested_bytes"], &summary["allocated_blocks"]));
         assert!(error.is_null(), "{error}");
     }
-    // Their rows are estimates all the same, and none is more than the whole.
+    // Their rows are still estimates, and none exceeds the total.
     let shares = top["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap());
     assert!(shares.fold(0.0, f64::max) <= 1.0);
     assert!(memory["stacks"].as_array().unwrap().iter().any(|row| !row["count_error"].is_null()));
@@ -278,16 +278,16 @@ fn what_is_live_at_the_end_is_one_number_in_all_reports() {
     assert!(text(&["top", "--at", "end"], &path).contains("Live then: 1.9 MiB in 5,000 blocks"));
 }
 
-/// A program that gives back what it had before recording began: the count is of less than is there, or below zero, and what
-/// the recorded blocks stand for is said instead, in every report.
+/// The program frees memory from before the recording began: the count is too low, or negative, and every report shows the
+/// estimate from the recorded blocks instead.
 #[test]
-fn what_was_counted_is_not_what_is_live_where_older_memory_was_given_back() {
+fn estimates_replace_counts_where_older_memory_was_freed() {
     let folder = tempfile::tempdir().unwrap();
     let recorded = recording();
     let live = lifetimes(&recorded, HOST).into_iter().filter(|one| one.to.is_none());
-    let (one_by_one, stands_for) =
-        live.fold((0, 0), |(own, all), one| (own + one.size_bytes, all + one.bytes));
-    assert!((100_000..stands_for).contains(&one_by_one));
+    let (unweighted, estimate) =
+        live.fold((0, 0), |(sizes, bytes), one| (sizes + one.size_bytes, bytes + one.bytes));
+    assert!((100_000..estimate).contains(&unweighted));
     let net = |bytes: u64, blocks: u64| {
         let mut recording = recording();
         let counts = &mut recording.devices[0];
@@ -296,20 +296,20 @@ fn what_was_counted_is_not_what_is_live_where_older_memory_was_given_back() {
         recording
     };
     let cases = [
-        (net(one_by_one, 5_000), None),
-        (net(one_by_one - 1, 5_000), Some("less all frees: some of what was freed was allocated before")),
-        // Many small blocks of the program's were older.
-        (net(one_by_one, 3), Some("less all frees: some of what was freed was allocated before")),
+        (net(unweighted, 5_000), None),
+        (net(unweighted - 1, 5_000), Some("less all frees: some of what was freed was allocated before")),
+        // Many small blocks of the program were older than the recording.
+        (net(unweighted, 3), Some("less all frees: some of what was freed was allocated before")),
         (net(0u64.wrapping_sub(3 << 20), 5_000), Some("  -3.0 MiB as all allocations less all frees: some")),
     ];
-    for (recording, said) in cases {
+    for (recording, note) in cases {
         let path = saved(&folder, "a.memtrack", &recording);
         let device = |verb: &[&str]| json(verb, &path)["devices"][0].clone();
         let summary = device(&["summary"]);
-        let expected = if said.is_some() { stands_for } else { one_by_one };
+        let expected = if note.is_some() { estimate } else { unweighted };
         assert_eq!(
             (&summary["requested_bytes"], &summary["allocated_bytes"], &summary["estimated"]),
-            (&expected.into(), &expected.into(), &said.is_some().into())
+            (&expected.into(), &expected.into(), &note.is_some().into())
         );
         let totals = &device(&["top", "--at", "end"])["totals"];
         let memory = device(&["memory", "--at", "end"]);
@@ -323,16 +323,16 @@ fn what_was_counted_is_not_what_is_live_where_older_memory_was_given_back() {
         ] {
             assert_eq!((bytes, blocks), (&summary["requested_bytes"], &summary["allocated_blocks"]));
         }
-        assert_eq!(totals["requested_bytes_error"].is_null(), said.is_none());
+        assert_eq!(totals["requested_bytes_error"].is_null(), note.is_none());
         let page = text(&["summary"], &path);
-        assert_eq!(page.contains("freed was allocated before"), said.is_some(), "{page}");
-        assert!(said.is_none_or(|said| page.contains(said)), "{page}");
+        assert_eq!(page.contains("freed was allocated before"), note.is_some(), "{page}");
+        assert!(note.is_none_or(|note| page.contains(note)), "{page}");
     }
 }
 
-/// Blocks of which no sample was picked may belong under other names.
+/// Blocks without a sample may belong to other rows.
 #[test]
-fn the_only_row_is_an_estimate_beside_a_total_that_was_counted() {
+fn a_single_row_is_an_estimate_beside_a_counted_total() {
     let folder = tempfile::tempdir().unwrap();
     let mut recording = recorded(false);
     recording.events.scope.iter_mut().for_each(|scope| *scope = ScopeId(0));
@@ -341,9 +341,9 @@ fn the_only_row_is_an_estimate_beside_a_total_that_was_counted() {
         let rows = vec![ScopeSum { device: HOST, scope: ScopeId(0), allocated_bytes, allocations: 70_000 }];
         ScopeSums { ticks: 2_500_000, folded: 0, rows }
     };
-    let stands_for = lifetimes(&recording, HOST).iter().map(|one| one.bytes).sum::<u64>();
-    // No part is more than the whole.
-    for total in [90_000_000, stands_for - 1] {
+    let estimate = lifetimes(&recording, HOST).iter().map(|one| one.bytes).sum::<u64>();
+    // No row exceeds the total.
+    for total in [90_000_000, estimate - 1] {
         recording.devices[0].allocated_bytes = total;
         for sums in [None, Some(outside(total))] {
             recording.scope_sums = sums;
@@ -366,7 +366,7 @@ fn the_only_row_is_an_estimate_beside_a_total_that_was_counted() {
 }
 
 #[test]
-fn all_that_was_allocated_is_one_number_whatever_the_rows() {
+fn the_allocated_total_is_the_same_for_every_grouping() {
     let folder = tempfile::tempdir().unwrap();
     let path = saved(&folder, "a.memtrack", &recording());
     for by in ["line", "stack", "size", "frame"] {
@@ -381,7 +381,7 @@ fn all_that_was_allocated_is_one_number_whatever_the_rows() {
 }
 
 #[test]
-fn where_nobody_counted_no_count_is_shown() {
+fn counts_are_omitted_where_the_recording_has_none() {
     let folder = tempfile::tempdir().unwrap();
     let recording = recording();
     // A program that was killed wrote no counts.
@@ -406,24 +406,24 @@ fn where_nobody_counted_no_count_is_shown() {
 }
 
 #[test]
-fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
+fn check_passes_only_where_the_whole_interval_is_within_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = saved(&folder, "a.memtrack", &estimated());
     let check = |limit: u64| {
         let (name, limit) = ("--max-peak", limit.to_string());
         let value = json(&["check", name, &limit], &path);
         let output = run(&["check", name, &limit], &path);
-        let said = |text: Vec<u8>| String::from_utf8(text).unwrap();
-        (output.status.code(), said(output.stdout), said(output.stderr), value)
+        let decode = |text: Vec<u8>| String::from_utf8(text).unwrap();
+        (output.status.code(), decode(output.stdout), decode(output.stderr), value)
     };
-    let (code, verdict, said, value) = check(1 << 30);
+    let (code, verdict, stderr, value) = check(1 << 30);
     assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()));
     assert!(
         verdict.starts_with("within the limits: peak ") && verdict.contains(" % requested, leak "),
         "{verdict}"
     );
     assert!(!verdict.contains('~') && !verdict.contains("fragmentation"), "{verdict}");
-    assert!(said.contains("the peak is an estimate from samples of small blocks, "), "{said}");
+    assert!(stderr.contains("the peak is an estimate from samples of small blocks, "), "{stderr}");
     let peak = &value["peak"];
     assert_eq!((&peak["estimated"], &value["leak"]["verdict"]), (&true.into(), &Value::Null));
     let error = peak["requested_bytes_error"]["standard_error"].as_f64().unwrap();
@@ -433,7 +433,7 @@ fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
 
     let (code, verdict, _, value) = check(high);
     assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()), "{verdict}");
-    // In the interval, whether the number itself is above or below.
+    // A limit in the interval is uncertain, whether the estimate is above or below it.
     for limit in [low, found - 1, found, found + 1, high - 1] {
         let (code, verdict, _, value) = check(limit);
         assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"cannot_tell".into()), "{verdict}");
@@ -451,11 +451,11 @@ fn a_gate_opens_only_where_the_whole_interval_is_within_the_limit() {
 }
 
 #[test]
-fn a_process_that_holds_hundreds_of_mebibytes_in_sampled_blocks_does_not_pass_100() {
+fn a_process_with_300_mib_in_sampled_blocks_exceeds_a_limit_of_100_mib() {
     let mut recording = scoped();
     recording.meta.sample_threshold_bytes = 64 << 10;
     recording.meta.sample_mean_bytes = 1 << 20;
-    // 300 of 300,000 blocks of 1 KiB: without what they stand for a third of a mebibyte.
+    // 300 samples of 300,000 blocks of 1 KiB: unweighted, they are less than a third of a mebibyte.
     for number in 0..300 {
         let alloc = event(1000 * (number + 1), Action::Alloc, 0x10_0000 + number * 4096, 1024);
         let alloc = Event { flags: EventFlags::SAMPLED, ..alloc };
@@ -473,14 +473,14 @@ fn a_process_that_holds_hundreds_of_mebibytes_in_sampled_blocks_does_not_pass_10
     }
 }
 
-/// A recording whose exact counts say less of its peak than the samples do.
+/// Returns a recording whose exact counts give a lower peak than its samples do.
 fn estimated() -> Snapshot {
     let mut recording = recording();
     recording.devices[0].freed_bytes = recording.devices[0].allocated_bytes - 100_000;
     recording
 }
 
-/// What is there for a summary to say of a recording whose tables were full, and whose scopes were summed up.
+/// Returns a recording whose tables were full, and whose scopes have sums.
 fn folded() -> Snapshot {
     let mut recording = recorded(false);
     let sum = |scope: u32, allocated_bytes: u64, allocations: u64| ScopeSum {
@@ -489,7 +489,7 @@ fn folded() -> Snapshot {
         allocated_bytes,
         allocations,
     };
-    // Outside all, in a module, in an operator and in a backward pass.
+    // Outside all scopes, in a module, in an operator and in a backward pass.
     let rows = vec![
         sum(0, 40_000_000, 30_000),
         sum(2, 20_000_000, 20_000),
@@ -511,7 +511,7 @@ fn folded() -> Snapshot {
 }
 
 #[test]
-fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
+fn folded_counts_and_scope_sums_survive_in_pytorch_snapshots() {
     let folder = tempfile::tempdir().unwrap();
     let mut recording = folded();
     let original = saved(&folder, "a.memtrack", &recording);
@@ -553,11 +553,11 @@ fn what_was_folded_and_what_scopes_came_to_travel_in_pytorchs_files() {
             assert_eq!(json(arguments, other), json(arguments, &original), "{arguments:?} {other:?}");
         }
     }
-    // A program that was killed has old sums, and its file says so too.
+    // The sums of a killed program are old, which the report on its file states.
     recording.meta.complete = false;
     let top = text(&["top", "--by", "operator"], &saved(&folder, "b.pickle", &recording));
     assert!(top.contains("those of 0.003 s after the start; the recording was not ended"), "{top}");
-    // Where nothing was folded, nothing is said.
+    // Without folding, nothing is printed about it.
     recording.folded = Folded::default();
     recording.scope_sums.as_mut().unwrap().folded = 0;
     for name in ["c.memtrack", "c.pickle"] {
@@ -608,18 +608,18 @@ fn no_report_shows_an_estimate_without_its_error() {
             }));
         }
     }
-    // PyTorch's own text has no place for it, so it is said beside it.
+    // PyTorch's text has no place for the note, so it is printed on standard error.
     for verb in [&["stats"][..], &["trace"], &["memory", "--folded"], &["segments", "--folded"]] {
         let path = saved(&folder, "b.memtrack", &recording());
-        let said = String::from_utf8(run(verb, &path).stderr).unwrap();
-        assert!(said.contains("small blocks were sampled"), "{verb:?}: {said}");
+        let stderr = String::from_utf8(run(verb, &path).stderr).unwrap();
+        assert!(stderr.contains("small blocks were sampled"), "{verb:?}: {stderr}");
         let exact = saved(&folder, "c.memtrack", &memtrack_tests::snapshots::small());
         assert!(!String::from_utf8(run(verb, &exact).stderr).unwrap().contains("sampled"), "{verb:?}");
     }
 }
 
 #[test]
-fn what_was_recorded_block_by_block_carries_no_mark() {
+fn completely_recorded_blocks_carry_no_mark() {
     let folder = tempfile::tempdir().unwrap();
     let mut recording = scoped();
     recording.meta.sample_threshold_bytes = THRESHOLD;
@@ -633,7 +633,7 @@ fn what_was_recorded_block_by_block_carries_no_mark() {
     for verb in ["top", "summary", "peak"] {
         assert!(!text(&[verb], &path).contains('~'), "{}", text(&[verb], &path));
     }
-    // Small blocks of which none was picked: the row is as it was recorded, the sums are not all.
+    // No small block was sampled: the row is as recorded, but the sums are incomplete.
     recording.devices[0].allocated_bytes += 3_000;
     recording.devices[0].allocations += 30;
     let path = saved(&folder, "more.memtrack", &recording);
@@ -643,7 +643,7 @@ fn what_was_recorded_block_by_block_carries_no_mark() {
     assert_eq!(json(&["top"], &path)["devices"][0]["rows"][0]["estimated"], false);
 }
 
-/// A sampled heap of which more is known exactly than the samples allow for: sums and the peak are below what these come to.
+/// Returns a sampled heap whose exact sums and peak are below the estimates from its samples.
 fn counted() -> Snapshot {
     let mut snapshot = recorded(false);
     let size = |row: usize| snapshot.events.size_bytes[row];
@@ -671,7 +671,7 @@ fn counted() -> Snapshot {
 }
 
 #[test]
-fn parts_of_a_sampled_heap_come_to_no_more_than_what_is_counted() {
+fn parts_of_a_sampled_heap_add_up_to_no_more_than_the_count() {
     let folder = tempfile::tempdir().unwrap();
     let recording = counted();
     let path = saved(&folder, "a.memtrack", &recording);
@@ -734,7 +734,7 @@ fn one_large_block_of_a_sampled_heap_is_exact() {
     let large = event(1000, Action::Alloc, 0x10_0000, 32 << 20);
     recording.events.push(&large);
     recording.blocks = vec![live(&large)];
-    // Three million bytes in small blocks of which no sample was picked.
+    // Three million bytes in small blocks, none of which was sampled.
     let counts = DeviceStatistics {
         allocated_bytes: (32 << 20) + 3_000_000,
         allocations: 20_001,
@@ -766,7 +766,7 @@ fn one_large_block_of_a_sampled_heap_is_exact() {
 }
 
 #[test]
-fn a_recording_without_its_end_has_lower_limits_and_no_limit_is_certain_to_be_kept() {
+fn an_unfinished_recording_has_lower_bounds_and_passes_no_limit() {
     let folder = tempfile::tempdir().unwrap();
     for (name, mut recording) in [("exact", memtrack_tests::snapshots::small()), ("sampled", counted())] {
         for suffix in ["memtrack", "pickle"] {
@@ -800,15 +800,15 @@ fn a_recording_without_its_end_has_lower_limits_and_no_limit_is_certain_to_be_ke
             }
             let device = json(&["memory", "--at", "end"], &path)["devices"][0].clone();
             assert!(device["requested_bytes_error"]["high"].is_null(), "{device}");
-            // A limit that is not exceeded so far may have been exceeded later; one that is stays so.
+            // A limit not exceeded so far may have been exceeded later; an exceeded limit stays exceeded.
             let verdict = |limit: u64, path: &PathBuf| {
                 let output = run(&["check", "--max-peak", &limit.to_string()], path);
                 (output.status.code(), String::from_utf8(output.stdout).unwrap())
             };
-            let (code, said) = verdict(1 << 40, &path);
-            assert!(code == Some(1) && said.starts_with("uncertain: peak of host heap: at least "), "{said}");
-            let (code, said) = verdict(low / 2, &path);
-            assert!(code == Some(1) && said.starts_with("exceeded: "), "{said}");
+            let (code, line) = verdict(1 << 40, &path);
+            assert!(code == Some(1) && line.starts_with("uncertain: peak of host heap: at least "), "{line}");
+            let (code, line) = verdict(low / 2, &path);
+            assert!(code == Some(1) && line.starts_with("exceeded: "), "{line}");
             assert_eq!(verdict(1 << 40, &whole).0, Some(0));
             let answer = json(&["check", "--max-peak", "1TiB"], &path);
             assert_eq!(
@@ -820,7 +820,7 @@ fn a_recording_without_its_end_has_lower_limits_and_no_limit_is_certain_to_be_ke
 }
 
 #[test]
-fn a_recording_that_is_cut_anywhere_passes_no_limit() {
+fn a_truncated_recording_passes_no_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = saved(&folder, "a.memtrack", &recording());
     let bytes = std::fs::read(&path).unwrap();
@@ -828,7 +828,7 @@ fn a_recording_that_is_cut_anywhere_passes_no_limit() {
         let cut = folder.path().join(format!("{share}.memtrack"));
         std::fs::write(&cut, &bytes[..bytes.len() * share / 10]).unwrap();
         let output = run(&["check", "--max-peak", "1TiB"], &cut);
-        // What has no events left cannot be checked at all.
+        // A recording without events left cannot be checked at all.
         assert!(matches!(output.status.code(), Some(1 | 3)), "{share}: {output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("within the limits"), "{share}");
     }

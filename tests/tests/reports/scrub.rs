@@ -1,4 +1,4 @@
-//! Snapshots with pseudonyms: nothing of the secrets is left in anything that is written, and reports say the same numbers.
+//! Scrubbed snapshots: no written file contains a secret, and reports show the same numbers.
 
 use memtrack_core::event::{Action, Event, ScopeId, StackId, ThreadId};
 use memtrack_core::scrub::Scrub;
@@ -14,21 +14,21 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What must not be found, in any spelling.
+/// The text that no scrubbed file may contain, in any encoding.
 const SECRET: &str = "zyxsecret";
 
-/// What the command says; it must succeed.
+/// Runs the command, which must succeed.
 fn run(arguments: &[&str]) -> Output {
     let output = Command::new(memtrack()).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
-/// All forms in which a file could hold the secret.
+/// Returns every form in which a file could contain the secret.
 fn forms() -> Vec<Vec<u8>> {
     let wide = |bytes: fn(u16) -> [u8; 2]| SECRET.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
     let mut forms = vec![SECRET.into(), wide(u16::to_le_bytes), wide(u16::to_be_bytes)];
-    // Base64 at each of the three places that a byte may have, without the letters that neighbours decide.
+    // Base64 at each of the three offsets that a byte may have, without the letters that depend on neighbouring bytes.
     for before in 0..3 {
         let padded = [&vec![b'x'; before][..], SECRET.as_bytes()].concat();
         let coded = base64(&padded);
@@ -53,7 +53,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes of a file, unpacked, and with what lies packed within it: a page's and a recording's tables.
+/// Returns the bytes of a file, also decompressed, and the compressed data in it: the tables of a page or a recording.
 fn contents(path: &Path) -> Vec<Vec<u8>> {
     let stored = fs::read(path).unwrap();
     let mut all = vec![stored.clone()];
@@ -61,7 +61,7 @@ fn contents(path: &Path) -> Vec<Vec<u8>> {
     if flate2::read::MultiGzDecoder::new(&stored[..]).read_to_end(&mut unpacked).is_ok() {
         all.push(unpacked);
     }
-    // A recording's chunks are packed: its tables are looked at as they are read.
+    // The chunks of a recording are compressed: its tables are searched as they are read.
     if let Ok(loaded) = Snapshot::open(path, LoadOptions::default()) {
         all.push(format!("{:?}", loaded.snapshot).into_bytes());
         let lines = loaded.snapshot.operators.pieces.iter().map(|piece| piece.lines.clone());
@@ -74,7 +74,7 @@ fn contents(path: &Path) -> Vec<Vec<u8>> {
         };
         all.extend(plain(memtrack_core::snapshot::Format::Json));
     }
-    // A page has its columns as packed Base64.
+    // A page contains its columns as compressed Base64.
     let text = String::from_utf8_lossy(&stored);
     for piece in text.split(['"', '<', '>', '\n', ' ', '`', '\'']).filter(|piece| piece.len() > 40) {
         let Some(bytes) = from_base64(piece) else { continue };
@@ -117,7 +117,7 @@ fn assert_clean(path: &Path) {
     }
 }
 
-/// A PyTorch snapshot with the secret in every place that has a string.
+/// Returns a PyTorch snapshot with the secret in every string.
 fn pytorch() -> Value {
     let s = SECRET;
     let frames = json!([
@@ -156,7 +156,7 @@ fn pytorch() -> Value {
     })
 }
 
-/// A recording with the secret in every place that has a string, and what its addresses are called.
+/// Returns a recording with the secret in every string, and the symbols of its addresses.
 fn recording() -> (Snapshot, Symbolizer) {
     let s = SECRET;
     let mut snapshot = memtrack_tests::snapshots::empty();
@@ -229,8 +229,8 @@ fn recording() -> (Snapshot, Symbolizer) {
     (snapshot, symbols)
 }
 
-/// Writes everything that the command writes of a snapshot.
-fn written(from: &Path, folder: &Path, more: &[&str]) -> Vec<PathBuf> {
+/// Writes every kind of file that the command can write for a snapshot, and returns the paths.
+fn write_all(from: &Path, folder: &Path, more: &[&str]) -> Vec<PathBuf> {
     let from = from.to_str().unwrap();
     let mut files = Vec::new();
     let mut write = |name: &str, arguments: &[&str]| {
@@ -245,7 +245,7 @@ fn written(from: &Path, folder: &Path, more: &[&str]) -> Vec<PathBuf> {
     write("peak.svg", &["memory", from, "--at", "peak"]);
     write("memory.svg", &["memory", from]);
     write("segments.svg", &["segments", from]);
-    // PyTorch's forms, memtrack's own, and those of other tools.
+    // The formats of PyTorch, memtrack and other tools.
     for name in [
         "a.pickle",
         "a.json",
@@ -270,24 +270,24 @@ fn no_writer_leaks_a_secret_of_a_pytorch_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let from = folder.path().join(format!("{SECRET}.json"));
     fs::write(&from, pytorch().to_string()).unwrap();
-    // The search finds what is there, also in a page.
+    // The search finds the secret where it is, also in a page.
     let page = folder.path().join("plain.html");
     run(&["view", from.to_str().unwrap(), "-o", page.to_str().unwrap()]);
     for path in [&from, &page] {
-        // What is packed in it comes after the file itself, whose name would do.
+        // The first item is the plain file, which contains the name of the snapshot; the search has to find more than that.
         let inner = contents(path).into_iter().skip(1);
         assert!(inner.into_iter().any(|bytes| find(&bytes, SECRET.as_bytes())), "{}", path.display());
     }
-    for file in written(&from, folder.path(), &["--scrub-key", "k"]) {
+    for file in write_all(&from, folder.path(), &["--scrub-key", "k"]) {
         assert_clean(&file);
         let text = fs::read(&file).unwrap();
         assert!(!find(&text, b"4242") && !find(&text, b"17000000000000"), "{}", file.display());
     }
-    // What is written in memory is also what is read back.
+    // Scrubbing a scrubbed file changes nothing.
     let once = folder.path().join("a.json");
     let again = folder.path().join("again.json");
     run(&["convert", once.to_str().unwrap(), again.to_str().unwrap(), "--scrub", "--scrub-key", "other"]);
-    assert_eq!(fs::read_to_string(&once).unwrap(), fs::read_to_string(&again).unwrap(), "twice is once");
+    assert_eq!(fs::read_to_string(&once).unwrap(), fs::read_to_string(&again).unwrap(), "scrubbed twice");
 }
 
 #[test]
@@ -298,19 +298,19 @@ fn no_writer_leaks_a_secret_of_a_recording() {
     let from = folder.path().join("scrubbed.memtrack");
     scrubbed.save(&from).unwrap();
     assert_clean(&from);
-    let said = format!("{:?}", Snapshot::open(&from, LoadOptions::default()).unwrap().snapshot);
-    for told in ["feedface", "4242424", "17000000001234"] {
-        assert!(!said.contains(told), "{told}");
+    let debug = format!("{:?}", Snapshot::open(&from, LoadOptions::default()).unwrap().snapshot);
+    for private in ["feedface", "4242424", "17000000001234"] {
+        assert!(!debug.contains(private), "{private}");
     }
-    for file in written(&from, folder.path(), &[]) {
+    for file in write_all(&from, folder.path(), &[]) {
         assert_clean(&file);
     }
-    // From the recording itself, whose binaries nobody has.
+    // From the recording itself, whose binaries do not exist.
     let plain = folder.path().join("plain.memtrack");
     snapshot.save(&plain).unwrap();
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
-    for file in written(&plain, &inner, &[]) {
+    for file in write_all(&plain, &inner, &[]) {
         assert_clean(&file);
     }
 }
@@ -327,7 +327,7 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
     }
     let from = folder.path().join("trace.optrace.jsonl");
     fs::write(&from, &trace).unwrap();
-    // The first six digits of its Unix times, which are of 115 days.
+    // The first six digits of its Unix times.
     let day = "179537";
     assert!(trace.contains(day));
     for name in ["a.html", "a.svg", "a.png", "a.json", "a.json.gz", "a.raw.json.gz", "a.pickle"] {
@@ -336,10 +336,10 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
         run(&["timeline", from, "-o", to]);
         run(&["timeline", from, "-o", hidden, "--scrub"]);
         assert_clean(&scrubbed);
-        let says = |path: &Path, what: &str| contents(path).iter().any(|bytes| find(bytes, what.as_bytes()));
-        assert!(!says(&scrubbed, day), "{name}");
+        let has = |path: &Path, what: &str| contents(path).iter().any(|bytes| find(bytes, what.as_bytes()));
+        assert!(!has(&scrubbed, day), "{name}");
         // Pictures have no time of day.
-        assert_eq!(says(&plain, day), !name.ends_with("g"), "{name}");
+        assert_eq!(has(&plain, day), !name.ends_with("g"), "{name}");
     }
     let numbers = |name: &str| -> Vec<Vec<i64>> {
         let text = contents(&folder.path().join(name)).pop().unwrap();
@@ -348,7 +348,7 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
             |row: &Value| row.as_array().unwrap().iter().skip(1).map(|cell| cell.as_i64().unwrap()).collect();
         rows.iter().map(columns).collect()
     };
-    // Each change: what happened, how many bytes, of which category.
+    // The action, the bytes and the category of each change.
     assert_eq!(numbers("plain.a.raw.json.gz"), numbers("a.raw.json.gz"));
 }
 
@@ -356,7 +356,7 @@ fn find(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)
 }
 
-/// The numbers in an answer, in order.
+/// Returns the sorted numbers of a JSON report.
 fn numbers(arguments: &[&str]) -> Vec<f64> {
     fn walk(value: &Value, out: &mut Vec<f64>) {
         match value {
@@ -369,13 +369,13 @@ fn numbers(arguments: &[&str]) -> Vec<f64> {
     let output = run(&[arguments, &["--json"]].concat());
     let mut out = Vec::new();
     walk(&serde_json::from_slice(&output.stdout).unwrap(), &mut out);
-    // Of equal sums, names decide the order.
+    // Rows with equal sums are ordered by name, which scrubbing changes.
     out.sort_by(f64::total_cmp);
     out
 }
 
 #[test]
-fn reports_say_the_same_numbers_of_a_recording() {
+fn reports_on_a_scrubbed_recording_show_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let (snapshot, mut symbols) = recording();
     let named = snapshot.as_pytorch(&mut symbols).into_snapshot();
@@ -383,7 +383,7 @@ fn reports_say_the_same_numbers_of_a_recording() {
     let after = folder.path().join("scrubbed.memtrack");
     scrubbed.save(&after).unwrap();
     assert_eq!(Snapshot::open(&after, LoadOptions::default()).unwrap().snapshot, scrubbed);
-    // Both in one form, in which events have the same numbers.
+    // Both in one format, in which events have the same numbers.
     let after = folder.path().join("after.pickle");
     scrubbed.save_as(&after, &mut Symbolizer::of(&scrubbed)).unwrap();
     let before = folder.path().join("before.pickle");
@@ -397,7 +397,7 @@ fn reports_say_the_same_numbers_of_a_recording() {
 }
 
 #[test]
-fn reports_say_the_same_numbers_and_no_private_name_is_left() {
+fn reports_on_scrubbed_samples_show_the_same_numbers_and_no_private_name() {
     let folder = tempfile::tempdir().unwrap();
     let names = [
         "samples/annotated",
@@ -424,42 +424,42 @@ fn reports_say_the_same_numbers_and_no_private_name_is_left() {
         ] {
             let of = |file: &Path| numbers(&[&report[..1], &[file.to_str().unwrap()], &report[1..]].concat());
             let (mut old, mut new) = (of(&before), of(&after));
-            // Moments are told in seconds, which are the same, and in microseconds of the day, which are not.
+            // Moments are in seconds, which stay the same, and in Unix microseconds, which do not.
             old.retain(|number| *number < 9e14);
             new.retain(|number| *number < 9e14);
             assert_eq!(old, new, "{name} {report:?}");
         }
-        let said = fs::read(&after).unwrap();
+        let bytes = fs::read(&after).unwrap();
         for private in private_names(&before) {
-            assert!(!find(&said, private.as_bytes()), "{name}: {private}");
+            assert!(!find(&bytes, private.as_bytes()), "{name}: {private}");
         }
     }
 }
 
-/// Folders, files and functions of the program's own: of Python files outside of packages.
+/// Returns the folders, files and functions of the user's code: of Python files outside packages.
 fn private_names(path: &Path) -> Vec<String> {
     let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
     let mut names = Vec::new();
     for row in 0..snapshot.frames.len() as u32 {
         let frame = memtrack_core::snapshot::FrameId(row);
         let file = snapshot.strings.get(snapshot.frames.filename(frame)).into_owned();
-        let is_own = file.ends_with(".py")
+        let is_user_code = file.ends_with(".py")
             && !file.contains("/lib/python3")
             && !file.contains("site-packages")
             && !file.contains("torch/");
-        if is_own {
+        if is_user_code {
             names.push(snapshot.strings.get(snapshot.frames.name(frame)).into_owned());
             names.extend(file.split('/').map(str::to_owned));
         }
     }
-    // Names that are words of files in any case.
+    // Names that occur in any program are not private.
     let common = ["<module>", "forward", "backward", "step", "__init__", "main", "lib", "src", "usr"];
     names.retain(|name| name.len() > 3 && !common.contains(&name.as_str()));
     names
 }
 
 #[test]
-fn a_name_has_one_pseudonym_in_all_files_of_a_key() {
+fn a_name_has_one_pseudonym_in_all_files_with_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let from = fixture("snapshots/samples/basic-1.pickle");
     let convert = |to: &str, more: &[&str]| {
@@ -472,12 +472,12 @@ fn a_name_has_one_pseudonym_in_all_files_of_a_key() {
     assert_ne!(one, convert("3.json", &["--scrub-key", "b"]));
     assert_ne!(one, convert("4.json", &[]));
     let kept = convert("5.json", &["--scrub-keep", "*"]);
-    let own = private_names(&from);
-    assert!(own.iter().any(|name| find(&kept, name.as_bytes())), "{own:?}");
+    let private = private_names(&from);
+    assert!(private.iter().any(|name| find(&kept, name.as_bytes())), "{private:?}");
 }
 
 #[test]
-fn the_options_belong_together() {
+fn incomplete_options_of_scrub_are_refused() {
     for more in [&["--scrub-key", "x"][..], &["--scrub-keep", "x"], &["--scrub", "--scrub-key", ""]] {
         let from = fixture("snapshots/samples/basic-1.pickle");
         let output = Command::new(memtrack())

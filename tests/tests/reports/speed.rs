@@ -1,4 +1,4 @@
-//! Every report takes time in proportion to the events, whatever kind of file they are in.
+//! The time of every report is proportional to the number of events, for every kind of file.
 #![cfg(unix)]
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, StackId};
@@ -12,16 +12,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Blocks of the smaller file; the larger has [`TIMES`] as many.
+/// The number of blocks in the smaller file; the larger file has [`SCALE`] times as many.
 const BLOCKS: u64 = 1_000;
-const TIMES: u32 = 8;
-/// What takes time in proportion to the events stays below this many times as much, with room for noise and a logarithm;
-/// what goes through all events for each of them takes 64 times as much.
-const AT_MOST: u32 = 20;
-/// Below this nothing can be told from how long a process takes to begin.
-const START: Duration = Duration::from_millis(25);
+const SCALE: u32 = 8;
+/// A report whose time is proportional to the events stays below this ratio, with room for noise and a logarithm; a report that
+/// visits all events for each event takes 64 times as long.
+const MAX_RATIO: u32 = 20;
+/// Shorter times cannot be distinguished from the startup time of a process.
+const MIN_TIME: Duration = Duration::from_millis(25);
 
-/// The verbs, each with what must be there for it to be timed.
+/// The timed verbs, with the options that they need.
 const VERBS: [&[&str]; 19] = [
     &["summary"],
     &["summary", "--json"],
@@ -52,7 +52,7 @@ fn with_stacks() -> Snapshot {
     snapshot
 }
 
-/// Of each address a block that comes and goes, then one that stays; every third of both is a sample.
+/// Returns a heap with two blocks at each address: one that is freed, then one that stays live. Every third pair is sampled.
 fn heap(blocks: u64) -> Snapshot {
     let mut snapshot = with_stacks();
     snapshot.meta.sample_threshold_bytes = 1 << 16;
@@ -60,15 +60,15 @@ fn heap(blocks: u64) -> Snapshot {
     for block in 0..blocks {
         let flags = if block % 3 == 0 { EventFlags::SAMPLED } else { EventFlags::default() };
         let stack = StackId((block % 19) as u32 + 1);
-        let of_block = |ticks, action| Event {
+        let block_event = |ticks, action| Event {
             stack,
             flags,
             ..event(ticks, action, 0x7f00_0000_0000 + block * 4096, 1000 + block % 50)
         };
         let first = 10 * block;
-        snapshot.events.push(&of_block(first, Action::Alloc));
-        snapshot.events.push(&of_block(first + 1, Action::Free));
-        let stays = of_block(first + 2, Action::Alloc);
+        snapshot.events.push(&block_event(first, Action::Alloc));
+        snapshot.events.push(&block_event(first + 1, Action::Free));
+        let stays = block_event(first + 2, Action::Alloc);
         snapshot.events.push(&stays);
         snapshot.blocks.push(live(&stays));
     }
@@ -76,8 +76,8 @@ fn heap(blocks: u64) -> Snapshot {
     snapshot
 }
 
-/// Segments of eight blocks each, of which half stay, on a device and, a tenth, in pinned memory; and a block of the heap,
-/// so that every device's number has to be found out.
+/// Returns segments of eight blocks each, half of which stay live: a tenth of the segments in pinned memory, the others on a
+/// device. One block of the heap is added, so that the number of each device has to be resolved.
 fn device(blocks: u64) -> Snapshot {
     let mut snapshot = with_stacks();
     let one = event(0, Action::Alloc, 0x5000, 64);
@@ -115,37 +115,37 @@ fn device(blocks: u64) -> Snapshot {
     snapshot
 }
 
-/// Processor time of all children that have ended.
+/// Returns the processor time of all child processes that have ended.
 #[allow(unsafe_code)]
-fn spent() -> Duration {
+fn children_time() -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the place is one of that type, and zeroes are a value of it should the call fail.
+    // SAFETY: the pointer is valid for an `rusage`, and all zeroes are a valid value if the call fails.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
         usage.assume_init()
     };
-    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    of(usage.ru_utime) + of(usage.ru_stime)
+    let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    duration(usage.ru_utime) + duration(usage.ru_stime)
 }
 
-/// The processor time of a verb on a file.
+/// Returns the processor time of a verb on a file.
 fn time_of(verb: &[&str], file: &Path) -> Duration {
     let mut command = Command::new(memtrack());
     command.arg(verb[0]).arg(file).args(&verb[1..]);
-    let before = spent();
+    let before = children_time();
     let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{verb:?}: {said}");
-    spent() - before
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{verb:?}: {stderr}");
+    children_time() - before
 }
 
 #[test]
-fn reports_take_time_in_proportion_to_the_events() {
-    // The processor time is that of all children.
+fn the_time_of_reports_is_proportional_to_the_events() {
+    // The processor time includes all child processes.
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    for (size, blocks) in [("small", BLOCKS), ("large", BLOCKS * u64::from(TIMES))] {
+    for (size, blocks) in [("small", BLOCKS), ("large", BLOCKS * u64::from(SCALE))] {
         heap(blocks).save(path(&format!("heap-{size}.memtrack"))).unwrap();
         let device = device(blocks);
         device.save(path(&format!("device-{size}.memtrack"))).unwrap();
@@ -155,23 +155,23 @@ fn reports_take_time_in_proportion_to_the_events() {
     for (kind, suffix) in [("heap", "memtrack"), ("device", "memtrack"), ("pytorch", "pickle")] {
         for verb in VERBS {
             let file = |size: &str| path(&format!("{kind}-{size}.{suffix}"));
-            let small = time_of(verb, &file("small")).max(START);
-            // A busy machine may slow a run down, but not each of many.
+            let small = time_of(verb, &file("small")).max(MIN_TIME);
+            // A busy machine may slow down some runs, but not all of them.
             let mut large = Duration::MAX;
             for _ in 0..20 {
                 large = large.min(time_of(verb, &file("large")));
-                if large <= small * AT_MOST {
+                if large <= small * MAX_RATIO {
                     break;
                 }
             }
-            if large > small * AT_MOST {
+            if large > small * MAX_RATIO {
                 slow.push(format!("{verb:?} of the {kind} file: {large:?} instead of {small:?}"));
             }
         }
     }
     assert!(
         slow.is_empty(),
-        "{TIMES} times the events took more than {AT_MOST} times the time:\n{}",
+        "{SCALE} times the events took more than {MAX_RATIO} times the time:\n{}",
         slow.join("\n")
     );
 }

@@ -13,7 +13,7 @@ const HOST: DeviceId = DeviceId::HOST;
 const MATMUL: ScopeId = ScopeId(3);
 const LOSS_GRAD: ScopeId = ScopeId(5);
 
-/// Two matmuls of 1000 and 500 bytes, the first freed before the gradient of 700; 300 bytes stay unattributed.
+/// Returns two matmuls of 1000 and 500 bytes, the first freed before the gradient of 700; 300 bytes stay unattributed.
 ///
 /// | ticks | event | live |
 /// |---|---|---|
@@ -49,7 +49,7 @@ fn rank(snapshot: &Snapshot, by: By) -> TopReport {
 }
 
 #[test]
-fn operators_are_ranked_with_what_was_live_at_the_first_peak() {
+fn operators_are_ranked_with_their_live_bytes_at_the_first_peak() {
     let report = rank(&run(), By::Operator);
     assert_eq!(
         report.rows.iter().map(numbers).collect::<Vec<_>>(),
@@ -70,7 +70,7 @@ fn operators_are_ranked_with_what_was_live_at_the_first_peak() {
 }
 
 #[test]
-fn modules_and_phases_add_up_to_the_same() {
+fn modules_and_phases_add_up_to_the_same_total() {
     let names = |by| {
         let report = rank(&run(), by);
         report.rows.iter().map(|row| (row.name.clone(), row.allocated_bytes)).collect::<Vec<_>>()
@@ -95,7 +95,7 @@ fn modules_and_phases_add_up_to_the_same() {
 }
 
 #[test]
-fn equal_rows_are_in_the_order_of_their_names_and_the_limit_holds() {
+fn equal_rows_are_sorted_by_name_before_the_limit_applies() {
     let mut snapshot = scoped();
     for (ticks, scope) in [(1, LOSS_GRAD), (2, MATMUL), (3, ScopeId::NONE)] {
         snapshot.events.push(&Event { scope, ..event(ticks, Action::Alloc, ticks << 12, 100) });
@@ -108,7 +108,7 @@ fn equal_rows_are_in_the_order_of_their_names_and_the_limit_holds() {
     assert_eq!((report.rows_in_all, report.totals.allocated_bytes), (3, 300));
 }
 
-/// The ring dropped the allocation of 4000 bytes that is freed at 30, and that of 600 which lives on.
+/// The ring dropped two allocations: 4000 bytes that are freed at 30, and 600 bytes that stay live.
 #[test]
 fn blocks_from_before_the_window_count_at_the_peak_but_not_as_allocated() {
     let mut snapshot = scoped();
@@ -154,7 +154,7 @@ fn a_block_stops_counting_when_its_free_is_requested() {
 }
 
 #[test]
-fn sampled_blocks_stand_for_many_and_are_marked() {
+fn sampled_blocks_represent_others_and_are_marked() {
     let mut snapshot = scoped();
     snapshot.meta.sample_mean_bytes = 1000;
     snapshot.meta.sample_threshold_bytes = 4096;
@@ -165,13 +165,13 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
     let report = rank(&snapshot, By::Operator);
     // 1 / (1 − e^(−0.1)) = 10.508 blocks of 100 bytes.
     assert_eq!(numbers(&report.rows[1]), ("(unattributed)", 1051, 1051, 11, 100));
-    // Of the other row every block was recorded.
+    // Every block of the other row was recorded.
     assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
-    // One sample says no more than a bound.
+    // One sample gives no more than a bound.
     assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB"), "{text}");
-    // Every block of the other row was recorded: what any row may lack is in a line of its own.
+    // A separate line states how much any row may lack, since every block of the other row was recorded.
     assert!(text.contains("annotated 4.9 KiB (82.6 %), named from stacks < 3.0 KiB, "), "{text}");
     assert!(text.contains("Rows with less than 3.1 KiB in such blocks may be missing"), "{text}");
     let json = &report.to_json()["rows"][1];
@@ -187,7 +187,7 @@ fn sampled_blocks_stand_for_many_and_are_marked() {
 }
 
 #[test]
-fn blocks_too_small_to_be_sampled_are_not_denied() {
+fn blocks_too_small_to_be_sampled_are_counted() {
     let mut snapshot = scoped();
     snapshot.meta.sample_mean_bytes = 512 << 10;
     snapshot.meta.sample_threshold_bytes = 64 << 10;
@@ -206,7 +206,7 @@ fn blocks_too_small_to_be_sampled_are_not_denied() {
 }
 
 #[test]
-fn each_device_is_ranked_alone() {
+fn each_device_is_ranked_separately() {
     let mut snapshot = run();
     let device = DeviceId(1);
     snapshot.events.push(&Event { device, ..event(70, Action::Alloc, 0x1000, 10_000) });
@@ -236,7 +236,7 @@ fn names_are_shortened_only_when_the_terminal_is_too_narrow() {
 }
 
 #[test]
-fn wild_numbers_neither_panic_nor_overflow() {
+fn extreme_numbers_neither_panic_nor_overflow() {
     let mut snapshot = scoped();
     snapshot.meta.sample_mean_bytes = u64::MAX;
     for ticks in 0..6 {
@@ -252,7 +252,7 @@ fn wild_numbers_neither_panic_nor_overflow() {
 }
 
 #[test]
-fn an_empty_recording_has_an_answer() {
+fn an_empty_recording_has_a_report() {
     let report = rank(&empty(), By::Operator);
     assert!(report.to_string().contains("Nothing was allocated"));
     let suited =

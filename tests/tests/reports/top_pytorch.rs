@@ -1,4 +1,4 @@
-//! Rankings of PyTorch's snapshots: whoever reads one knows Python, not PyTorch's allocator.
+//! Rankings of PyTorch's snapshots: their readers know Python, not PyTorch's allocator.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -44,14 +44,14 @@ fn names(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn frames_and_files_are_pythons() {
+fn frames_and_files_are_those_of_python() {
     assert_eq!(names(&["top", "--by", "frame"]), ["forward /app/model.py:12"]);
     assert_eq!(names(&["top", "--by", "file"]), ["/app/model.py"]);
     assert!(run(&["summary"]).contains("is from model.py:12 forward → "));
 }
 
 #[test]
-fn stacks_begin_behind_the_allocator() {
+fn stacks_omit_the_allocators_frames() {
     assert_eq!(
         names(&["top", "--by", "stack", "--frames", "0"]),
         ["at::native::add(at::Tensor)", "at::native::mm(at::Tensor)"]
@@ -59,25 +59,25 @@ fn stacks_begin_behind_the_allocator() {
 }
 
 #[test]
-fn zero_rows_asked_for_are_all_rows() {
+fn a_limit_of_zero_shows_all_rows() {
     assert_eq!(names(&["top", "--by", "stack", "--frames", "0", "-n", "0"]).len(), 2);
     assert_eq!(names(&["top", "--by", "stack", "--frames", "0", "-n", "1"]).len(), 1);
 }
 
 #[test]
-fn a_report_says_nothing_twice_and_nothing_of_scopes_where_there_are_none() {
+fn a_report_repeats_nothing_and_omits_scopes_where_there_are_none() {
     let text = run(&["top", "--at", "peak"]);
     assert!(text.contains("Live then: 1.2 KiB in 2 blocks"), "{text}");
     for absent in ["Live at peak", "unattributed", "no phase"] {
         assert!(!text.contains(absent), "{text}");
     }
-    for (by, said) in [("operator", true), ("phase", false), ("module", false)] {
-        assert_eq!(run(&["top", "--by", by]).contains("Attributed: "), said, "{by}");
+    for (by, is_shown) in [("operator", true), ("phase", false), ("module", false)] {
+        assert_eq!(run(&["top", "--by", by]).contains("Attributed: "), is_shown, "{by}");
     }
 }
 
 #[test]
-fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
+fn cpp_stacks_name_operators_phases_and_modules() {
     let cpp = |names: &[&str]| names.iter().map(|name| frame(name, "??", 0)).collect::<Vec<_>>();
     let module = |line| frame("_call_impl", "/v/torch/nn/modules/module.py", line);
     let forward = cpp(&["at::_ops::empty_memory_format::call(long)", "at::_ops::einsum::call(long)"]);
@@ -94,12 +94,12 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
         let rows = value["devices"][0]["rows"].as_array().unwrap().iter();
         rows.map(|row| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap())).collect()
     };
-    let own = |rows: &[(&str, u64)]| {
+    let owned = |rows: &[(&str, u64)]| {
         rows.iter().map(|&(name, bytes)| (name.into(), bytes)).collect::<Vec<(String, u64)>>()
     };
     assert_eq!(
         rows("operator"),
-        own(&[
+        owned(&[
             ("forward.aten::einsum", 500),
             ("backward.aten::bmm", 250),
             ("optimizer.aten::sqrt", 125),
@@ -108,14 +108,14 @@ fn stacks_of_c_plus_plus_tell_operators_phases_and_modules() {
     );
     assert_eq!(
         rows("phase"),
-        own(&[("forward", 500), ("backward", 250), ("optimizer", 125), ("(no phase)", 62)])
+        owned(&[("forward", 500), ("backward", 250), ("optimizer", 125), ("(no phase)", 62)])
     );
-    assert_eq!(rows("module"), own(&[("model.py:39", 500), ("(no module in the stack)", 437)]));
+    assert_eq!(rows("module"), owned(&[("model.py:39", 500), ("(no module in the stack)", 437)]));
 }
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
-fn little_of_a_real_training_stays_unattributed() {
+fn all_memory_of_a_real_training_run_is_attributed() {
     let path = memtrack_tests::shared().join("oracle/snapshots/real/wedson_128_train.pickle.gz");
     let output =
         Command::new(memtrack()).arg("top").arg(path).args(["--by", "phase", "--json"]).output().unwrap();
@@ -127,7 +127,7 @@ fn little_of_a_real_training_stays_unattributed() {
 }
 
 #[test]
-fn a_trace_that_allocates_nothing_is_ranked_by_what_was_live() {
+fn a_trace_without_allocations_is_ranked_by_live_blocks() {
     let frees: Vec<Value> = [(1u64, 500), (2, 900), (3, 700)]
         .into_iter()
         .map(|(n, size)| json!({"action": "free_requested", "addr": n << 20, "size": size, "stream": 0, "time_us": n, "frames": []}))

@@ -20,7 +20,7 @@ fn named(function: &str, line: u32) -> Vec<Frame> {
     }]
 }
 
-/// Stacks: 1 and 2 differ only in how the allocator was reached, 3 has another caller, 4 says nothing we know.
+/// Returns four stacks: 1 and 2 differ only in the frames of the allocator, 3 has another caller, and 4 has no known operator.
 fn stacked() -> (Snapshot, Symbolizer) {
     let mut snapshot = scoped();
     snapshot.stacks.push(&[0x10, 0x20, 0x30, 0x40]);
@@ -45,7 +45,7 @@ fn stacked() -> (Snapshot, Symbolizer) {
 }
 
 #[test]
-fn stacks_are_rows_from_the_first_frame_that_says_something() {
+fn stacks_are_rows_from_the_first_informative_frame() {
     let (snapshot, mut symbols) = stacked();
     let report = top_with(&snapshot, &mut symbols, By::Stack, HOST, &TopOptions::default());
     let rows: Vec<_> =
@@ -55,7 +55,7 @@ fn stacks_are_rows_from_the_first_frame_that_says_something() {
         [
             ("(no stack)", 500, 1),
             ("app::load", 400, 1),
-            // 100 + 200 by app::attention and 300 by app::mlp: of equal rows the lower addresses come first.
+            // 100 + 200 by app::attention and 300 by app::mlp: equal rows are ordered by address.
             ("<candle_core::tensor::Tensor>::matmul", 300, 2),
             ("<candle_core::tensor::Tensor>::matmul", 300, 1),
         ]
@@ -68,7 +68,7 @@ fn stacks_are_rows_from_the_first_frame_that_says_something() {
     assert_eq!((&stack[0]["address"], &stack[0]["line"]), (&"0x20".into(), &3.into()));
 }
 
-/// `stacked` without scopes, and with 400 bytes of the program's own beside 100 + 200 + 300 of a framework.
+/// Returns `stacked` without scopes: 400 bytes of the program's code, and 100 + 200 + 300 of a framework.
 fn unannotated() -> (Snapshot, Symbolizer) {
     let (mut snapshot, symbols) = stacked();
     snapshot.scopes.rows.truncate(1);
@@ -78,14 +78,14 @@ fn unannotated() -> (Snapshot, Symbolizer) {
 }
 
 #[test]
-fn an_unannotated_program_is_ranked_by_the_operators_of_its_framework_or_else_by_its_own_lines() {
+fn an_unannotated_program_is_ranked_by_framework_operators_or_else_by_line() {
     let (mut snapshot, mut symbols) = unannotated();
     let options = TopOptions::new();
     assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Operator, "600 of 1000 bytes");
     snapshot.events.size_bytes[3] = 601;
     assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Line, "600 of 1201 bytes");
-    let own = options.clone().patterns(Patterns::default().with("app::load"));
-    assert_eq!(By::suited_to(&snapshot, &mut symbols, &own), By::Operator, "a pattern names the rest");
+    let pattern = options.clone().patterns(Patterns::default().with("app::load"));
+    assert_eq!(By::suited_to(&snapshot, &mut symbols, &pattern), By::Operator, "a pattern names the rest");
 
     // Each row is a line, however deep the stacks are.
     let report = top_with(&snapshot, &mut symbols, By::Line, HOST, &options);
@@ -98,7 +98,7 @@ fn an_unannotated_program_is_ranked_by_the_operators_of_its_framework_or_else_by
 }
 
 #[test]
-fn what_no_scope_names_is_named_from_its_stack() {
+fn blocks_that_no_scope_names_are_named_from_their_stacks() {
     let (snapshot, mut symbols) = stacked();
     let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &TopOptions::default());
     let rows: Vec<_> = report.rows.iter().map(|row| (row.name.as_str(), row.allocated_bytes)).collect();
@@ -114,8 +114,8 @@ fn what_no_scope_names_is_named_from_its_stack() {
     let sources = report.attribution;
     assert_eq!((sources.annotated, sources.named_from_stacks, sources.unattributed), (500, 600, 400));
 
-    let own = TopOptions::new().patterns(Patterns::default().with("app::load"));
-    let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &own);
+    let options = TopOptions::new().patterns(Patterns::default().with("app::load"));
+    let report = top_with(&snapshot, &mut symbols, By::Operator, HOST, &options);
     assert!(report.rows.iter().any(|row| row.name == "app.load"));
     assert_eq!(report.attribution.unattributed, 0);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The exit code and the only line on standard error.
+/// Returns the exit code and the only line on standard error.
 fn refusal(stats: &Path) -> (i32, String) {
     let output = Command::new(memtrack()).arg("tracker").arg(stats).output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
@@ -22,7 +22,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn what_is_no_pickle_is_refused() {
+fn files_without_statistics_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stats.pickle");
     for (content, expected) in [
@@ -54,7 +54,7 @@ fn a_run_without_records_is_explained() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     for arguments in [&["tracker"][..], &["tracker", "a", "--top", "many"], &["no-such-verb"], &[]] {
         let output = Command::new(memtrack()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! `memtrack tracker -o`: the figures as files, and the care taken with files that exist.
+//! `memtrack tracker -o` writes the figures to files, and overwrites existing files only with `--force`.
 
 use memtrack_tests::{memtrack, oracle};
 use std::fs;
@@ -48,10 +48,10 @@ fn svg_and_png_are_four_files_each() {
 }
 
 #[test]
-fn files_that_exist_stay_without_force() {
+fn existing_files_are_kept_without_force() {
     let folder = tempfile::tempdir().unwrap();
-    let taken = folder.path().join("run-reserved.svg");
-    fs::write(&taken, "mine").unwrap();
+    let existing = folder.path().join("run-reserved.svg");
+    fs::write(&existing, "old").unwrap();
     let output = tracker(&folder.path().join("run.svg"), &[]);
     assert_eq!(output.status.code(), Some(2));
     let line = String::from_utf8(output.stderr).unwrap();
@@ -60,7 +60,7 @@ fn files_that_exist_stay_without_force() {
     assert!(output.stdout.is_empty());
 
     assert_eq!(tracker(&folder.path().join("run.svg"), &["--force"]).status.code(), Some(0));
-    assert_ne!(fs::read_to_string(&taken).unwrap(), "mine");
+    assert_ne!(fs::read_to_string(&existing).unwrap(), "old");
     assert_eq!(names(folder.path()).len(), 4);
 }
 
@@ -83,7 +83,7 @@ fn a_missing_folder_is_named() {
 }
 
 #[test]
-fn an_input_that_fails_leaves_no_figures() {
+fn an_invalid_input_leaves_no_figures() {
     let folder = tempfile::tempdir().unwrap();
     let figures = folder.path().join("run.html");
     let bad = oracle("hostile/not_pickle_json.pickle");

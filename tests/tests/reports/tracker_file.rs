@@ -1,4 +1,4 @@
-//! What we save is what PyTorch saves: CPython's own `pickle.load` sees the same objects.
+//! Saved statistics equal PyTorch's: CPython's `pickle.load` returns the same objects.
 
 use memtrack_core::tracker::TrackerStats;
 use memtrack_tests::oracle;
@@ -39,7 +39,7 @@ fn assert_same_in_python(ours: &Path, theirs: &Path) {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn python_loads_what_we_save() {
+fn python_loads_saved_statistics() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved.pickle");
     for model in ["convnet", "encoder", "mlp"] {
@@ -51,7 +51,7 @@ fn python_loads_what_we_save() {
 
 #[test]
 #[cfg_attr(not(python3), ignore = "needs python3")]
-fn python_loads_long_runs_and_we_load_pythons() {
+fn python_and_memtrack_load_each_others_long_runs() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = (folder.path().join("ours.pickle"), folder.path().join("theirs.pickle"));
     let mut stats = TrackerStats::default();

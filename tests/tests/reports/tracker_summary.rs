@@ -1,4 +1,4 @@
-//! `memtrack tracker` prints what PyTorch prints, to the byte.
+//! `memtrack tracker` prints the same text as PyTorch, byte for byte.
 
 use memtrack_tests::{memtrack, oracle};
 use std::fs;
@@ -33,7 +33,7 @@ fn summaries_equal_pytorchs() {
 }
 
 #[test]
-fn twenty_rows_are_the_default_and_all_may_be_asked_for() {
+fn twenty_rows_are_the_default_and_all_can_be_requested() {
     let stats = oracle("memory_tracker/encoder/stats.pickle");
     assert_eq!(tracker(&[], &stats).stdout, tracker(&["--top", "20"], &stats).stdout);
     let all = tracker(&["--top", "1000000"], &stats).stdout;
@@ -42,7 +42,7 @@ fn twenty_rows_are_the_default_and_all_may_be_asked_for() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_contains_the_same_numbers() {
     let output = tracker(&["--top", "2", "--json"], &oracle("memory_tracker/mlp/stats.pickle"));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
@@ -78,19 +78,19 @@ fn help_has_examples() {
 }
 
 #[test]
-fn packed_statistics_are_read_like_plain_ones() {
+fn compressed_statistics_are_read_like_plain_ones() {
     use std::io::Write as _;
     let stats = oracle("memory_tracker/encoder/stats.pickle");
     let folder = tempfile::tempdir().unwrap();
-    let packed = folder.path().join("stats.pickle.gz");
+    let compressed = folder.path().join("stats.pickle.gz");
     let mut packer =
-        flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+        flate2::write::GzEncoder::new(fs::File::create(&compressed).unwrap(), flate2::Compression::fast());
     packer.write_all(&fs::read(&stats).unwrap()).unwrap();
     packer.finish().unwrap();
-    assert_eq!(tracker(&[], &packed).stdout, tracker(&[], &stats).stdout);
+    assert_eq!(tracker(&[], &compressed).stdout, tracker(&[], &stats).stdout);
     let piped = Command::new(memtrack())
         .args(["tracker", "-"])
-        .stdin(fs::File::open(&packed).unwrap())
+        .stdin(fs::File::open(&compressed).unwrap())
         .output()
         .unwrap();
     assert_eq!(piped.stdout, tracker(&[], &stats).stdout);

@@ -1,5 +1,5 @@
-//! The texts of `stats`, `trace`, `segments`, `memory` and `compare` are PyTorch's, byte for byte: for the fixtures and
-//! the reference data, and for real snapshots where they are beside the checkout.
+//! The texts of `stats`, `trace`, `segments`, `memory` and `compare` equal PyTorch's, byte for byte: for the fixtures and
+//! the reference data, and for real snapshots where they exist beside the checkout.
 
 use flate2::read::GzDecoder;
 use memtrack_core::snapshot::Snapshot;
@@ -33,7 +33,7 @@ fn text(snapshot: &PytorchSnapshot, verb: &str) -> Vec<u8> {
     out
 }
 
-/// A stored text, packed or not.
+/// Reads a stored text, compressed or not.
 fn stored(path: &Path) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     if path.extension().is_none_or(|suffix| suffix != "gz") {
@@ -44,7 +44,7 @@ fn stored(path: &Path) -> Vec<u8> {
     text
 }
 
-/// The files of a folder that is there, in order.
+/// Returns the sorted files of a folder, or none if the folder does not exist.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -60,8 +60,8 @@ fn snapshots(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().filter(|path| path.to_string_lossy().contains(".pickle")).collect()
 }
 
-/// Checks one snapshot against the `expected.json` beside its texts; returns how many were equal. Where PyTorch raises,
-/// answering is enough.
+/// Checks one snapshot against the `expected.json` beside its texts, and returns the number of equal texts. Where PyTorch
+/// raises, the text only has to be written.
 fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
     let folder = expected.parent().unwrap();
     let expected: Value = serde_json::from_slice(&fs::read(expected).unwrap()).unwrap();
@@ -69,9 +69,9 @@ fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
     let snapshot = open(snapshot);
     let mut equal = 0;
     for verb in VERBS {
-        let answer = text(&snapshot, verb);
+        let actual = text(&snapshot, verb);
         match expected[verb]["file"].as_str() {
-            Some(file) if stored(&folder.join(file)) == answer => equal += 1,
+            Some(file) if stored(&folder.join(file)) == actual => equal += 1,
             Some(_) => wrong.push(format!("{verb} {}", snapshot_name.display())),
             None => {}
         }
@@ -79,11 +79,11 @@ fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
     equal
 }
 
-/// Checks `NAME.pickle` against `NAME/expected.json`, for all in a folder.
+/// Checks `NAME.pickle` against `NAME/expected.json`, for every snapshot in a folder.
 fn check_folder(folder: &Path, wrong: &mut Vec<String>) -> usize {
     let expected = |path: &PathBuf| folder.join(stem(path)).join("expected.json");
-    let there = snapshots(folder).into_iter().map(|path| (expected(&path), path));
-    there
+    let pairs = snapshots(folder).into_iter().map(|path| (expected(&path), path));
+    pairs
         .filter(|(expected, _)| expected.exists())
         .map(|(expected, path)| check(&path, &expected, wrong))
         .sum()
@@ -97,9 +97,9 @@ fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
         for (verb, suffix) in VERBS.into_iter().zip(["txt", "txt", "folded", "folded"]) {
             let file = folder.join(format!("{}.{verb}.{suffix}", stem(&path)));
             let Ok(expected) = fs::read(file) else { continue };
-            let answer = text(&snapshot, verb);
-            // Some of these were printed, with one line break more.
-            if expected == answer || expected == [&answer[..], b"\n"].concat() {
+            let actual = text(&snapshot, verb);
+            // Some of the expected texts were printed, which added a line break.
+            if expected == actual || expected == [&actual[..], b"\n"].concat() {
                 equal += 1;
             } else {
                 wrong.push(format!("{verb} {}", path.display()));
@@ -109,7 +109,7 @@ fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
     equal
 }
 
-/// The lists of addresses as sets, because PyTorch's order is a hash table's, and the other lines.
+/// Returns the lists of addresses as sets, because PyTorch's order is that of a hash table, and the other lines.
 fn lists_and_lines(text: &[u8]) -> (Vec<(String, BTreeSet<String>)>, String) {
     let text = String::from_utf8_lossy(text).into_owned();
     let (mut lists, mut lines) = (Vec::new(), String::new());
@@ -126,9 +126,9 @@ fn lists_and_lines(text: &[u8]) -> (Vec<(String, BTreeSet<String>)>, String) {
 }
 
 fn check_pair(before: &Path, after: &Path, stdout: &[u8], folded: &[u8]) -> bool {
-    let mut answer = Vec::new();
-    compare_folded(&open(before), &open(after), &mut answer).unwrap();
-    lists_and_lines(&answer) == lists_and_lines(&[stdout, folded].concat())
+    let mut actual = Vec::new();
+    compare_folded(&open(before), &open(after), &mut actual).unwrap();
+    lists_and_lines(&actual) == lists_and_lines(&[stdout, folded].concat())
 }
 
 /// Checks the pairs in a folder, whose snapshots lie in one of `places`.
@@ -152,7 +152,7 @@ fn check_pairs(folder: &Path, places: &[PathBuf], wrong: &mut Vec<String>) -> us
 }
 
 #[test]
-fn the_samples_have_pytorchs_texts() {
+fn texts_of_the_samples_equal_pytorchs() {
     let (samples, mut wrong) = (fixture("snapshots/samples"), Vec::new());
     let equal = check_samples(&samples, &mut wrong);
     let read = |file: &str| fs::read(samples.join(file)).unwrap();
@@ -166,7 +166,7 @@ fn the_samples_have_pytorchs_texts() {
 }
 
 #[test]
-fn the_reference_snapshots_have_pytorchs_texts() {
+fn texts_of_the_reference_snapshots_equal_pytorchs() {
     let (mut equal, mut wrong) = (0, Vec::new());
     for folder in ["snapshots/synth", "snapshots-big"] {
         equal += check_folder(&oracle(folder), &mut wrong);
@@ -187,7 +187,7 @@ fn the_reference_snapshots_have_pytorchs_texts() {
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
-fn real_snapshots_have_pytorchs_texts() {
+fn texts_of_real_snapshots_equal_pytorchs() {
     let (snapshots, mut wrong) = (shared().join("oracle/snapshots"), Vec::new());
     let equal = check_folder(&snapshots.join("real"), &mut wrong);
     let places = ["synth", "real"].map(|place| snapshots.join(place));

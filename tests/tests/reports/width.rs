@@ -1,4 +1,4 @@
-//! How wide reports are, and how much of long stacks they show.
+//! The width of reports, and the number of frames that they show of long stacks.
 
 #![allow(unsafe_code)]
 
@@ -12,17 +12,17 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 
-/// A function that no line has room for.
+/// Returns the name of a function that is too long for any line.
 fn long_name() -> String {
     format!("at::native::kernel<{}>(at::Tensor const&)", ["std::vector<long>"; 20].join(", "))
 }
 
-/// The answer about a block with a long C++ stack, with the environment's `COLUMNS` as given.
+/// Returns the report on a block with a long C++ stack, with the variable `COLUMNS` set as given.
 fn report(columns: Option<&str>, arguments: &[&str]) -> String {
     let frame = |name: &str| json!({"name": name, "filename": "??", "line": 0});
-    let passing_on = "c10::impl::wrap_kernel_functor_unboxed_<long>::call(long)";
+    let forwarding = "c10::impl::wrap_kernel_functor_unboxed_<long>::call(long)";
     let long = long_name();
-    let mut frames = vec![frame(&long), frame(passing_on)];
+    let mut frames = vec![frame(&long), frame(forwarding)];
     frames.extend((0..9).map(|n| frame(&format!("app::layer{n}(long)"))));
     let event =
         json!({"action": "alloc", "addr": 4096, "size": 600, "stream": 0, "time_us": 1, "frames": frames});
@@ -44,7 +44,7 @@ fn widest(text: &str) -> usize {
 }
 
 #[test]
-fn a_report_that_goes_to_a_file_is_as_wide_as_a_page() {
+fn a_report_written_to_a_file_is_as_wide_as_a_page() {
     for verb in ["top", "peak"] {
         let text = report(None, &[verb]);
         assert!(widest(&text) <= 120 && text.contains("at::native::kernel<…>(…)"), "{text}");
@@ -54,7 +54,7 @@ fn a_report_that_goes_to_a_file_is_as_wide_as_a_page() {
 }
 
 #[test]
-fn columns_are_left_out_before_names_are_cut_to_less_than_thirty_letters() {
+fn columns_are_omitted_before_names_shrink_below_thirty_characters() {
     let table = report(Some("60"), &["top", "--by", "frame"]);
     assert!(widest(&table) <= 60 && table.contains("at::native::kernel<…>(…)"), "{table}");
     assert!(table.contains("Requested    Share") && !table.contains("Largest"), "{table}");
@@ -63,7 +63,7 @@ fn columns_are_left_out_before_names_are_cut_to_less_than_thirty_letters() {
 }
 
 #[test]
-fn wide_and_json_show_names_whole() {
+fn wide_and_json_show_full_names() {
     for arguments in [["top", "--wide"], ["peak", "--wide"], ["top", "--json"], ["peak", "--json"]] {
         assert!(report(Some("80"), &arguments).contains(&long_name()), "{arguments:?}");
     }
@@ -93,21 +93,21 @@ fn a_program_that_prints_its_recording() {
 }
 
 #[test]
-fn a_recording_that_is_printed_is_as_wide_as_a_page_or_as_columns_says() {
+fn a_printed_recording_is_as_wide_as_a_page_or_as_columns() {
     for (columns, width) in [(None, 120), (Some("70"), 70), (Some("3"), 80), (Some("1000"), 1000)] {
         let mut program = child::this_program(a_program_that_prints_its_recording);
         program.env_remove("COLUMNS");
         if let Some(columns) = columns {
             program.env("COLUMNS", columns);
         }
-        let said = child::assert_passed(&program.output().unwrap());
-        let table = table(&said.text);
+        let passed = child::assert_passed(&program.output().unwrap());
+        let table = table(&passed.text);
         assert!(widest(&table) <= width, "{columns:?}: {table}");
         assert_eq!(table.contains(&long_name()), width == 1000, "{columns:?}: {table}");
     }
 }
 
-/// The rows of the table, whose header the widest row is as wide as.
+/// Returns the rows of the table with its header, which is as wide as the widest row.
 fn table(text: &str) -> String {
     let rows =
         text.lines().skip_while(|line| !line.contains("Requested")).take_while(|line| !line.is_empty());
@@ -117,16 +117,16 @@ fn table(text: &str) -> String {
 }
 
 #[test]
-fn a_recording_that_is_printed_on_a_terminal_is_as_wide_as_it() {
+fn a_recording_printed_on_a_terminal_is_as_wide_as_the_terminal() {
     for (columns, is_whole) in [(80, false), (1000, true)] {
-        let (mut seen, shown) = terminal(columns);
+        let (mut screen, shown) = terminal(columns);
         let mut program = child::this_program(a_program_that_prints_its_recording);
         let mut running = program.env_remove("COLUMNS").stdout(shown).spawn().unwrap();
-        // It has the programs' side of the terminal, too: reading ends when nobody has it any more.
+        // `program` also owns the program's end of the terminal; reading ends when no process has that end open.
         drop(program);
         let mut text = Vec::new();
         let mut part = [0; 4096];
-        while let Ok(count @ 1..) = seen.read(&mut part) {
+        while let Ok(count @ 1..) = screen.read(&mut part) {
             text.extend(&part[..count]);
         }
         assert!(running.wait().unwrap().success());
@@ -136,14 +136,14 @@ fn a_recording_that_is_printed_on_a_terminal_is_as_wide_as_it() {
     }
 }
 
-/// A terminal with so many columns: what is shown on it, and its side for programs.
+/// Opens a terminal with this many columns; returns the end that reads its contents, and the end for programs.
 fn terminal(columns: u16) -> (File, OwnedFd) {
-    let (mut ours, mut theirs) = (-1, -1);
+    let (mut reader, mut tty) = (-1, -1);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: all pointers are valid or null, as it may be.
-    let made =
-        unsafe { libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size) };
-    assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both are open, and nobody else's.
-    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
+    // SAFETY: all pointers are valid, or null where `openpty` allows it.
+    let result =
+        unsafe { libc::openpty(&mut reader, &mut tty, std::ptr::null_mut(), std::ptr::null(), &size) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both descriptors are open, and nothing else owns them.
+    unsafe { (File::from_raw_fd(reader), OwnedFd::from_raw_fd(tty)) }
 }

@@ -1,5 +1,5 @@
-//! One word, one meaning: *allocated* is what PyTorch's statistics call so, rounded; *requested* is what the sizes of a trace
-//! add up to; and a count is the same in text and JSON.
+//! Each word has one meaning: *allocated* bytes are rounded, as in PyTorch's statistics; *requested* bytes are the sum of a
+//! trace's sizes; and a count is the same in text and JSON.
 #![cfg(unix)]
 
 use memtrack_core::event::Action;
@@ -11,7 +11,7 @@ use memtrack_tests::verbs::{self, text as run};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A hundred blocks of 700 bytes, which take 1,024 each, in a segment; twenty older ones are freed first.
+/// Writes a snapshot of a hundred blocks of 700 bytes, each rounded to 1,024, in a segment; twenty older blocks are freed first.
 fn snapshot(folder: &Path) -> std::path::PathBuf {
     let event = |action: &str, number: u64, time: u64| {
         json!({
@@ -38,7 +38,7 @@ fn snapshot(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn rounded_and_requested_bytes_have_a_word_each() {
+fn rounded_and_requested_bytes_have_separate_words() {
     let folder = tempfile::tempdir().unwrap();
     let file = &snapshot(folder.path());
     let value = |arguments: &[&str]| verbs::json(arguments, file);
@@ -73,7 +73,7 @@ fn rounded_and_requested_bytes_have_a_word_each() {
     let text = run(&["top"], file);
     assert!(text.contains("  Requested  ") && text.contains("\nRequested: 68.4 KiB in 100 blocks"), "{text}");
     assert!(!text.contains("Allocated"), "{text}");
-    // The option's name of before is still understood.
+    // The option's former name still works.
     assert_eq!(run(&["peak", "--of", "allocated"], file), run(&["peak"], file));
 }
 
@@ -88,22 +88,22 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
     assert!(text.contains("Device 0: 120 requests replayed"), "{text}");
     assert!(text.contains("20 blocks (13.7 KiB) allocated before the first event"), "{text}");
     assert_eq!((&device["requests"], &device["existing_blocks"]), (&120.into(), &20.into()));
-    // The small allocator takes 2 MiB at once: what was there before does not fit.
+    // The pool of small blocks reserves 2 MiB at once: the older blocks do not fit.
     assert!(text.contains("the start"), "{text}");
     assert_eq!(device["settings"][0]["fails_at_request"], 0);
 }
 
 #[test]
-fn seconds_count_from_the_start_of_a_recording_and_from_the_first_event_of_another_file() {
+fn seconds_count_from_the_start_of_a_recording_or_the_first_event_of_another_file() {
     let folder = tempfile::tempdir().unwrap();
-    // The first event comes 4 ms after the start, and the peak 6.6.
+    // The first event is 4 ms after the start, and the peak 6.6 ms.
     let mut recording = empty();
     recording.clock = Clock { first: (0, 5_000_000_123), last: (1_000_000, 5_001_000_123) };
     for (ticks, address) in [(4_000_000, 4096), (6_600_000, 8192)] {
         recording.events.push(&event(ticks, Action::Alloc, address, 1000));
         recording.blocks.push(live(&event(ticks, Action::Alloc, address, 1000)));
     }
-    let told = |file: &Path| {
+    let moments = |file: &Path| {
         let value = |verb, place: &str| {
             let value = &verbs::json(&[verb], file)["devices"][0][place];
             (value["seconds"].clone(), value["seconds_since"].clone())
@@ -114,12 +114,12 @@ fn seconds_count_from_the_start_of_a_recording_and_from_the_first_event_of_anoth
     for name in ["a.memtrack", "a.pickle", "a.json"] {
         let path = folder.path().join(name);
         recording.save_as(&path, &mut Symbolizer::default()).unwrap();
-        let (values, text) = told(&path);
+        let (values, text) = moments(&path);
         assert!(values.iter().all(|value| *value == (json!(0.0066), json!("start"))), "{name}: {values:?}");
         assert_eq!(text.matches("0.007 s after the start").count(), 3, "{text}");
         assert!(!text.contains("first event"), "{text}");
     }
-    let (values, text) = told(&snapshot(folder.path()));
+    let (values, text) = moments(&snapshot(folder.path()));
     assert!(values.iter().all(|value| *value == (json!(0.000_199), json!("first_event"))), "{values:?}");
     assert_eq!(text.matches("0.000 s after the first event").count(), 3, "{text}");
 }

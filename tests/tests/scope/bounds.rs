@@ -1,5 +1,5 @@
-//! A program that makes ever new scopes fills a table and no more: what comes then is counted under "(other)", and all that
-//! was there before stays what it was. Alone in its process, whose table it fills.
+//! A program that keeps making new scopes fills a table and no more: later scopes are counted under "(other)", and earlier ones
+//! stay as they were. The test runs alone, because it fills the table of its process.
 
 use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::DeviceId;
@@ -12,7 +12,7 @@ use memtrack_tests::scopes::{block, read_back, sums};
 const MIB: i64 = 1 << 20;
 
 #[test]
-fn what_does_not_fit_is_counted_and_what_was_there_stays() {
+fn scopes_that_do_not_fit_are_counted_and_earlier_ones_stay() {
     const REQUESTS: u64 = 100_000;
     alone!();
     memtrack_core::start_monitor();
@@ -48,8 +48,8 @@ fn what_does_not_fit_is_counted_and_what_was_there_stays() {
     assert_eq!(sums(&snapshot, &["before"]), [20, 2]);
     let [bytes, blocks] = sums(&snapshot, &["(other)"]);
     let folded = snapshot.scope_sums.as_ref().unwrap().folded;
-    // The first requests have scopes of their own. Of the others, each went into two scopes that did not fit.
-    let known = (0..REQUESTS).filter(|number| sums_of_request(&snapshot, *number)).count() as u64;
+    // The first requests have separate scopes. Each of the others entered two scopes that did not fit.
+    let known = (0..REQUESTS).filter(|number| has_scope(&snapshot, *number)).count() as u64;
     assert!((20_000..65_536).contains(&known), "{known}");
     assert!(folded >= 2 * (REQUESTS - known), "{folded}");
     assert!(blocks >= 2 * (REQUESTS - known) + 2, "{blocks}");
@@ -64,8 +64,8 @@ fn what_does_not_fit_is_counted_and_what_was_there_stays() {
     assert!(operators.to_text(None).contains("(other)"));
 }
 
-/// Whether a request has a scope of its own, which then has its one block.
-fn sums_of_request(snapshot: &Snapshot, number: u64) -> bool {
+/// Returns whether a request has a separate scope, which then must contain its one block.
+fn has_scope(snapshot: &Snapshot, number: u64) -> bool {
     thread_local!(static ROWS: std::cell::RefCell<std::collections::HashMap<String, u64>> = Default::default());
     ROWS.with_borrow_mut(|rows| {
         if rows.is_empty() {

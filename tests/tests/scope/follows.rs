@@ -1,11 +1,11 @@
-//! While a program is monitored, scopes nest, are restored however a block is left, and follow work between threads.
+//! While a program is monitored, scopes nest, are restored whichever way a block ends, and follow work between threads.
 
 use memtrack_core::{scope, track_memory};
 use memtrack_tests::alone;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-/// Runs `test` monitored.
+/// Runs `test` while the program is monitored.
 fn monitored<R>(test: impl FnOnce() -> R) -> R {
     memtrack_core::start_monitor();
     let result = catch_unwind(AssertUnwindSafe(test));
@@ -13,7 +13,7 @@ fn monitored<R>(test: impl FnOnce() -> R) -> R {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What an operator that begins here would be called, or just the prefix outside operators.
+/// Returns the name of an operator that begins here, or only the prefix outside operators.
 fn here() -> String {
     let place = scope::current().place();
     place.operator_name().unwrap_or_else(|| place.prefix())

@@ -1,5 +1,5 @@
-//! A service on tokio that leaks on purpose, and the same one mended: what is said of it is its true line and its true bytes, in
-//! every mode, and of the mended one nothing.
+//! A service on tokio that leaks on purpose, and the same service fixed: in every mode, reports name the true line of the leak
+//! and its true bytes, and nothing in the fixed service.
 
 use memtrack_core::analysis::leaks::{CutBy, Leak, LeakOptions, LeakReport, Snap, leaks_over};
 use memtrack_core::event::DeviceId;
@@ -16,29 +16,29 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// What a session that is never ended holds, in bytes, beside its own value.
+/// The bytes of data that a session keeps until it ends, besides its own value.
 const SESSION: usize = 3_000;
-/// What the cache keeps, and how many of them there are.
+/// The bytes of a page in the cache, and the number of pages.
 const PAGE: usize = 5_000;
 const PAGES: usize = 40;
 
-/// The line in which sessions get their memory.
+/// The line that allocates the memory of sessions.
 static SESSION_LINE: Mutex<u32> = Mutex::new(0);
 
 struct Session {
     data: Vec<u8>,
 }
 
-/// What requests share.
+/// The state that requests share.
 #[derive(Default)]
 struct Service {
-    /// All that was ever opened: the leak, unless the service ends them.
+    /// All sessions that were ever opened, if the service leaks.
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// Fills in the beginning, and stays.
+    /// Grows at the beginning, and then keeps its size.
     cache: Mutex<HashMap<usize, Vec<u8>>>,
-    /// Is moved now and then, each time to twice as much room.
+    /// Reallocated occasionally, each time to twice its capacity.
     history: Mutex<Vec<u64>>,
-    /// The newest answers, of which some hundred are kept.
+    /// The newest hundred answers.
     answers: Mutex<VecDeque<Vec<u8>>>,
     /// Filled and emptied.
     batch: Mutex<Vec<Vec<u8>>>,
@@ -82,7 +82,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Has the service answer so many requests, a few at a time.
+/// Sends these requests to the service, three at a time.
 fn serve(runtime: &Runtime, service: &Arc<Service>, requests: std::ops::Range<usize>) {
     runtime.block_on(async {
         for request in requests {
@@ -99,13 +99,13 @@ fn serve(runtime: &Runtime, service: &Arc<Service>, requests: std::ops::Range<us
     });
 }
 
-/// What a run of the service with these options recorded, and how many sessions were opened.
+/// Records a run of the service with these options, and returns the recording and the number of opened sessions.
 fn recorded(options: &Options, leaks: bool, requests: usize) -> (Recording, u64) {
     let runtime = runtime();
     start_monitor_with(options).unwrap();
     let service = Arc::new(Service { leaks, ..Service::default() });
     serve(&runtime, &service, 0..requests);
-    // All of it is still alive, as it is in a service that runs.
+    // All memory is still live, as in a running service.
     let recording = stop();
     drop(service);
     (recording, 3 * requests as u64)
@@ -117,23 +117,23 @@ fn host(report: &LeakReport) -> &[Leak] {
     &host.leaks
 }
 
-/// That the leak is the session's line, and that the true bytes lie where it says.
+/// Asserts that the leak is the line of the sessions, and that its interval contains the true bytes.
 fn assert_sessions(leak: &Leak, sessions: u64) {
-    let mine = leak.row.owned.mine.as_ref().expect("a line of this file");
-    assert!(mine.function.contains("open_session"), "{leak:#?}");
-    assert!(mine.file.as_deref().is_some_and(|file| file.ends_with("scope/leaks.rs")), "{mine:?}");
+    let frame = leak.row.owned.mine.as_ref().expect("a line of this file");
+    assert!(frame.function.contains("open_session"), "{leak:#?}");
+    assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("scope/leaks.rs")), "{frame:?}");
     let line = *SESSION_LINE.lock().unwrap();
-    // The value around the data is made in the next line, which counts for itself.
-    assert_eq!(mine.line, Some(line), "{leak:#?}");
+    // The next line allocates the value around the data, and is a separate leak.
+    assert_eq!(frame.line, Some(line), "{leak:#?}");
     let truth = (sessions * SESSION as u64) as f64;
     let error = &leak.row.errors.allocated_bytes;
-    // Twice as far as 95 of 100 cases: no run of this test shall be one of the others.
+    // Twice the interval of 95 % confidence, so that no run of this test falls outside by chance.
     let [low, high] =
         [error.value - 2.0 * (error.value - error.low), error.value + 2.0 * (error.high - error.value)];
     assert!(low <= truth && truth <= high, "{truth}: {error:?}");
 }
 
-/// Runs `memtrack leaks`: how it ended, and what it printed on both streams.
+/// Runs `memtrack leaks`, and returns its exit code, its standard output and its standard error.
 fn command(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(memtrack()).arg("leaks").args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -145,23 +145,23 @@ fn text_of(report: &LeakReport) -> String {
 }
 
 #[test]
-fn the_line_of_a_service_that_leaks_is_named_with_its_bytes_and_nothing_else_is() {
+fn only_the_leaking_line_of_a_service_is_named_with_its_bytes() {
     alone!();
     let (recording, sessions) = recorded(&Options::new().exact(), true, 1500);
     let report = recording.leaks(&LeakOptions::new()).unwrap();
     let leaks = host(&report);
-    let (of_session, rest): (Vec<_>, Vec<_>) =
+    let (of_sessions, rest): (Vec<_>, Vec<_>) =
         leaks.iter().partition(|leak| leak.row.allocated_bytes >= sessions * SESSION as u64);
-    assert_eq!(of_session.len(), 1, "{}", text_of(&report));
-    assert_sessions(of_session[0], sessions);
-    let exact = of_session[0];
+    assert_eq!(of_sessions.len(), 1, "{}", text_of(&report));
+    assert_sessions(of_sessions[0], sessions);
+    let exact = of_sessions[0];
     assert_eq!((exact.row.allocated_bytes, exact.row.count), (sessions * SESSION as u64, sessions));
     assert!(exact.grew >= exact.periods - 1 && exact.periods >= 8, "{exact:?}");
-    // What the session's own value takes, and nothing else.
+    // The memory of the session's own value, and nothing else.
     assert!(
         rest.iter().all(|leak| {
             leak.row.count == sessions
-                && leak.row.owned.mine.as_ref().is_some_and(|mine| mine.function.contains("open_session"))
+                && leak.row.owned.mine.as_ref().is_some_and(|frame| frame.function.contains("open_session"))
         }),
         "{}",
         text_of(&report)
@@ -176,7 +176,7 @@ fn the_line_of_a_service_that_leaks_is_named_with_its_bytes_and_nothing_else_is(
 }
 
 #[test]
-fn of_the_mended_service_nothing_is_named() {
+fn nothing_is_named_in_the_fixed_service() {
     alone!();
     let (recording, _) = recorded(&Options::new().exact(), false, 1500);
     for options in [LeakOptions::new(), LeakOptions::new().by(memtrack_core::By::Stack)] {
@@ -187,7 +187,7 @@ fn of_the_mended_service_nothing_is_named() {
 }
 
 #[test]
-fn a_recording_of_which_nothing_can_be_told_is_not_clean() {
+fn a_recording_that_is_too_short_is_not_clean() {
     alone!();
     let (recording, _) = recorded(&Options::new().exact(), true, 4);
     let report = recording.leaks(&LeakOptions::new().per("request")).unwrap();
@@ -195,7 +195,7 @@ fn a_recording_of_which_nothing_can_be_told_is_not_clean() {
 }
 
 #[test]
-fn a_service_that_is_sampled_is_told_within_the_error() {
+fn the_leak_of_a_sampled_service_is_within_the_error() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("service.memtrack");
@@ -207,7 +207,7 @@ fn a_service_that_is_sampled_is_told_within_the_error() {
     ] {
         let (recording, sessions) = recorded(&options, leaks, 3000);
         let report = recording.leaks(&LeakOptions::new()).unwrap();
-        // On a loaded machine the budget leaves some dozen samples, from which nobody can tell ten periods.
+        // On a loaded machine the budget leaves some dozen samples, which are too few for ten periods.
         let sampling = recording.snapshot().sampling.as_ref();
         if leaks && !report.is_leaking() && sampling.is_some_and(|of| of.widest_interval_bytes > 256 << 10) {
             continue;
@@ -216,7 +216,7 @@ fn a_service_that_is_sampled_is_told_within_the_error() {
         if leaks {
             assert_sessions(&host(&report)[0], sessions);
         }
-        // The command says the same of the file.
+        // The command reports the same for the file.
         recording.save(&path).unwrap();
         let output = command(&[path.to_str().unwrap()]);
         assert_eq!(output.0, Some(i32::from(leaks)), "{output:?}");
@@ -224,36 +224,36 @@ fn a_service_that_is_sampled_is_told_within_the_error() {
 }
 
 #[test]
-fn diff_names_the_line_that_the_mended_service_does_not_leak_from() {
+fn diff_names_the_line_that_leaks_only_in_the_faulty_service() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     for options in [Options::new().exact(), Options::new()] {
-        let [mended, leaking] = [false, true].map(|leaks| {
+        let [fixed, leaking] = [false, true].map(|leaks| {
             let path = folder.path().join(format!("{leaks}.memtrack"));
             let (recording, sessions) = recorded(&options, leaks, 1500);
             recording.save(&path).unwrap();
             (path, sessions)
         });
-        let arguments = ["diff".as_ref(), mended.0.as_os_str(), leaking.0.as_os_str()];
+        let arguments = ["diff".as_ref(), fixed.0.as_os_str(), leaking.0.as_os_str()];
         let at_the_end = ["--at", "end", "--by", "line", "-n", "1"];
         let output = Command::new(memtrack()).args(arguments).args(at_the_end).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
         let line = *SESSION_LINE.lock().unwrap();
-        let most = said
+        let grown = text
             .lines()
             .find(|row| row.starts_with(&format!(" leaks.rs:{line} Service::open_session ")))
-            .expect(&said);
-        assert!(most.contains(" grew ") || most.contains(" new "), "{said}");
-        // With few samples there is an error, or but a range.
-        if !["±", " to "].iter().any(|estimate| most.contains(estimate)) {
+            .expect(&text);
+        assert!(grown.contains(" grew ") || grown.contains(" new "), "{text}");
+        // With few samples there is an error, or only a range.
+        if !["±", " to "].iter().any(|estimate| grown.contains(estimate)) {
             let truth = memtrack_core::analysis::units::human_bytes(leaking.1 * SESSION as u64);
-            assert!(most.contains(&format!("+{truth}")), "{truth}: {said}");
+            assert!(grown.contains(&format!("+{truth}")), "{truth}: {text}");
         }
     }
 }
 
 #[test]
-fn what_each_marked_interval_left_behind_is_told() {
+fn memory_left_by_each_marked_interval_is_reported() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("streamed.memtrack");
@@ -270,24 +270,24 @@ fn what_each_marked_interval_left_behind_is_told() {
     let generations = &report["memory"]["devices"][0]["generations"];
     let rows = generations["rows"].as_array().unwrap();
     assert_eq!((rows.len(), generations["marks"].as_u64()), (301, Some(300)));
-    // Three sessions of each request, whatever else stays for a while.
+    // Each request leaves three sessions, and other memory that stays for a while.
     for row in &rows[1..300] {
         let left =
             row["groups"].as_array().unwrap().iter().map(|group| group["left"]["requested_bytes"].as_u64());
         assert!(left.clone().any(|bytes| bytes == Some(3 * SESSION as u64)), "{row:#}");
     }
     assert_eq!(generations["leaving"].as_u64(), Some(299));
-    let (_, said, _) = command(&[path.to_str().unwrap(), "--per", "request", "-n", "3"]);
-    assert!(said.contains("What each request left behind: 299 of 299 left something"), "{said}");
+    let (_, text, _) = command(&[path.to_str().unwrap(), "--per", "request", "-n", "3"]);
+    assert!(text.contains("What each request left behind: 299 of 299 left something"), "{text}");
 }
 
-/// The service's snapshots, one after each part of its work.
+/// Saves a snapshot after each part of the service's work, and returns the paths and the sessions opened since the first one.
 fn snapshots(leaks: bool, folder: &Path, suffix: &str) -> (Vec<String>, u64) {
     const PARTS: usize = 4;
     const REQUESTS: usize = 200;
     let runtime = runtime();
     let name = |part: usize| folder.join(format!("{part}.{suffix}")).to_str().unwrap().to_owned();
-    // Before, or it would be what grows from one to the next.
+    // Allocated before the recording begins; otherwise the paths would be memory that grows.
     let paths: Vec<String> = (0..PARTS).map(name).collect();
     start_monitor_with(&Options::new().exact()).unwrap();
     let service = Arc::new(Service { leaks, ..Service::default() });
@@ -300,7 +300,7 @@ fn snapshots(leaks: bool, folder: &Path, suffix: &str) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn several_snapshots_of_one_process_are_as_good() {
+fn leaks_are_found_in_several_snapshots_of_one_process() {
     alone!();
     for suffix in ["memtrack", "pickle"] {
         let folder = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ fn several_snapshots_of_one_process_are_as_good() {
         assert_eq!((leaks[0].grew, leaks[0].periods), (3, 3));
         assert!(leaks.iter().all(|leak| leak.row.name.contains("open_session")), "{}", text_of(&report));
 
-        // Names of a recording's stacks take a moment: the command is asked of those that have them.
+        // Symbolizing a recording takes a moment: the command runs only on the files that contain names.
         let in_order = |order: [usize; 3]| command(&order.map(|at| paths[at].as_str()));
         if suffix == "memtrack" {
             continue;
@@ -334,7 +334,7 @@ fn several_snapshots_of_one_process_are_as_good() {
 }
 
 #[test]
-fn marks_that_nobody_records_are_none_and_old_ones_go() {
+fn marks_without_a_recording_are_ignored_and_old_marks_are_dropped() {
     alone!();
     mark("before");
     start_monitor_with(&Options::new()).unwrap();

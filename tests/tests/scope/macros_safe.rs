@@ -1,5 +1,5 @@
 //! Every form of `#[track_memory]` on every kind of function, in a crate that forbids unsafe code and warnings: the
-//! expansion contains none of either, and the functions do what they did without it.
+//! expansion contains neither, and the functions behave as they do without the attribute.
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, clippy::all, clippy::pedantic, unused_qualifications)]
@@ -107,7 +107,7 @@ pub fn r#match() -> u8 {
 }
 
 #[test]
-fn synchronous_functions_do_what_they_did() {
+fn synchronous_functions_behave_as_without_the_attribute() {
     assert_eq!(borrowed(&["a".to_owned()], "b"), "a");
     assert_eq!(implicit(&[1, 2, 3]).count(), 2);
     assert_eq!(question("").unwrap() + question("7").unwrap(), 7);
@@ -150,7 +150,7 @@ async fn unit() {
 }
 
 #[track_memory]
-#[allow(dead_code, reason = "that it compiles is the test: it never ends")]
+#[allow(dead_code, reason = "the test is that it compiles; it never ends")]
 async fn endless() -> ! {
     loop {
         unit().await;
@@ -163,7 +163,7 @@ fn desugared(value: &u8) -> impl Future<Output = u8> + '_ {
 }
 
 #[test]
-fn async_functions_do_what_they_did() {
+fn async_functions_behave_as_without_the_attribute() {
     assert_eq!(ready(fetch("four")).unwrap(), 4);
     assert!(ready(fetch("")).is_err());
     assert_eq!(format!("{:?}", ready(coerced())), "1");
@@ -241,7 +241,7 @@ impl Net {
 }
 
 #[test]
-fn methods_do_what_they_did() {
+fn methods_behave_as_without_the_attribute() {
     let mut net = Net::new();
     assert_eq!(net.forward(3), 6);
     assert_eq!(ready(net.layers[0].boxed()), 2);

@@ -1,4 +1,4 @@
-//! `unsafe fn`s can be followed; the attribute neither hides nor spreads their unsafety.
+//! `unsafe fn`s can be tracked; the attribute neither hides nor spreads their unsafety.
 
 #![allow(unsafe_code)]
 #![deny(warnings)]
@@ -9,7 +9,7 @@ use memtrack_core::track_memory;
 /// `pointer` is valid for reads.
 #[track_memory]
 unsafe fn read(pointer: *const u8) -> u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { *pointer }
 }
 
@@ -17,12 +17,12 @@ unsafe fn read(pointer: *const u8) -> u8 {
 /// `pointer` is valid for reads.
 #[track_memory]
 pub unsafe extern "C" fn read_foreign(pointer: *const u8) -> u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { *pointer }
 }
 
 #[test]
-fn unsafe_functions_do_what_they_did() {
+fn unsafe_functions_behave_as_without_the_attribute() {
     // SAFETY: the pointers come from references.
     assert_eq!(unsafe { read(&1) + read_foreign(&2) }, 3);
 }

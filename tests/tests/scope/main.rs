@@ -5,7 +5,7 @@ mod figures;
 mod follows;
 mod leaks;
 mod limits;
-// Public, for the lint of missing documentation, which that file denies.
+// Public because of the lint `missing_docs`, which that file denies.
 pub mod macros_safe;
 mod macros_unsafe;
 mod nesting;

@@ -1,4 +1,4 @@
-//! Scopes in each other without end, and operators without end: what is kept of them is bounded, and right.
+//! Endlessly nested scopes, and endless operators: the records of them are bounded, and correct.
 
 use memtrack_core::event::{DeviceId, ScopeId};
 use memtrack_core::recorder::Options;
@@ -8,7 +8,7 @@ use memtrack_tests::alone;
 use memtrack_tests::scopes::{block, read_back, sums};
 
 #[test]
-fn scopes_in_each_other_without_end_keep_the_innermost() {
+fn endlessly_nested_scopes_keep_the_innermost() {
     fn descend(levels: u32) {
         let _level = scope::module(["even", "odd"][levels as usize % 2]);
         if levels > 0 {
@@ -53,7 +53,7 @@ fn an_operator_that_calls_itself_is_one_scope_and_many_records() {
 }
 
 #[test]
-fn a_long_run_of_operators_keeps_the_newest_and_says_so() {
+fn a_long_run_of_operators_keeps_the_newest_and_reports_the_number_of_others() {
     alone!();
     let mut tracker = MemoryTracker::on(DeviceId::HOST);
     tracker.start_monitor_with(&Options::new().tracker_entries(1000)).unwrap();

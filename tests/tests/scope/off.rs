@@ -1,6 +1,7 @@
-//! With the recorder compiled out, scopes are nothing: `tests/programs/off` holds functions in four editions (bare,
-//! annotated as modules and as operators, guarded), and this test compares their machine code. That a guard has no size and no drop is asserted
-//! while that program compiles, and that each item of the recording API is there without the recorder: `api` names them.
+//! With the recorder compiled out, scopes compile to nothing: `tests/programs/off` contains functions in four versions (bare,
+//! annotated as modules and as operators, guarded), and this test compares their machine code. The program asserts while it
+//! compiles that a guard has no size and no drop, and that each item of the recording API, which `api` lists, exists without the
+//! recorder.
 
 use memtrack_tests::nested;
 use object::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
@@ -15,7 +16,7 @@ mod api;
 mod api_of_reports;
 
 #[test]
-fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
+fn annotated_and_guarded_functions_have_the_machine_code_of_bare_ones() {
     let bytes = fs::read(object_file()).unwrap();
     let object = File::parse(&*bytes).unwrap();
     for function in ["3sum", "5parse", "7collect", "5drive", "7forward"] {
@@ -27,7 +28,7 @@ fn annotated_and_guarded_functions_are_the_machine_code_of_bare_ones() {
     }
 }
 
-/// Builds the program in a target folder of its own and returns its one object file.
+/// Builds the program in a separate target folder, and returns its one object file.
 fn object_file() -> PathBuf {
     let object = nested::target_folder("off").join("off.o");
     let emit = format!("--emit=obj={}", object.display());
@@ -35,14 +36,14 @@ fn object_file() -> PathBuf {
     object
 }
 
-/// A function's bytes, and what the linker will put into them.
+/// The bytes of a function, and the values that the linker will write into them.
 #[derive(Debug, PartialEq)]
 struct Code {
     bytes: Vec<u8>,
     relocations: Vec<(u64, Target)>,
 }
 
-/// What a relocation refers to, whatever it is called.
+/// The target of a relocation; data is compared by its contents, not by its name.
 #[derive(Debug, PartialEq)]
 enum Target {
     Symbol(String, i64),
@@ -50,7 +51,7 @@ enum Target {
 }
 
 impl Code {
-    /// The function in that module; its mangled name holds both names, each after its length.
+    /// Returns the function in that module; its mangled name contains both names, each after its length.
     fn of(object: &File, module: &str, function: &str) -> Self {
         let symbol = object
             .symbols()
@@ -79,7 +80,7 @@ impl Target {
             RelocationTarget::Symbol(index) => {
                 let symbol = object.symbol_by_index(index).unwrap();
                 match symbol.name() {
-                    // Anonymous data: what counts is what is in it.
+                    // Anonymous data is compared by its contents.
                     Ok(name) if name.is_empty() || name.starts_with(".L") => {
                         Self::of_section(object, symbol.section_index().unwrap(), addend)
                     }

@@ -1,4 +1,4 @@
-//! The peak of a heap whose small blocks are sampled: what the recorder counts while they come and go, against the truth.
+//! The peak of a heap whose small blocks are sampled: the count of the recorder, compared with the true peak.
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::limits::{Found, Limits};
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 const HOST: DeviceId = DeviceId::HOST;
-const MOST_BLOCKS: usize = 20_000;
+const MAX_BLOCKS: usize = 20_000;
 
-/// What the test has live, and the most that it had.
+/// The live bytes of the test, and their maximum.
 #[derive(Default)]
 struct Truth {
     live: AtomicI64,
@@ -25,7 +25,7 @@ struct Truth {
 }
 
 impl Truth {
-    fn changes(&self, bytes: i64) {
+    fn add(&self, bytes: i64) {
         let now = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(now, Ordering::Relaxed);
     }
@@ -35,7 +35,7 @@ impl Truth {
     }
 }
 
-/// Blocks come and go in waves; none is left.
+/// Allocates and frees blocks in waves, and leaves none.
 fn waves(seed: u64, steps: u64, blocks: &mut Vec<Vec<u8>>, truth: &Truth) {
     let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for step in 0..steps {
@@ -43,17 +43,17 @@ fn waves(seed: u64, steps: u64, blocks: &mut Vec<Vec<u8>>, truth: &Truth) {
         random ^= random >> 7;
         random ^= random << 17;
         let rises = (step as f64 / 7000.0).sin() * 450.0 + 500.0;
-        if !blocks.is_empty() && (random >> 20) % 1000 > rises as u64 || blocks.len() == MOST_BLOCKS {
+        if !blocks.is_empty() && (random >> 20) % 1000 > rises as u64 || blocks.len() == MAX_BLOCKS {
             let block = blocks.swap_remove((random >> 32) as usize % blocks.len());
-            truth.changes(-(block.len() as i64));
+            truth.add(-(block.len() as i64));
         } else {
             let block = black_box(vec![0; 16 + (random >> 40) as usize % 1000]);
-            truth.changes(block.len() as i64);
+            truth.add(block.len() as i64);
             blocks.push(block);
         }
     }
     while let Some(block) = blocks.pop() {
-        truth.changes(-(block.len() as i64));
+        truth.add(-(block.len() as i64));
     }
 }
 
@@ -61,55 +61,55 @@ fn peak_of(snapshot: &Snapshot) -> Peak {
     Peak::of(snapshot, HOST, &lifetimes(snapshot, HOST))
 }
 
-/// Asserts that the peak's limits hold the truth, and are not below and above these parts of it.
+/// Asserts that the interval of the peak contains the true peak, and lies between these multiples of it.
 fn assert_near(snapshot: &Snapshot, truth: &Truth, [least, most]: [f64; 2]) {
     let (found, mark) = (peak_of(snapshot), snapshot.counted_peak);
     let (low, high, truth) = (found.error.low, found.error.high, truth.peak());
-    // A block is counted by the recorder a moment before it is here, and the test keeps its books in blocks, too.
+    // The recorder counts a block a moment before the test does, and the test's bookkeeping takes blocks, too.
     let slack = 8192.0;
     assert!(low <= truth + slack && high + slack >= truth, "{found:?} {mark:?} {truth}");
     assert!(low >= least * truth && high <= most * truth, "{found:?} {mark:?} {truth}");
 }
 
 #[test]
-fn what_is_counted_is_at_most_the_truth_and_near_it() {
+fn the_counted_peak_is_near_the_true_peak() {
     alone!();
-    // Within so small a budget there are some megabytes between two samples.
+    // With such a small budget there are some megabytes between two samples.
     let all = [
         (Options::new().sample(1 << 20, 16 << 10), [0.98, 1.05]),
         (Options::new().budget(0.0001), [0.9, 1.6]),
     ];
-    for (options, near) in all {
+    for (options, bounds) in all {
         let truth = Truth::default();
-        let mut blocks = Vec::with_capacity(MOST_BLOCKS);
+        let mut blocks = Vec::with_capacity(MAX_BLOCKS);
         memtrack_core::start_monitor_with(&options).unwrap();
         waves(1, 400_000, &mut blocks, &truth);
         let recording = memtrack_core::stop();
         let snapshot = recording.snapshot();
         assert!(snapshot.may_lack_small_blocks());
-        assert_near(snapshot, &truth, near);
-        // Samples alone know less, but nothing wrong.
+        assert_near(snapshot, &truth, bounds);
+        // Samples alone are less exact, but not wrong.
         let without = Snapshot { counted_peak: None, ..snapshot.clone() };
         assert!(peak_of(&without).error.high >= truth.peak());
     }
 }
 
 #[test]
-fn what_many_threads_have_is_counted_together() {
+fn blocks_of_many_threads_are_counted_together() {
     alone!();
     let truth = Truth::default();
     memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 16 << 10)).unwrap();
     thread::scope(|all| {
         for seed in 1..=6 {
             let truth = &truth;
-            all.spawn(move || waves(seed, 100_000, &mut Vec::with_capacity(MOST_BLOCKS), truth));
+            all.spawn(move || waves(seed, 100_000, &mut Vec::with_capacity(MAX_BLOCKS), truth));
         }
     });
     let recording = memtrack_core::stop();
     let found = peak_of(recording.snapshot());
     let (low, high) = (found.error.low, found.error.high);
-    // The lists themselves are not in the truth.
-    let lists = (6 * size_of::<Vec<u8>>() * MOST_BLOCKS) as f64;
+    // The true peak does not include the lists themselves.
+    let lists = (6 * size_of::<Vec<u8>>() * MAX_BLOCKS) as f64;
     assert!(
         low >= 0.9 * truth.peak() && low <= truth.peak() + lists + 50_000.0,
         "{found:?} {}",
@@ -119,9 +119,9 @@ fn what_many_threads_have_is_counted_together() {
 }
 
 #[test]
-fn a_tracker_looks_at_the_end_of_each_operator() {
+fn the_peak_is_checked_at_the_end_of_each_operator() {
     alone!();
-    // So wide that hardly a block is picked.
+    // The interval is so wide that hardly any block is sampled.
     memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 1 << 30)).unwrap();
     let mut blocks: Vec<Vec<u8>> = Vec::with_capacity(1000);
     for round in 0..20 {
@@ -137,27 +137,27 @@ fn a_tracker_looks_at_the_end_of_each_operator() {
 }
 
 #[test]
-fn a_session_whose_blocks_are_all_recorded_counts_nothing() {
+fn a_session_that_records_all_blocks_has_no_counted_peak() {
     alone!();
     let truth = Truth::default();
     for _ in 0..2 {
         memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
-        waves(1, 10_000, &mut Vec::with_capacity(MOST_BLOCKS), &truth);
+        waves(1, 10_000, &mut Vec::with_capacity(MAX_BLOCKS), &truth);
         let recording = memtrack_core::stop();
         assert_eq!(recording.snapshot().counted_peak, None);
         assert!(!peak_of(recording.snapshot()).estimated);
-        // Nor does one after a session that did.
+        // A sampled session in between has a counted peak.
         memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 4096)).unwrap();
-        waves(2, 10_000, &mut Vec::with_capacity(MOST_BLOCKS), &truth);
+        waves(2, 10_000, &mut Vec::with_capacity(MAX_BLOCKS), &truth);
         assert!(memtrack_core::stop().snapshot().counted_peak.is_some());
     }
 }
 
 #[test]
-fn files_of_all_forms_tell_the_same_peak() {
+fn files_of_all_formats_contain_the_same_peak() {
     alone!();
     let truth = Truth::default();
-    let mut blocks = Vec::with_capacity(MOST_BLOCKS);
+    let mut blocks = Vec::with_capacity(MAX_BLOCKS);
     memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 16 << 10)).unwrap();
     waves(5, 200_000, &mut blocks, &truth);
     blocks.extend((0..500).map(|_| black_box(vec![0; 100])));

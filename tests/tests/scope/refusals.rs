@@ -1,5 +1,5 @@
-//! What `#[track_memory]`, `#[derive(References)]` and `#[limits]` cannot follow is refused in words that help. The cases are programs of
-//! `tests/macros`, the expected texts lie beside them; run with `MEMTRACK_TESTS_RENEW=1` to write those anew.
+//! Code that `#[track_memory]`, `#[derive(References)]` and `#[limits]` do not support is refused with helpful errors. The cases
+//! are programs of `tests/macros`, with the expected errors beside them; run with `MEMTRACK_TESTS_RENEW=1` to rewrite these.
 
 use memtrack_tests::nested;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const CASES: [&str; 8] = [
     "references_types",
 ];
 
-/// Where they lie, as rustc is told by cargo, which starts it in the workspace's root.
+/// The folder of the cases, as it appears in errors: cargo starts rustc in the root of the workspace.
 const FOLDER: &str = "tests/macros/ui/";
 
 #[test]
@@ -34,29 +34,29 @@ fn wrong_uses_are_refused_with_help() {
     let lines = output.stdout.split(|byte| *byte == b'\n');
     let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     for (case, program) in CASES.iter().zip(&programs) {
-        let of_case = messages.iter().filter(|message| {
+        let case_messages = messages.iter().filter(|message| {
             message["reason"] == "compiler-message" && message["target"]["name"] == **program
         });
-        let said: String = of_case
+        let errors: String = case_messages
             .map(|message| &message["message"])
-            // Without a place are the sums: how many errors, and where they are explained.
+            // Messages without a place are summaries: the number of errors, and where they are explained.
             .filter(|message| message["spans"].as_array().is_some_and(|places| !places.is_empty()))
             .filter_map(|message| message["rendered"].as_str())
-            .map(wherever_memtrack_says_it)
+            .map(without_line_numbers)
             .collect();
         let expected = folder.join(case).with_extension("stderr");
         if env::var_os("MEMTRACK_TESTS_RENEW").is_some() {
-            fs::write(&expected, said.trim_end().to_owned() + "\n").unwrap();
+            fs::write(&expected, errors.trim_end().to_owned() + "\n").unwrap();
         }
         let expected = fs::read_to_string(&expected).unwrap();
-        let cargo_said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.trim_end(), expected.trim_end(), "{case}; cargo:\n{cargo_said}");
+        let cargo_errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(errors.trim_end(), expected.trim_end(), "{case}; cargo:\n{cargo_errors}");
     }
 }
 
-/// A diagnostic without what changes when lines are added to memtrack: numbers of its lines, the margin that is as wide as
-/// the longest number, and how many more types there are.
-fn wherever_memtrack_says_it(text: &str) -> String {
+/// Removes the parts of a diagnostic that change when lines are added to memtrack: numbers of its lines, the margin that is as
+/// wide as the longest number, and the number of further types.
+fn without_line_numbers(text: &str) -> String {
     let mut in_case = true;
     let mut widths = [0, 0];
     let mut lines = Vec::new();
@@ -71,7 +71,7 @@ fn wherever_memtrack_says_it(text: &str) -> String {
             };
         }
         if line.starts_with(|first: char| first.is_ascii_lowercase()) {
-            // A note begins, of the case until it says where.
+            // A note begins; it is of the case until its place follows.
             in_case = true;
         }
         let digits = line.trim_start().bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! What scopes allocate is exact in every mode: to the byte on one thread, and on many once they have ended.
+//! The sums of scopes are exact in every mode: to the byte on one thread, and on many threads once they have ended.
 
 use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::{DeviceId, StreamId};
@@ -14,7 +14,7 @@ use std::thread;
 
 const HOST: DeviceId = DeviceId::HOST;
 
-/// Bytes and blocks by the path of the scope, of one device.
+/// Returns the bytes and blocks of one device by the path of the scope.
 fn sums(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     let rows = snapshot.scope_sums_of(device).expect("the recorder keeps them");
     let path = |id| {
@@ -25,7 +25,7 @@ fn sums(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     rows.map(|row| (path(row.scope), [row.allocated_bytes, row.allocations])).collect()
 }
 
-/// All that a device allocated, as its own sums say and as those of its scopes do.
+/// Returns the bytes and blocks that a device allocated: as the device counted them, and as the sum over its scopes.
 fn totals(snapshot: &Snapshot, device: DeviceId) -> [[u64; 2]; 2] {
     let row = snapshot.devices.iter().find(|row| row.device == device).expect("the device allocated");
     let scopes = snapshot.scope_sums_of(device).expect("the recorder keeps them");
@@ -37,7 +37,7 @@ fn expected(rows: &[(&str, [u64; 2])]) -> BTreeMap<String, [u64; 2]> {
     rows.iter().map(|(path, sum)| ((*path).to_owned(), *sum)).collect()
 }
 
-/// Without those outside of all scopes, where the test itself may allocate.
+/// Returns the sums without those outside all scopes, where the test itself may allocate.
 fn inside(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     let mut sums = sums(snapshot, device);
     sums.remove("");
@@ -45,15 +45,15 @@ fn inside(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
 }
 
 #[test]
-fn rows_of_scopes_are_the_truth_to_the_byte_in_every_mode() {
+fn rows_of_scopes_are_exact_to_the_byte_in_every_mode() {
     alone!();
-    scopes_of_a_net(&Options::new().exact(), Some(false));
-    scopes_of_a_net(&Options::new().sample(1 << 20, 1 << 20), Some(true));
-    // Whether the budget suffices for every block hangs on the machine.
-    scopes_of_a_net(&Options::new(), None);
+    check_scopes_of_a_net(&Options::new().exact(), Some(false));
+    check_scopes_of_a_net(&Options::new().sample(1 << 20, 1 << 20), Some(true));
+    // Whether the budget suffices for every block depends on the machine.
+    check_scopes_of_a_net(&Options::new(), None);
 }
 
-fn scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
+fn check_scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
     memtrack_core::start_monitor_with(options).unwrap();
     for round in 0..1000 {
         let _root = scope::root("Net");
@@ -96,8 +96,8 @@ fn scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
     let line = text.lines().find(|line| line.contains("encoder.forward.matmul")).unwrap();
     assert!(line.contains(" 96.3 MiB ") && line.contains(" 2,000 "), "{line}");
     if let Some(is_sampled) = is_sampled {
-        // What was live at the peak stays an estimate where blocks were sampled: of the moment before the block that was picked.
-        // A row of which no block was picked then says nothing.
+        // Live bytes at the peak stay an estimate where blocks were sampled: they are of the moment before the sampled block. A
+        // row without a sample has none.
         let row = report.rows.iter().find(|row| row.name == "encoder.forward.matmul").unwrap();
         let is_estimate = is_sampled && row.live_at_peak_bytes > 0;
         assert_eq!(!row.errors.live_at_peak_bytes.is_exact(), is_estimate, "{line}");
@@ -114,7 +114,7 @@ fn scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
 }
 
 #[test]
-fn scopes_that_are_open_count_up_to_the_moment() {
+fn open_scopes_count_up_to_the_snapshot() {
     alone!();
     memtrack_core::start_monitor();
     let _open = scope::module("open");
@@ -124,13 +124,13 @@ fn scopes_that_are_open_count_up_to_the_moment() {
     let during = memtrack_core::snapshot().unwrap();
     block(300);
     let recording = memtrack_core::stop();
-    // What the snapshot is made of is memtrack's own; all else is the program's.
+    // The memory of the snapshot is internal; all other memory is the program's.
     assert_eq!(inside(&during, HOST), expected(&[("open", [100, 1]), ("open/inner", [200, 1])]));
     assert_eq!(inside(recording.snapshot(), HOST)["open/inner"], [500, 2]);
 }
 
 #[test]
-fn a_session_begins_at_zero_and_overlapping_ones_share_it() {
+fn sums_begin_at_zero_and_overlapping_sessions_share_them() {
     alone!();
     let _around = scope::module("not there: nothing is monitored yet");
     let work = || {
@@ -156,7 +156,7 @@ fn a_session_begins_at_zero_and_overlapping_ones_share_it() {
 }
 
 #[test]
-fn the_sums_of_threads_that_have_ended_add_up_to_the_devices() {
+fn the_sums_of_ended_threads_add_up_to_those_of_the_device() {
     alone!();
     memtrack_core::start_monitor();
     let threads = (0..8).map(|number| {
@@ -170,12 +170,12 @@ fn the_sums_of_threads_that_have_ended_add_up_to_the_devices() {
                 record_alloc(DeviceId(1), StreamId(0), address, 512);
                 record_free(DeviceId(1), StreamId(0), address, 512);
             }
-            // Its last allocations are inside a scope that nothing ends.
+            // Its last allocations are inside a scope that never ends.
             std::mem::forget(scope::module("forgotten"));
             block(7);
         })
     });
-    // The end of a scope of threads would wait for their work alone, not for what the C library does after it.
+    // `thread::scope` would wait only for the closures, not for what the C library does after them.
     let threads: Vec<_> = threads.collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let recording = memtrack_core::stop();
@@ -211,7 +211,7 @@ fn the_sums_are_in_the_file() {
 }
 
 #[test]
-fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
+fn an_unfinished_stream_has_sums_of_an_earlier_moment() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.memtrack");
@@ -220,7 +220,7 @@ fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
         let _operator = scope::operator("early");
         block(1000);
     }
-    // Some may have been written before the scope was entered.
+    // Some sums may have been written before the scope was entered.
     let expected = expected(&[("early", [1000, 1])]);
     let mut newest = None;
     wait_for("the scope's sums are in the file", || {
@@ -241,7 +241,7 @@ fn a_stream_that_is_not_ended_has_sums_of_a_moment_before() {
 }
 
 #[test]
-fn a_streams_end_has_the_sums_also_of_scopes_without_events() {
+fn the_end_of_a_stream_has_the_sums_of_scopes_without_events() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.memtrack");

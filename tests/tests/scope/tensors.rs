@@ -1,4 +1,4 @@
-//! What `#[track_memory]` reads of arguments and results, and what is written down of it.
+//! The tensors that `#[track_memory]` reads from arguments and results, and the records of them.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -9,7 +9,7 @@ use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, t
 use memtrack_tests::alone;
 use std::fmt::Display;
 
-/// A tensor of one's own; its number says which.
+/// A tensor type of the user, identified by its number.
 #[derive(Clone, Debug, PartialEq)]
 struct Tensor(u64);
 
@@ -94,7 +94,7 @@ impl Tensor {
 #[track_memory(backward)]
 fn backward(_loss: &Tensor) {}
 
-/// Has no use for a result.
+/// Drops a result.
 fn done<T>(_: T) {}
 
 fn recorded(run: impl FnOnce()) -> Recording {
@@ -117,7 +117,7 @@ fn ops(trace: &OperatorTrace) -> Vec<(String, &Op)> {
     ops
 }
 
-/// The numbers of tensors, those that are written negative.
+/// Returns the numbers of the input and output tensors; those of written tensors are negative.
 fn numbers(trace: &OperatorTrace, op: &Op) -> (Vec<i64>, Vec<i64>) {
     let number = |tensor: TensorId| {
         let identity = trace.strings.get(trace.tensors[tensor as usize].identity);
@@ -131,7 +131,7 @@ fn numbers(trace: &OperatorTrace, op: &Op) -> (Vec<i64>, Vec<i64>) {
     (op.args.iter().map(of_arg).collect(), op.outs.iter().map(|&out| number(out)).collect())
 }
 
-/// Runs it and returns the only operator's name, inputs and outputs.
+/// Runs the closure, and returns the name, inputs and outputs of its only operator.
 fn only(run: impl FnOnce()) -> (String, Vec<i64>, Vec<i64>) {
     let trace = recorded(run).operator_trace().unwrap();
     let ops = ops(&trace);
@@ -146,7 +146,7 @@ fn op(name: &str, inputs: &[i64], outputs: &[i64]) -> (String, Vec<i64>, Vec<i64
 }
 
 #[test]
-fn arguments_and_results_that_are_tensors_are_read_whatever_they_are_wrapped_in() {
+fn tensors_in_arguments_and_results_are_read_inside_any_wrapper() {
     alone!();
     let [one, two, three] = [1, 2, 3].map(Tensor);
     assert_eq!(only(|| done(add(&one, &two))), op("add", &[1, 2], &[3]));
@@ -159,14 +159,14 @@ fn arguments_and_results_that_are_tensors_are_read_whatever_they_are_wrapped_in(
 }
 
 #[test]
-fn functions_without_tensors_do_what_they_did() {
+fn functions_behave_as_without_the_attribute() {
     alone!();
     assert_eq!(
         only(|| assert_eq!(generic("text", Other, Tensor(9)).to_string(), "9")),
         op("generic", &[9], &[])
     );
     assert_eq!(only(|| assert_eq!(by_impl(5_u32)(), 5)), op("by_impl", &[], &[]));
-    // What is returned early is not read, and nor is what an error took the place of.
+    // An early return is not read, and neither is a result that an error replaced.
     assert_eq!(only(|| assert_eq!(early(&Tensor(7)), Tensor(70))), op("early", &[7], &[]));
     assert_eq!(only(|| assert_eq!(early(&Tensor(8)), Tensor(1))), op("early", &[8], &[1]));
     assert_eq!(only(|| done(wrapped(&[], None, (Tensor(6), 1), &Other))), op("wrapped", &[6], &[]));
@@ -179,7 +179,7 @@ fn functions_without_tensors_do_what_they_did() {
 }
 
 #[test]
-fn the_builder_reports_what_no_attribute_can() {
+fn the_builder_reports_operators_that_no_attribute_can() {
     alone!();
     let run = || {
         let operator = operators::operator("fused").input(&Tensor(1)).written(&Tensor(2)).input(&3_u8);
@@ -189,7 +189,7 @@ fn the_builder_reports_what_no_attribute_can() {
 }
 
 #[test]
-fn a_list_longer_than_a_line_is_written_down_completely() {
+fn a_list_longer_than_a_line_is_recorded_completely() {
     alone!();
     let many: Vec<Tensor> = (1..=1_000).map(Tensor).collect();
     let expected: Vec<i64> = (1..=1_000).collect();
@@ -198,10 +198,10 @@ fn a_list_longer_than_a_line_is_written_down_completely() {
 }
 
 #[test]
-fn what_memory_does_inside_of_an_operator_is_inside_of_its_record() {
+fn memory_events_inside_an_operator_are_inside_its_record() {
     alone!();
     let device = DeviceId(0);
-    // The test's own threads use the heap meanwhile.
+    // Other threads of the test use the heap meanwhile.
     let options = Options::new().operators().without_host_heap();
     let recording = recorded_with(&options, || {
         let _model = scope::root("Net");
@@ -240,7 +240,7 @@ fn what_memory_does_inside_of_an_operator_is_inside_of_its_record() {
 }
 
 #[test]
-fn registrations_are_written_down_with_their_tensors() {
+fn registrations_are_recorded_with_their_tensors() {
     alone!();
     let recording = recorded(|| {
         operators::parameters("net", [("weight", &Tensor(1)), ("bias", &Tensor(2))]);
@@ -283,13 +283,13 @@ fn registrations_are_written_down_with_their_tensors() {
 }
 
 #[test]
-fn nothing_is_read_unless_operators_are_asked_for() {
+fn nothing_is_read_unless_operators_are_requested() {
     alone!();
-    /// Says when it is looked at.
+    /// Panics when it is read.
     struct Tripwire;
     impl ReportTensors for Tripwire {
         fn report(&self, _: &mut TensorReader<'_>) {
-            panic!("it is looked at");
+            panic!("it is read");
         }
     }
     #[track_memory]
@@ -301,7 +301,7 @@ fn nothing_is_read_unless_operators_are_asked_for() {
         operators::operator("op").input(&Tripwire).output(&Tripwire);
         operators::parameters(
             "net",
-            std::iter::once_with(|| -> (&str, Tripwire) { panic!("it is asked for") }),
+            std::iter::once_with(|| -> (&str, Tripwire) { panic!("it is requested") }),
         );
         operators::gradient(&Tripwire, &Tripwire);
     };
@@ -310,7 +310,7 @@ fn nothing_is_read_unless_operators_are_asked_for() {
     all();
     let recording = stop();
     assert!(recording.snapshot().operators.is_empty() && recording.operator_trace().is_none());
-    // Where they are, a panic in the report is no panic of the program.
+    // With operators, a panic in the report does not panic the program.
     let recording = recorded(|| done(touches(&Tripwire)));
     assert_eq!(ops(&recording.operator_trace().unwrap()).len(), 1);
 }
@@ -342,14 +342,14 @@ fn a_recording_keeps_operators_and_their_tensors() {
 #[cfg(target_os = "linux")]
 #[test]
 #[allow(unsafe_code)]
-fn a_forked_child_begins_a_log_of_its_own() {
+fn a_forked_child_begins_a_new_log() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("child.memtrack");
     start_monitor_with(&Options::new().operators()).unwrap();
     done(add(&Tensor(1), &Tensor(2)));
     let saved = path.clone();
-    // SAFETY: the child allocates, which the C library allows, and ends without going back.
+    // SAFETY: the child allocates, which the C library allows, and exits without returning.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -360,10 +360,10 @@ fn a_forked_child_begins_a_log_of_its_own() {
         assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
     }
     done(add(&Tensor(5), &Tensor(6)));
-    let of = |snapshot: &Snapshot| {
+    let inputs = |snapshot: &Snapshot| {
         let trace = memtrack_core::profile::recorded::operator_trace(snapshot).unwrap().trace;
         ops(&trace).iter().map(|(_, op)| numbers(&trace, op).0).collect::<Vec<_>>()
     };
-    assert_eq!(of(stop().snapshot()), [vec![1, 2], vec![5, 6]]);
-    assert_eq!(of(&Snapshot::open(&path, Default::default()).unwrap().snapshot), [vec![3, 4]]);
+    assert_eq!(inputs(stop().snapshot()), [vec![1, 2], vec![5, 6]]);
+    assert_eq!(inputs(&Snapshot::open(&path, Default::default()).unwrap().snapshot), [vec![3, 4]]);
 }

@@ -1,5 +1,5 @@
-//! A program with few annotations, as the verbs show it: all of them call an operator what `top` calls it, and of sampled blocks all
-//! show estimates.
+//! A program with few annotations, as the verbs show it: all of them use the operator names of `top`, and show estimates of
+//! sampled blocks.
 
 use memtrack_core::recorder::Options;
 use memtrack_core::{scope, start_monitor_with, stop, track_memory};
@@ -9,18 +9,18 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
 
-/// Numbers of the operator's table, which is most of what the program ever has.
+/// The number of elements of the operator's table, which is most of the memory that the program ever has.
 const TABLE: usize = 1 << 20;
-/// Numbers that it returns.
+/// The number of elements that the operator returns.
 const KEPT: usize = 1 << 16;
 
-/// An operator that is given no tensors and reports none.
+/// An operator without tensors.
 #[track_memory]
 fn crowding(kept: usize) -> Vec<u64> {
     let table = vec![1_u64; TABLE];
-    let near = table.iter().copied().take(kept).collect();
+    let result = table.iter().copied().take(kept).collect();
     black_box(&table);
-    near
+    result
 }
 
 /// A model with a layer.
@@ -38,7 +38,7 @@ fn backward(kept: &(Vec<u64>, Vec<u64>)) {
     black_box(vec![3_u64; kept.0.len()]);
 }
 
-/// Many small blocks that stay.
+/// Returns many small blocks.
 fn small_blocks() -> Vec<Box<[u8]>> {
     (0..60_000).map(|number| vec![1; 64 + number % 64].into_boxed_slice()).collect()
 }
@@ -60,14 +60,14 @@ fn json(arguments: &[&str], folder: &Path) -> Value {
     serde_json::from_str(&text(&[arguments, &["--json"]].concat(), folder)).unwrap()
 }
 
-/// The value of `key` in the row of `rows` whose `name` it is.
-fn of<'a>(rows: &'a Value, name_key: &str, name: &str) -> &'a Value {
+/// Returns the row of `rows` whose `name_key` is `name`.
+fn find<'a>(rows: &'a Value, name_key: &str, name: &str) -> &'a Value {
     let row = rows.as_array().unwrap().iter().find(|row| row[name_key] == name);
     row.unwrap_or_else(|| panic!("no {name} in {rows:#}"))
 }
 
 #[test]
-fn every_verb_calls_an_operator_what_top_calls_it() {
+fn every_verb_uses_the_operator_names_of_top() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -78,8 +78,8 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
     let top = json(&["top", "--by", "operator", "--at", "peak", "run.memtrack"], folder);
     let categories = json(&["categories", "--at", "peak", "run.memtrack"], folder);
     let moment = &categories["devices"][0]["moments"][0];
-    let bytes = |rows, name| of(rows, "name", name)["requested_bytes"].as_u64().unwrap();
-    // The table and what it returns are in the operator's row, of which the table is no more there when it returns.
+    let bytes = |rows, name| find(rows, "name", name)["requested_bytes"].as_u64().unwrap();
+    // The operator's row contains the table and the result; the table is freed when the operator returns.
     let operators = &moment["operators"]["rows"];
     assert!(bytes(operators, "forward.crowding") >= 8 * (TABLE + KEPT) as u64, "{moment:#}");
     for row in top["devices"][0]["rows"].as_array().unwrap() {
@@ -90,12 +90,12 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
         assert_eq!(same["requested_bytes"], row["requested_bytes"], "{row}");
     }
     let by_module = json(&["top", "--by", "module", "--at", "peak", "run.memtrack"], folder);
-    let row = of(&by_module["devices"][0]["rows"], "name", "layer");
-    assert_eq!(of(&moment["modules"]["rows"], "name", "layer")["requested_bytes"], row["requested_bytes"]);
-    // The table is temporary, and what the forward pass keeps an activation; the same by every verb.
-    let of_category = |name| of(&moment["categories"], "category", name)["requested_bytes"].as_u64().unwrap();
-    assert_eq!(of_category("TEMPORARY"), 8 * TABLE as u64, "{moment:#}");
-    assert_eq!(of_category("ACTIVATION"), 2 * 8 * KEPT as u64, "{moment:#}");
+    let row = find(&by_module["devices"][0]["rows"], "name", "layer");
+    assert_eq!(find(&moment["modules"]["rows"], "name", "layer")["requested_bytes"], row["requested_bytes"]);
+    // The table is temporary, and the results of the forward pass are activations, in every verb.
+    let category = |name| find(&moment["categories"], "category", name)["requested_bytes"].as_u64().unwrap();
+    assert_eq!(category("TEMPORARY"), 8 * TABLE as u64, "{moment:#}");
+    assert_eq!(category("ACTIVATION"), 2 * 8 * KEPT as u64, "{moment:#}");
     let summary = json(&["summary", "run.memtrack"], folder);
     let peak = json(&["peak", "run.memtrack"], folder);
     for rows in [&summary["devices"][0]["peak"]["categories"], &peak["devices"][0]["categories"]] {
@@ -108,7 +108,7 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
             && !text(&["categories", "run.memtrack"], folder).contains('±')
     );
 
-    // Advice begins with the largest line, has no devices to share with, and nothing that saves next to nothing.
+    // Advice begins with the largest line, mentions no other devices, and omits findings that save next to nothing.
     let advice = json(&["advise", "run.memtrack"], folder);
     let first = &advice["largest"][0];
     assert!(first["name"].as_str().unwrap().contains("verbs.rs:"), "{advice:#}");
@@ -121,8 +121,8 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
     assert_eq!(first["requested_bytes"], by_line["devices"][0]["rows"][0]["requested_bytes"]);
     assert_eq!(advice["device"]["name"], "host heap");
     let peak_bytes = advice["peak_bytes"].as_u64().unwrap();
-    let of_summary = &summary["devices"][0]["peak"]["requested_bytes"];
-    assert_eq!((&advice["peak_bytes"], &moment["requested_bytes"]), (of_summary, of_summary));
+    let summary_peak = &summary["devices"][0]["peak"]["requested_bytes"];
+    assert_eq!((&advice["peak_bytes"], &moment["requested_bytes"]), (summary_peak, summary_peak));
     for finding in advice["findings"].as_array().unwrap() {
         assert!(finding["saves_bytes"].as_u64().unwrap() >= peak_bytes / 100, "{finding:#}");
     }
@@ -134,7 +134,7 @@ fn every_verb_calls_an_operator_what_top_calls_it() {
 }
 
 #[test]
-fn sums_over_samples_have_their_error_in_every_verb() {
+fn sums_over_samples_have_an_error_in_every_verb() {
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -145,19 +145,19 @@ fn sums_over_samples_have_their_error_in_every_verb() {
     drop(small);
     recording.save(folder.join("run.memtrack")).unwrap();
 
-    // Of some five MiB in small blocks about 300 samples were taken.
+    // Some five MiB in small blocks have about 300 samples.
     let categories = json(&["categories", "run.memtrack"], folder);
     let moments = categories["devices"][0]["moments"].as_array().unwrap();
     let error = |row: &Value| !row["requested_bytes_error"].is_null();
-    let unknown = of(&moments[0]["categories"], "category", "UNKNOWN");
+    let unknown = find(&moments[0]["categories"], "category", "UNKNOWN");
     assert!(error(unknown) && unknown["requested_bytes"].as_u64().unwrap() > 2 << 20, "{unknown}");
     assert!(!unknown["count_error"].is_null());
-    // How high the peak was is what all reports say of it, with its error if it has one.
+    // All reports show the same peak, with its error if it has one.
     let peak = json(&["peak", "run.memtrack"], folder);
     let highest = &peak["devices"][0]["highest"];
-    let same = |of: &Value, bytes, error| {
+    let same = |report: &Value, bytes, error| {
         assert_eq!(
-            (&of[bytes], &of[error]),
+            (&report[bytes], &report[error]),
             (&highest["requested_bytes"], &highest["requested_bytes_error"])
         );
     };
@@ -179,7 +179,7 @@ fn sums_over_samples_have_their_error_in_every_verb() {
     text(&["timeline", "run.memtrack", "-o", "run.svg"], folder);
     let picture = std::fs::read_to_string(folder.join("run.svg")).unwrap();
     assert!(picture.contains("small blocks were sampled") && picture.contains('±'), "{picture}");
-    // The categories' parts of the peak are those that `peak` has.
-    let no_category = of(&peak["devices"][0]["categories"], "why_no_name", "no category");
+    // The categories at the peak are those of `peak`.
+    let no_category = find(&peak["devices"][0]["categories"], "why_no_name", "no category");
     assert_eq!(no_category["requested_bytes"], unknown["requested_bytes"]);
 }

@@ -1,4 +1,4 @@
-//! Who watches for cycles is told at the ends of root scopes, and of what threads share by memtrack's own thread.
+//! Watches for cycles are notified when a root scope ends; memtrack's thread notifies them about values that threads share.
 
 use memtrack_core::cycles::{self, NotScanned, Scan, Tracked, Watch, WatchOptions};
 use memtrack_core::event::DeviceId;
@@ -47,7 +47,7 @@ fn layer() -> Rc<Layer> {
     layer
 }
 
-/// So many layers that own themselves.
+/// Leaks this many layers, each of which owns itself.
 fn leak(count: usize) {
     for _ in 0..count {
         let layer = layer();
@@ -55,8 +55,8 @@ fn leak(count: usize) {
     }
 }
 
-/// Another kind.
-fn leak_otherwise() {
+/// Leaks a layer that owns itself through its other field, which is another kind of cycle.
+fn leak_other_kind() {
     let layer = layer();
     *layer.other.borrow_mut() = Some(Rc::clone(&layer));
 }
@@ -78,26 +78,26 @@ fn step(work: impl FnOnce()) {
     work();
 }
 
-/// A watch, and how much it was told of.
+/// Returns a watch, and the number of findings that it was notified of.
 fn counting() -> (Watch, Arc<AtomicUsize>) {
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&told);
+    let found = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&found);
     let watch = cycles::observe_cycles(move |observed| {
         assert!(!observed.new.is_empty() && observed.findings.leaks() > 0);
         count.fetch_add(observed.new.len(), Ordering::Relaxed);
     });
-    (watch, told)
+    (watch, found)
 }
 
 #[test]
-fn a_kind_is_told_once_and_again_when_there_are_ten_times_as_many() {
+fn a_kind_is_reported_once_and_again_at_ten_times_as_many() {
     alone!();
-    let (_watch, told) = counting();
+    let (_watch, found) = counting();
     let check = |leaks: &dyn Fn()| {
         leaks();
-        let before = told.load(Ordering::Relaxed);
+        let before = found.load(Ordering::Relaxed);
         let new = cycles::check();
-        assert_eq!(told.load(Ordering::Relaxed) - before, new);
+        assert_eq!(found.load(Ordering::Relaxed) - before, new);
         new
     };
     assert_eq!(check(&|| ()), 0);
@@ -105,27 +105,27 @@ fn a_kind_is_told_once_and_again_when_there_are_ten_times_as_many() {
     assert_eq!(check(&|| ()), 0);
     assert_eq!(check(&|| leak(8)), 0);
     assert_eq!(check(&|| leak(1)), 1, "ten");
-    assert_eq!(check(&leak_otherwise), 1);
+    assert_eq!(check(&leak_other_kind), 1);
     assert_eq!(check(&|| leak(89)), 0);
     assert_eq!(check(&|| leak(1)), 1, "a hundred");
 }
 
 #[test]
-fn the_end_of_a_root_scope_tells_and_no_other_scope_does_while_nothing_is_monitored() {
+fn only_the_end_of_a_root_scope_notifies_watches_while_nothing_is_monitored() {
     alone!();
-    let (_watch, told) = counting();
+    let (_watch, found) = counting();
     step(|| {
         {
             let _module = scope::module("block");
             leak(1);
         }
-        assert_eq!(told.load(Ordering::Relaxed), 0);
+        assert_eq!(found.load(Ordering::Relaxed), 0);
     });
-    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert_eq!(found.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn nothing_is_registered_before_somebody_watches() {
+fn nothing_is_registered_before_the_first_watch() {
     alone!();
     let layer = layer();
     assert_eq!(Rc::weak_count(&layer), 0);
@@ -135,18 +135,18 @@ fn nothing_is_registered_before_somebody_watches() {
 }
 
 #[test]
-fn after_the_last_watch_nothing_is_told_and_nothing_is_registered() {
+fn nothing_is_reported_or_registered_after_the_last_watch() {
     alone!();
-    let (first, told) = counting();
+    let (first, found) = counting();
     let (second, _) = counting();
     leak(1);
     first.stop();
     assert_eq!(cycles::check(), 1, "the other one still watches");
-    assert_eq!(told.load(Ordering::Relaxed), 0);
+    assert_eq!(found.load(Ordering::Relaxed), 0);
     second.stop();
     step(|| leak(1));
     assert_eq!((cycles::check(), cycles::find().unwrap_err()), (0, NotScanned::Off));
-    // Who had begun registration keeps it.
+    // Registration that `enable` began continues.
     cycles::enable();
     counting().0.stop();
     leak(1);
@@ -154,7 +154,7 @@ fn after_the_last_watch_nothing_is_told_and_nothing_is_registered() {
 }
 
 #[test]
-fn what_threads_share_is_found_by_memtracks_own_thread() {
+fn cycles_of_shared_values_are_found_by_memtracks_thread() {
     alone!();
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -162,38 +162,38 @@ fn what_threads_share_is_found_by_memtracks_own_thread() {
         let thread = thread::current().name().unwrap_or_default().to_owned();
         let _ = sender.lock().unwrap().send((thread, observed.findings.leaked.known_bytes));
     });
-    // The first one's interval is ten seconds. A shorter one holds at once.
+    // The interval of the first watch is ten seconds. A shorter one applies at once.
     let options = WatchOptions::new().shared_every(Duration::from_millis(20)).pages(0);
     let _warn = cycles::warn_device_cycles_with(options);
     thread::spawn(leak_shared).join().unwrap();
-    let told = receiver.recv_timeout(HANG).expect("a look");
-    assert_eq!(told, ("memtrack-cycles".to_owned(), 1024));
+    let scan = receiver.recv_timeout(HANG).expect("a scan");
+    assert_eq!(scan, ("memtrack-cycles".to_owned(), 1024));
 }
 
 #[test]
-fn values_of_a_thread_are_none_of_another_threads_business() {
+fn a_check_ignores_values_of_other_threads() {
     alone!();
-    let (_watch, told) = counting();
+    let (_watch, found) = counting();
     leak(1);
     thread::spawn(|| assert_eq!(cycles::check(), 0)).join().unwrap();
-    assert_eq!(told.load(Ordering::Relaxed), 0);
+    assert_eq!(found.load(Ordering::Relaxed), 0);
     assert_eq!(cycles::check(), 1);
 }
 
 #[test]
-fn a_callback_may_use_all_of_it() {
+fn a_callback_can_use_the_whole_api() {
     alone!();
     let watch = Arc::new(Mutex::new(None::<Watch>));
-    let own = Arc::clone(&watch);
+    let to_stop = Arc::clone(&watch);
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);
     *watch.lock().unwrap() = Some(cycles::observe_cycles(move |observed| {
         count.fetch_add(1, Ordering::Relaxed);
         assert!(observed.report.to_string().contains(".owner → Layer"), "{}", observed.report);
-        // It was told already.
+        // It has been reported already.
         assert_eq!(cycles::check(), 0);
         step(|| ());
-        if let Some(watch) = own.lock().unwrap().take() {
+        if let Some(watch) = to_stop.lock().unwrap().take() {
             watch.stop();
         }
     }));
@@ -203,41 +203,41 @@ fn a_callback_may_use_all_of_it() {
 }
 
 #[test]
-fn a_callback_that_panics_is_said_and_the_others_are_told() {
-    let said = assert_passed(&this_program(panics).output().unwrap()).errors;
-    assert!(said.contains("memtrack: a callback of observe_cycles panicked\n"), "{said}");
+fn a_panicking_callback_is_reported_and_other_watches_are_notified() {
+    let errors = assert_passed(&this_program(panics).output().unwrap()).errors;
+    assert!(errors.contains("memtrack: a callback of observe_cycles panicked\n"), "{errors}");
 }
 
 #[test]
 #[ignore = "is run by the test above"]
 fn panics() {
     cycles::observe_cycles(|_| panic!("oh"));
-    let (_watch, told) = counting();
+    let (_watch, found) = counting();
     step(|| leak(1));
-    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert_eq!(found.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn a_warning_says_what_to_make_weak_and_names_a_page_that_stays() {
+fn a_warning_names_the_reference_to_make_weak_and_a_saved_page() {
     let folder = tempfile::tempdir().unwrap();
-    let said = assert_passed(&this_program(warns).env(FOLDER, folder.path()).output().unwrap()).errors;
-    let lines: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
-    let [first, see, second, second_see, third] = lines[..] else { panic!("{said}") };
+    let errors = assert_passed(&this_program(warns).env(FOLDER, folder.path()).output().unwrap()).errors;
+    let lines: Vec<&str> = errors.lines().filter(|line| !line.is_empty()).collect();
+    let [first, see, second, second_see, third] = lines[..] else { panic!("{errors}") };
     assert_eq!(
         first,
         "memtrack: 1 cycle that nothing else holds keeps 1.0 KiB (1 device buffer) until the program ends: \
          Layer .owner → Layer; make that reference weak"
     );
-    assert!(second.contains("Layer .other → Layer"), "{said}");
+    assert!(second.contains("Layer .other → Layer"), "{errors}");
     let pages: Vec<PathBuf> =
         [see, second_see].map(|line| line.strip_prefix("  see ").expect("a path").into()).into();
     for page in &pages {
-        assert!(page.starts_with(folder.path()), "{said}");
+        assert!(page.starts_with(folder.path()), "{errors}");
         let html = fs::read_to_string(page).unwrap();
         assert!(html.trim_end().ends_with("</html>") && html.contains("Layer"), "{}", page.display());
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "two pages at most");
-    assert!(third.starts_with("memtrack: 10 cycles that nothing else holds keep 10.0 KiB"), "{said}");
+    assert!(third.starts_with("memtrack: 10 cycles that nothing else holds keep 10.0 KiB"), "{errors}");
 }
 
 const FOLDER: &str = "MEMTRACK_TESTS_FOLDER";
@@ -245,26 +245,26 @@ const FOLDER: &str = "MEMTRACK_TESTS_FOLDER";
 #[test]
 #[ignore = "is run by the test above"]
 fn warns() {
-    let folder = std::env::var_os(FOLDER).expect("the test above says where");
+    let folder = std::env::var_os(FOLDER).expect("the test above sets it");
     cycles::warn_device_cycles_with(WatchOptions::new().folder(folder).pages(2));
     step(|| leak(1));
     step(|| ());
-    leak_otherwise();
+    leak_other_kind();
     cycles::check();
     leak(9);
     cycles::check();
 }
 
 #[test]
-fn where_no_page_can_be_written_the_warning_says_so() {
-    let said = assert_passed(&this_program(cannot_write).output().unwrap()).errors;
-    assert!(said.contains("Layer .owner → Layer") && said.contains("\n  no page about it: "), "{said}");
+fn a_warning_reports_that_its_page_cannot_be_written() {
+    let errors = assert_passed(&this_program(cannot_write).output().unwrap()).errors;
+    assert!(errors.contains("Layer .owner → Layer") && errors.contains("\n  no page about it: "), "{errors}");
 }
 
 #[test]
 #[ignore = "is run by the test above"]
 fn cannot_write() {
-    cycles::warn_device_cycles_with(WatchOptions::new().folder(Path::new("/nobody/has/this/folder")));
+    cycles::warn_device_cycles_with(WatchOptions::new().folder(Path::new("/no/such/folder")));
     step(|| leak(1));
 }
 
@@ -275,20 +275,20 @@ fn warns_in_any_folder() {
     step(|| leak(1));
 }
 
-/// The caller of a program that has more rights than it must not choose where it writes.
+/// A program with more rights than its caller must not let the caller choose where it writes.
 #[test]
 #[cfg_attr(
     not(programs_with_rights),
     ignore = "needs root, and a temporary folder that gives rights to programs"
 )]
-fn a_program_with_rights_of_its_own_writes_pages_to_no_folder_of_its_callers() {
+fn a_setgid_program_writes_no_pages_to_a_folder_of_its_caller() {
     if !requirements::can_give_rights() {
         println!("skipped: the tests were built by root, and are not run by root");
         return;
     }
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
-    // Nobody, and a group that nobody is not in.
+    // The user `nobody`, and a group that this user is not in.
     const NOBODY: u32 = 65_534;
     const OTHER_GROUP: u32 = 4;
     let folder = tempfile::tempdir().unwrap();
@@ -303,32 +303,32 @@ fn a_program_with_rights_of_its_own_writes_pages_to_no_folder_of_its_callers() {
         let mut command = Command::new(&program);
         command.args(test.get_args()).envs(test.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.env("TMPDIR", folder.path()).current_dir("/").uid(NOBODY).gid(NOBODY);
-        let said = assert_passed(&command.output().unwrap()).errors;
-        let page = said.lines().find_map(|line| line.trim_start().strip_prefix("see ")).unwrap_or_default();
-        assert_eq!(Path::new(page).parent(), Some(place), "{mode:o}: {said}");
+        let errors = assert_passed(&command.output().unwrap()).errors;
+        let page = errors.lines().find_map(|line| line.trim_start().strip_prefix("see ")).unwrap_or_default();
+        assert_eq!(Path::new(page).parent(), Some(place), "{mode:o}: {errors}");
         fs::remove_file(page).unwrap();
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_child_of_a_fork_reports_nothing_until_it_watches_itself() {
+fn a_forked_child_reports_nothing_until_it_starts_a_watch() {
     alone!();
-    let (_watch, told) = counting();
+    let (_watch, found) = counting();
     leak(1);
     let in_child = || {
         step(|| leak(1));
-        let silent = cycles::check() == 0 && cycles::find().is_err() && told.load(Ordering::Relaxed) == 0;
-        let (_own, told) = counting();
-        step(leak_otherwise);
-        silent && told.load(Ordering::Relaxed) > 0
+        let silent = cycles::check() == 0 && cycles::find().is_err() && found.load(Ordering::Relaxed) == 0;
+        let (_watch, found) = counting();
+        step(leak_other_kind);
+        silent && found.load(Ordering::Relaxed) > 0
     };
     assert_eq!(memtrack_tests::forked::forked(in_child), Some(true));
     assert_eq!(cycles::check(), 1);
 }
 
 #[test]
-fn forgotten_handles_are_told_from_cycles_also_where_nobody_watches() {
+fn forgotten_handles_are_distinguished_from_cycles_without_a_watch() {
     alone!();
     cycles::enable();
     step(|| std::mem::forget(Tracked::new(layer())));
@@ -337,7 +337,7 @@ fn forgotten_handles_are_told_from_cycles_also_where_nobody_watches() {
     assert_eq!(report.graph.unexplained.len(), 1, "{report}");
     assert!(report.graph.unexplained[0].site.contains("watches.rs:"), "{report}");
     assert!(report.to_string().contains("These are not cycles."), "{report}");
-    // Within its scope a handle may well be in a variable.
+    // While its scope is open, a handle may still be in a variable.
     step(|| {
         let _used = Tracked::new(layer());
         assert_eq!(cycles::find().unwrap().graph.unexplained.len(), 1);
@@ -347,7 +347,7 @@ fn forgotten_handles_are_told_from_cycles_also_where_nobody_watches() {
 }
 
 #[test]
-fn a_report_is_printed_and_kept_as_a_page() {
+fn a_report_is_printed_and_saved_as_a_page() {
     alone!();
     cycles::enable();
     assert_eq!(cycles::find().unwrap().to_string(), "No cycle.");

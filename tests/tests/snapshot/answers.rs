@@ -1,4 +1,4 @@
-//! What memtrack itself says about a snapshot, with numbers checked by hand: see `memtrack_tests::pytorch::SMALL`.
+//! memtrack's reports about a snapshot, with numbers checked by hand: see `memtrack_tests::pytorch::SMALL`.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_tests::pytorch::SMALL;
@@ -24,14 +24,14 @@ fn device(verb: &str, arguments: &[&str]) -> Value {
     value["devices"][0].clone()
 }
 
-/// `name: bytes` of all rows.
+/// Returns the name and the bytes of every row.
 fn rows(device: &Value) -> Vec<(String, u64)> {
     let rows = device["rows"].as_array().unwrap().iter();
     rows.map(|row| (memtrack_tests::verbs::name(row), row["requested_bytes"].as_u64().unwrap())).collect()
 }
 
 #[test]
-fn a_summary_knows_what_is_held_and_what_the_ring_lost() {
+fn a_summary_contains_held_memory_and_events_that_the_ring_lost() {
     let summary = device("summary", &[]);
     for (name, expected) in [
         ("segments", 2),
@@ -74,7 +74,7 @@ fn a_summary_knows_what_is_held_and_what_the_ring_lost() {
 }
 
 #[test]
-fn a_summary_compares_stuck_pieces_with_each_other_and_finds_what_cannot_be() {
+fn a_summary_compares_stuck_pieces_and_reports_contradictions() {
     let small = device("summary", &[]);
     assert_eq!(small["contradictions"], json!([]));
     assert_eq!(small["largest_inactive_split_bytes"], 1_047_040);
@@ -102,7 +102,7 @@ fn a_summary_compares_stuck_pieces_with_each_other_and_finds_what_cannot_be() {
     let stuck = "14.0 MiB are free but stuck in split segments, in 2 pieces; the largest of them has 8.0 MiB";
     assert!(text.contains(stuck), "{text}");
 
-    // A block of 1 MiB, of which the segments (512 bytes, all free) know nothing.
+    // A block of 1 MiB that is not in the segments (512 bytes, all free).
     let event = json!({"action": "alloc", "addr": 9_000_000, "size": 1 << 20, "stream": 0, "time_us": 1, "frames": []});
     let text = summary(json!([segment(4096, &[(512, free)])]), json!([event]));
     for words in [
@@ -122,7 +122,7 @@ fn the_peak_counts_memory_from_before_the_trace() {
     let expected = [("(allocated before the first event)", 1_048_000), ("work", 1_000_000), ("keep", 500)];
     assert_eq!(rows(&peak), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     assert_eq!(peak["rows"][1]["stack"][1]["function"], "keep");
-    // The segments reach their most one event earlier, before `work` is live.
+    // The segments reach their maximum one event earlier, before `work` is live.
     let reserved = device("peak", &["--of", "reserved"]);
     assert_eq!(
         (&reserved["highest"]["event"], &reserved["highest"]["requested_bytes"]),
@@ -133,7 +133,7 @@ fn the_peak_counts_memory_from_before_the_trace() {
 }
 
 #[test]
-fn the_peak_names_the_tenants_of_old_blocks() {
+fn the_peak_names_old_blocks_from_their_history() {
     let old = oracle("snapshots/synth/legacy_list_history.pickle");
     let output = Command::new(memtrack()).arg("peak").arg(old).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -141,37 +141,37 @@ fn the_peak_names_the_tenants_of_old_blocks() {
 }
 
 #[test]
-fn top_ranks_what_is_live_at_any_moment() {
+fn top_ranks_live_memory_at_any_moment() {
     let at = |moment: &str, by: &str| rows(&device("top", &["--at", moment, "--by", by]));
-    let own =
+    let expected =
         |rows: &[(&str, u64)]| rows.iter().map(|&(name, bytes)| (name.to_owned(), bytes)).collect::<Vec<_>>();
     let old = "(allocated before the first event)";
     assert_eq!(
         at("oom", "file"),
-        own(&[(old, 1_048_000), ("/app/ops.py", 1_000_000), ("/app/model.py", 500)])
+        expected(&[(old, 1_048_000), ("/app/ops.py", 1_000_000), ("/app/model.py", 500)])
     );
-    assert_eq!(at("end", "frame"), own(&[("keep /app/model.py:7", 500)]));
-    assert_eq!(at("0", "stack"), own(&[(old, 1_048_000)]));
-    assert_eq!(at("peak", "stream"), own(&[("default stream", 1_048_500), ("stream 0x3", 1_000_000)]));
-    assert_eq!(at("peak", "pool"), own(&[("default pool", 1_048_500), ("pool (0, 1)", 1_000_000)]));
+    assert_eq!(at("end", "frame"), expected(&[("keep /app/model.py:7", 500)]));
+    assert_eq!(at("0", "stack"), expected(&[(old, 1_048_000)]));
+    assert_eq!(at("peak", "stream"), expected(&[("default stream", 1_048_500), ("stream 0x3", 1_000_000)]));
+    assert_eq!(at("peak", "pool"), expected(&[("default pool", 1_048_500), ("pool (0, 1)", 1_000_000)]));
     let sizes = rows(&device("top", &["--by", "size"]));
-    // The last was allocated before the trace, and is here because it was live at the peak.
+    // The last one was allocated before the trace; its row is there because it was live at the peak.
     assert_eq!(
         sizes,
-        own(&[
+        expected(&[
             ("976.6 KiB (1,000,000 bytes)", 1_000_000),
             ("500 B (500 bytes)", 500),
             ("1023.4 KiB (1,048,000 bytes)", 0)
         ])
     );
-    assert_eq!(at("peak", "category"), own(&[("(no category)", 2_048_500)]));
+    assert_eq!(at("peak", "category"), expected(&[("(no category)", 2_048_500)]));
     for moment in ["9", "yesterday", "-1"] {
         assert_eq!(run("top", &[&format!("--at={moment}")]).status.code(), Some(2), "{moment}");
     }
 }
 
 #[test]
-fn a_check_does_not_pass_a_recording_that_lost_its_end() {
+fn a_check_of_a_recording_without_its_end_does_not_pass() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.memtrack");
     let whole = small().save_to(Vec::new()).unwrap();
@@ -184,7 +184,7 @@ fn a_check_does_not_pass_a_recording_that_lost_its_end() {
 }
 
 #[test]
-fn a_check_does_not_pass_what_it_cannot_see() {
+fn a_check_without_the_needed_data_does_not_pass() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
     let check = |segments: Value, limit: &str| {
@@ -202,7 +202,7 @@ fn a_check_does_not_pass_what_it_cannot_see() {
         assert!(why.contains("nothing to check") && why.contains("recording was not on"), "{why}");
         assert_eq!(why.lines().count(), 2, "{why}");
     }
-    // Memory without history: what is held can be judged, and a leak cannot.
+    // Memory without history: held memory can be checked, leaks cannot.
     let (code, why) = check(block("inactive"), "--max-leak");
     assert!(code == Some(3) && why.contains("leaks cannot be detected"), "{why}");
     let (code, why) = check(block("inactive"), "--max-fragmentation");
@@ -214,7 +214,7 @@ fn a_check_does_not_pass_what_it_cannot_see() {
 }
 
 #[test]
-fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
+fn a_check_exits_with_1_beyond_its_limits_and_prints_why() {
     let code = |arguments: &[&str]| run("check", arguments).status.code();
     assert_eq!(
         code(&["--max-peak", "2048500", "--max-leak", "500B", "--max-fragmentation", "0.34"]),
@@ -244,5 +244,5 @@ fn a_check_ends_with_1_beyond_its_limits_and_says_why() {
         assert!(text.contains(&format!("invalid value '{}' for '{}", nonsense[1], nonsense[0])), "{text}");
         assert!(text.contains(": expected "), "{text}");
     }
-    assert_eq!(code(&[]), Some(2), "a check of nothing");
+    assert_eq!(code(&[]), Some(2), "a check without limits");
 }

@@ -1,4 +1,4 @@
-//! Files that were cut on their way say at which byte, and what was being read.
+//! Errors about truncated files name the byte, and the data that was being read.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -6,8 +6,8 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::fixture;
 
-/// A snapshot as a file of that suffix.
-fn packed(suffix: &str) -> Vec<u8> {
+/// Returns a snapshot's file with that suffix.
+fn saved(suffix: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let snapshot =
         Snapshot::open(fixture("snapshots/samples/basic-1.pickle"), LoadOptions::default()).unwrap();
@@ -16,35 +16,35 @@ fn packed(suffix: &str) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn refusal(bytes: &[u8]) -> String {
+fn error_of(bytes: &[u8]) -> String {
     Snapshot::open_stream(bytes, LoadOptions::default()).unwrap_err().to_string()
 }
 
 #[test]
-fn plain_files_name_the_byte_and_how_many_events_came_before() {
+fn errors_on_plain_files_name_the_byte_and_the_number_of_events() {
     for (suffix, name) in [("pickle", "pickle"), ("json", "JSON")] {
-        let whole = packed(suffix);
-        // JSON ends with a line feed that nobody misses.
+        let whole = saved(suffix);
+        // JSON ends with a line feed, which may be missing.
         for cut in (1..whole.len() - 1).step_by(97) {
-            let text = refusal(&whole[..cut]);
-            let told: usize = text["at byte ".len()..].split(':').next().unwrap().parse().unwrap();
-            assert!(told <= cut && cut - told < 300, "{cut}: {text}");
+            let text = error_of(&whole[..cut]);
+            let byte: usize = text["at byte ".len()..].split(':').next().unwrap().parse().unwrap();
+            assert!(byte <= cut && cut - byte < 300, "{cut}: {text}");
             assert!(text.contains(&format!("the {name} ends too early (events before that: ")), "{text}");
             assert!(!text.contains('\n') && text.ends_with("the file is cut, write it again"), "{text}");
         }
-        assert!(!refusal(&whole[..whole.len() - 2]).contains("before that: 0)"), "{suffix}");
+        assert!(!error_of(&whole[..whole.len() - 2]).contains("before that: 0)"), "{suffix}");
     }
 }
 
 #[test]
-fn packed_files_name_the_byte_of_the_file() {
+fn errors_on_compressed_files_name_the_byte_of_the_file() {
     for (suffix, name) in
         [("pickle.gz", "gzip"), ("json.gz", "gzip"), ("pickle.zst", "Zstandard"), ("json.zst", "Zstandard")]
     {
-        let whole = packed(suffix);
-        // Below that, gzip and Zstandard are not known yet; at the end, there are only checksums.
+        let whole = saved(suffix);
+        // Shorter files are not recognized as gzip or Zstandard; at the end, there are only checksums.
         for cut in (8..whole.len() - 16).step_by(53) {
-            let text = refusal(&whole[..cut]);
+            let text = error_of(&whole[..cut]);
             let expected = format!(
                 "the {name} data ends too early, at byte {cut} of the file: it is cut, copy it again"
             );
@@ -54,25 +54,25 @@ fn packed_files_name_the_byte_of_the_file() {
 }
 
 #[test]
-fn packed_files_that_are_damaged_are_not_called_cut() {
-    let mut whole = packed("json.gz");
+fn damaged_compressed_files_are_not_reported_as_cut() {
+    let mut whole = saved("json.gz");
     let middle = whole.len() / 2;
     whole[middle..middle + 8].fill(0xff);
-    // As a file goes on behind the window that is read at once.
+    // The file continues beyond the window that is read at once.
     whole.extend(std::iter::repeat_n(0, 1 << 20));
-    let text = refusal(&whole);
+    let text = error_of(&whole);
     assert!(!text.contains("is cut"), "{text}");
 }
 
-/// A pickle says where it ends, so without its checksum it is whole as far as anyone can tell.
+/// A pickle marks its end, so that it is complete even without the compressed data's checksum.
 #[test]
-fn a_checksum_that_is_cut_off_is_one_warning() {
+fn a_missing_or_wrong_checksum_is_one_warning() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = packed("pickle.gz");
+    let whole = saved("pickle.gz");
     let mut damaged = whole.clone();
     let checksum = damaged.len() - 8;
     damaged[checksum] ^= 1;
-    for (bytes, told) in [
+    for (bytes, warning) in [
         (&whole[..], None),
         (&whole[..whole.len() - 3], Some("the gzip data ends too early, at byte ")),
         (&damaged[..], Some("the gzip data is damaged before byte ")),
@@ -82,12 +82,15 @@ fn a_checksum_that_is_cut_off_is_one_warning() {
         let mut command = std::process::Command::new(memtrack_tests::memtrack());
         let output = command.arg("summary").arg(&file).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        let said = String::from_utf8(output.stderr).unwrap();
-        match told {
-            None => assert_eq!(said, ""),
-            Some(told) => {
-                assert!(said.contains(&format!("a.pickle.gz: the snapshot was read, but {told}")), "{said}");
-                assert!(said.starts_with("memtrack: warning: ") && said.lines().count() == 1, "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        match warning {
+            None => assert_eq!(stderr, ""),
+            Some(warning) => {
+                assert!(
+                    stderr.contains(&format!("a.pickle.gz: the snapshot was read, but {warning}")),
+                    "{stderr}"
+                );
+                assert!(stderr.starts_with("memtrack: warning: ") && stderr.lines().count() == 1, "{stderr}");
             }
         }
     }

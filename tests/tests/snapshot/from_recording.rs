@@ -1,5 +1,5 @@
-//! A recording becomes a snapshot that PyTorch's tools read: its structure, names and scopes, and what CPython makes of
-//! the file.
+//! A recording becomes a snapshot that PyTorch's tools read: its structure, names and scopes, and the file as CPython reads
+//! it.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -11,7 +11,7 @@ use memtrack_tests::{fixture, oracle};
 use std::path::Path;
 use std::process::Command;
 
-/// Two blocks in a segment of device 0, one of which is given back; one host block without a segment.
+/// Returns a recording of two blocks in a segment of device 0, one of which is freed, and a host block without a segment.
 fn recording() -> Snapshot {
     let mut snapshot = empty();
     let stack = snapshot.stacks.push(&[0x1000, 0x2000]);
@@ -114,7 +114,7 @@ fn every_format_of_a_recording_is_read_back() {
 }
 
 #[test]
-fn scopes_come_back_whatever_they_are_called() {
+fn scopes_with_any_names_are_read_back() {
     let mut recording = empty();
     let chains: [&[(ScopeKind, &str)]; 8] = [
         &[(ScopeKind::Operator, "action")],
@@ -151,7 +151,7 @@ fn scopes_come_back_whatever_they_are_called() {
 }
 
 #[test]
-fn what_the_driver_said_comes_back_in_the_files_own_time() {
+fn driver_readings_are_read_back_in_the_files_unit_of_time() {
     let mut recording = recording();
     let reading = DriverReading {
         device: DeviceId(0),
@@ -183,7 +183,7 @@ fn what_the_driver_said_comes_back_in_the_files_own_time() {
             "{name}"
         );
     }
-    // Names that are not known stay in the file, and what makes no sense is no reading.
+    // Unknown names stay in the file, and invalid readings are ignored.
     let text = std::fs::read_to_string(folder.path().join("a.json")).unwrap();
     let text = text.replacen("\"opened_bytes\"", "\"of a newer memtrack\"", 1);
     for (from, to, readings) in
@@ -199,7 +199,7 @@ fn what_the_driver_said_comes_back_in_the_files_own_time() {
 }
 
 #[test]
-fn metadata_of_pytorchs_own_files_is_no_scope() {
+fn metadata_of_pytorchs_files_is_no_scope() {
     for path in [fixture("snapshots/samples/annotated.pickle"), oracle("snapshots/synth/sim_2.15.pickle")] {
         let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
         assert_eq!(snapshot.scopes.rows.len(), 1);
@@ -207,7 +207,7 @@ fn metadata_of_pytorchs_own_files_is_no_scope() {
     }
 }
 
-/// What CPython must find in the file.
+/// The check that CPython runs on the file.
 const CHECK: &str = r#"
 import pickle, pickletools, sys
 data = open(sys.argv[1], 'rb').read()

@@ -1,4 +1,4 @@
-//! What the fuzzers do, over the files they found interesting and all the fixtures, with a stable compiler.
+//! The fuzzers' targets, run over the fuzzers' corpus and all fixtures with a stable compiler.
 
 #[path = "../../../memtrack-core/fuzz/targets.rs"]
 mod targets;
@@ -19,7 +19,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect()
 }
 
-/// What the fuzzers found: names and contents, as `memtrack-core/fuzz/found.sh` packed them.
+/// Returns the names and contents of the files that the fuzzers found, as `memtrack-core/fuzz/found.sh` packed them.
 fn found() -> Vec<(String, Vec<u8>)> {
     let packed = File::open(corpus().join("found.tar.gz")).unwrap();
     let mut archive = tar::Archive::new(GzDecoder::new(packed));
@@ -33,7 +33,7 @@ fn found() -> Vec<(String, Vec<u8>)> {
     unpacked.collect()
 }
 
-/// The corpus of the fuzzers, and the fixtures, with which they begin too.
+/// Returns the fuzzers' corpus, and the fixtures, which are seeds of the fuzzers too.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = found();
     assert!(files.len() > 600, "{}", files.len());
@@ -41,7 +41,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         ["pickles", "snapshots", "recordings", "traces", "graphs"].map(|folder| corpus().join(folder));
     let fixtures = [oracle("hostile"), oracle("snapshots/synth"), fixture("snapshots/samples")];
     for path in folders.iter().chain(&fixtures).flat_map(|folder| files_in(folder)) {
-        // Texts that stand beside the snapshots say nothing to a reader, and large files take long in a debug build.
+        // Texts next to the snapshots are no input for a reader, and large files take long in a debug build.
         let text = path.extension().is_some_and(|suffix| suffix == "folded" || suffix == "txt");
         if !text && path.metadata().unwrap().len() < 70_000 {
             files.push((path.display().to_string(), fs::read(&path).unwrap()));
@@ -51,55 +51,55 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Runs a target over every file; each in little processor time.
+/// Runs a target over every file, each within a limit of processor time.
 fn over_all(target: fn(&[u8])) {
     for (name, data) in files() {
-        let begun = time::of_thread();
+        let start = time::of_thread();
         if std::panic::catch_unwind(|| target(&data)).is_err() {
             panic!("the panic above is about {name}");
         }
-        let took = time::of_thread() - begun;
-        assert!(took.as_secs() < time::READS_SECONDS, "{name}: {took:?}");
+        let elapsed = time::of_thread() - start;
+        assert!(elapsed.as_secs() < time::READS_SECONDS, "{name}: {elapsed:?}");
     }
 }
 
 #[test]
-fn the_pickle_machine_stands_the_corpus() {
+fn the_pickle_machine_survives_the_corpus() {
     over_all(targets::pickle);
 }
 
 #[test]
-fn the_snapshot_reader_stands_the_corpus() {
+fn the_snapshot_reader_survives_the_corpus() {
     over_all(targets::snapshot);
 }
 
 #[test]
-fn the_reader_of_operator_traces_stands_the_corpus() {
+fn the_reader_of_operator_traces_survives_the_corpus() {
     over_all(targets::optrace);
 }
 
 #[test]
-fn the_reader_of_graphs_stands_the_corpus() {
+fn the_reader_of_graphs_survives_the_corpus() {
     over_all(targets::cycles);
 }
 
 #[test]
-fn what_is_read_from_the_corpus_is_the_same_when_written() {
+fn data_from_the_corpus_is_the_same_after_writing_and_reading() {
     over_all(targets::round_trip);
 }
 
 #[test]
-fn every_report_answers_the_corpus() {
+fn every_report_survives_the_corpus() {
     over_all(targets::answers);
 }
 
 #[test]
-fn recordings_stand_whatever_is_in_their_chunks() {
+fn the_recording_reader_survives_any_contents_of_chunks() {
     over_all(targets::recording);
 }
 
 #[test]
-fn the_recordings_of_the_corpus_are_whole() {
+fn recordings_of_the_corpus_are_undamaged() {
     let recordings = files_in(&corpus().join("recordings"));
     assert!(recordings.len() >= 4);
     for path in recordings {

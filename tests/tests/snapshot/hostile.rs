@@ -1,4 +1,4 @@
-//! No hostile pickle makes the snapshot reader panic, take long, or accept what must be refused.
+//! No hostile pickle makes the snapshot reader panic, take long, or accept a file that must be refused.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -7,12 +7,12 @@ use memtrack_tests::{oracle, time};
 use std::fs;
 use std::path::Path;
 
-/// The JSON file among the pickles is refused for its name only.
+/// Opens a file. The JSON file among the pickles is refused only because of its name.
 fn open(path: &Path) -> Result<(), LoadError> {
     Snapshot::open(path, LoadOptions::default()).map(|_| ())
 }
 
-/// A snapshot with one event, `{"action": "alloc", "odd": …}`, whose last value is given as pickle instructions; memo
+/// Returns a snapshot with one event, `{"action": "alloc", "odd": …}`, whose last value is given as pickle instructions; memo
 /// slot 1 is the event itself.
 fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
     let begin = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]](}q\x01(";
@@ -21,9 +21,9 @@ fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_event_that_holds_itself_is_refused() {
+fn an_event_that_contains_itself_is_refused() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
-    // SETITEMS, and what the text protocols do: DICT does not know itself, SETITEM does.
+    // SETITEMS, and the instructions of text protocols: DICT cannot refer to itself, SETITEM can.
     assert!(read(&with_odd_value(b"u", b"}")).is_ok());
     for value in [&b"h\x01"[..], b"]h\x01a", b"(h\x01t", b"X\x01\0\0\0xh\x01\x86"] {
         let error = read(&with_odd_value(b"u", value)).unwrap_err();
@@ -36,7 +36,7 @@ fn an_event_that_holds_itself_is_refused() {
 }
 
 #[test]
-fn a_list_of_complete_snapshots_is_no_list_of_segments() {
+fn a_list_of_complete_snapshots_is_refused() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
     let snapshots = b"\x80\x02](}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]u}(X\x08\0\0\0segments]ue.";
     let error = read(snapshots).unwrap_err().to_string();
@@ -45,7 +45,7 @@ fn a_list_of_complete_snapshots_is_no_list_of_segments() {
 }
 
 #[test]
-fn what_was_empty_when_it_was_used_may_not_be_filled_later() {
+fn a_container_that_was_empty_when_used_may_not_be_filled_later() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
     for (empty, more) in [(&b"}q\x02"[..], &b"h\x02K\x01K\x02s0"[..]), (b"]q\x02", b"h\x02K\x01a0")] {
         let pickle = with_odd_value(&[b"u", more].concat(), empty);
@@ -55,23 +55,23 @@ fn what_was_empty_when_it_was_used_may_not_be_filled_later() {
 }
 
 #[test]
-fn hostile_files_end_as_their_manifest_says() {
-    end_as_said(&oracle("hostile"));
+fn hostile_files_are_handled_as_their_manifest_specifies() {
+    check_manifest(&oracle("hostile"));
 }
 
-/// Opens every file in the manifest of a folder.
-fn end_as_said(folder: &Path) {
+/// Opens every file in the manifest of a folder, and checks the results.
+fn check_manifest(folder: &Path) {
     let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let (mut bad, mut opened) = (Vec::new(), 0);
     for entry in manifest.as_array().unwrap() {
         let (file, expect) = (entry["file"].as_str().unwrap(), entry["expect"].as_str().unwrap());
         opened += 1;
-        let begun = time::of_thread();
+        let start = time::of_thread();
         let result = open(&folder.join(file));
-        let took = time::of_thread() - begun;
-        if took.as_secs() >= time::READS_SECONDS {
-            bad.push(format!("{file}: {took:?}"));
+        let elapsed = time::of_thread() - start;
+        if elapsed.as_secs() >= time::READS_SECONDS {
+            bad.push(format!("{file}: {elapsed:?}"));
         }
         match (&result, expect) {
             (Ok(()), "reject") => bad.push(format!("{file}: accepted ({})", entry["why"])),

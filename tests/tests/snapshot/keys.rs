@@ -1,4 +1,4 @@
-//! What PyTorch's snapshots say since 2026, and what few of them say: reports understand it.
+//! Keys that PyTorch's snapshots contain since 2026, and keys that few of them contain: reports support them.
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::event::DeviceId;
@@ -28,7 +28,7 @@ fn snapshot(events: &[Value]) -> Snapshot {
     read(json!({"segments": [], "device_traces": [events]}).to_string().as_bytes())
 }
 
-/// What a verb says of a snapshot of these events.
+/// Returns the output of a verb for a snapshot of these events.
 fn run(events: &[Value], verb: &str, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot.json");
@@ -38,7 +38,7 @@ fn run(events: &[Value], verb: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The rows of `top`: names and bytes.
+/// Returns the rows of `top`: names and bytes.
 fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
     let report: Value = serde_json::from_str(&run(events, "top", &["--by", by, "--json"])).unwrap();
     let rows = report["devices"][0]["rows"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn rows(events: &[Value], by: &str) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn an_oom_with_an_address_too_shows_what_was_free() {
+fn an_oom_event_with_an_address_shows_the_free_bytes() {
     let events =
         [event("alloc", 4096, 512, json!({})), event("oom", 77, 8 << 20, json!({"device_free": 3_145_728}))];
     assert_eq!(snapshot(&events).oom_free_bytes(1), Some(3 << 20));
@@ -58,14 +58,14 @@ fn an_oom_with_an_address_too_shows_what_was_free() {
     assert_eq!(trace["devices"][0]["entries"][1]["device_free_bytes"], 3 << 20);
     let summary = run(&events, "summary", &["--json"]);
     assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
-    // Nothing of it is lost.
+    // Writing the snapshot loses none of it.
     let again = read(&pickle(&snapshot(&events)));
     assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (Some(3 << 20), 77));
 }
 
 #[test]
 fn segments_and_traces_may_be_tuples() {
-    // Twice the same, by the text protocol: as lists, and as tuples.
+    // The same snapshot twice, in the text protocol: with lists, and with tuples.
     let event = "(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI512\nsS'stream'\nI0\nsS'time_us'\nI9\ns";
     let block =
         "(dS'address'\nI4096\nsS'size'\nI512\nsS'requested_size'\nI500\nsS'state'\nS'active_allocated'\ns";
@@ -82,13 +82,13 @@ fn segments_and_traces_may_be_tuples() {
     assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (1, 1, 1));
     assert!(lists != tuples && lists.segments == tuples.segments && lists.blocks == tuples.blocks);
     assert!(lists.events == tuples.events);
-    // They stay what they are.
+    // Writing the snapshot keeps the tuples.
     let again = read(&pickle(&tuples));
     assert!(again == tuples);
     assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);
 }
 
-/// The pickle (text protocol) of a JSON value, whose arrays are written by `array`.
+/// Returns the pickle (text protocol) of a JSON value, whose arrays are written by `array`.
 fn pickled(value: &Value, array: &dyn Fn(&str) -> String) -> String {
     match value {
         Value::Object(entries) => {
@@ -105,7 +105,7 @@ fn pickled(value: &Value, array: &dyn Fn(&str) -> String) -> String {
     }
 }
 
-/// A snapshot with a list in each place that may have one.
+/// Returns a snapshot with a list in each place that may have one.
 fn with_lists() -> Value {
     let frames = json!([{"filename": "a.py", "name": "f", "line": 3}]);
     let block = json!({"address": 4096, "size": 512, "state": "active_allocated",
@@ -121,7 +121,7 @@ fn with_lists() -> Value {
 }
 
 #[test]
-fn whatever_pytorch_iterates_over_may_be_a_tuple() {
+fn every_list_may_be_a_tuple() {
     let whole = with_lists();
     let list = |items: &str| format!("({items}l");
     let tuple = |items: &str| format!("({items}t");
@@ -130,14 +130,14 @@ fn whatever_pytorch_iterates_over_may_be_a_tuple() {
     assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (2, 4, 2));
     assert!(lists.events.stack.iter().all(|stack| stack.0 != 0), "{:?}", lists.events.stack);
     assert!(lists.blocks.iter().all(|block| block.stack.0 != 0), "{:?}", lists.blocks);
-    // The outermost are known to be tuples, since they are written as such again.
+    // The snapshot records that the outermost are tuples, since they are written as such again.
     let details = lists.pytorch.as_mut().unwrap();
     (details.segments_are_a_tuple, details.traces_are_a_tuple) = (true, true);
     assert!(lists == tuples);
 }
 
 #[test]
-fn what_is_no_list_where_one_must_be_is_refused_by_its_path() {
+fn values_in_place_of_lists_are_refused_with_their_path() {
     for (pointer, value, words) in [
         ("/segments/0/blocks", json!({"address": 1}), "segments[0].blocks is a dictionary"),
         ("/segments/0/blocks", Value::Null, "segments[0].blocks is None"),
@@ -164,14 +164,14 @@ fn what_is_no_list_where_one_must_be_is_refused_by_its_path() {
         let error = Snapshot::open_stream(bytes.as_bytes(), LoadOptions::default()).unwrap_err().to_string();
         assert!(error.contains(words), "{pointer}: {error}");
     }
-    // Nothing is what a file without stacks says.
+    // A file without stacks may contain `None`.
     let mut whole = with_lists();
     *whole.pointer_mut("/device_traces/0/0/frames").unwrap() = Value::Null;
     assert_eq!(read(whole.to_string().as_bytes()).events.len(), 2);
 }
 
 #[test]
-fn pools_and_texts_of_events_name_rows() {
+fn rows_are_named_by_pools_and_texts_of_events() {
     let events = [
         event("alloc", 4096, 100, json!({"pool_id": [0, 0], "user_metadata": "load"})),
         event("alloc", 8192, 200, json!({"pool_id": [0, 3], "user_metadata": "step 1"})),
@@ -192,9 +192,9 @@ fn pools_and_texts_of_events_name_rows() {
     assert_eq!(rows(&events, "metadata"), expected(&[("(no text)", 800), ("step 1", 600), ("load", 100)]));
 }
 
-/// A trace may begin after a block did, and know of it by its free alone.
+/// A trace may begin after a block was allocated, and contain only its free.
 #[test]
-fn blocks_of_which_only_a_free_is_known_were_live_from_the_start() {
+fn blocks_with_only_a_free_were_live_from_the_start() {
     let blocks = |events: &[Value]| {
         let of = |one: &memtrack_core::analysis::lifetimes::Lifetime| (one.from, one.to, one.size_bytes);
         lifetimes(&snapshot(events), DEVICE).iter().map(of).collect::<Vec<_>>()
@@ -205,7 +205,7 @@ fn blocks_of_which_only_a_free_is_known_were_live_from_the_start() {
     assert_eq!(blocks(&[alloc.clone(), requested.clone(), completed.clone()])[1], (None, Some(1), 700));
     // A trace without requests.
     assert_eq!(blocks(&[alloc.clone(), completed.clone()])[1], (None, Some(1), 700));
-    // A block whose request came before the trace is none that is allocated.
+    // The free of a block that was requested before the trace does not make the block allocated.
     let other = event("free_requested", 4096, 100, json!({}));
     assert_eq!(blocks(&[alloc, other, completed]).len(), 1);
 }

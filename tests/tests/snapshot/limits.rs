@@ -1,4 +1,4 @@
-//! What loading may cost, and what a file that cannot be read is told.
+//! The limits of loading, and the errors about files that cannot be read.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
@@ -14,7 +14,7 @@ fn read(input: impl Read) -> Result<Loaded, LoadError> {
 #[test]
 fn a_file_beyond_the_limit_is_refused() {
     let bytes = std::fs::read(oracle("snapshots/synth/sim_2.15.pickle")).unwrap();
-    // There is a look only every 64 KiB.
+    // The limit is checked only every 64 KiB.
     let long = [&bytes[..2], &[b'N', b'0'].repeat(100_000), &bytes[2..]].concat();
     assert!(read(&long[..]).is_ok());
     let options = LoadOptions::new().max_input(100_000);
@@ -23,7 +23,7 @@ fn a_file_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn progress_tells_the_bytes_of_the_file() {
+fn progress_reports_the_bytes_of_the_file() {
     let bytes = [&b"\x80\x04"[..], &[b'N', b'0'].repeat(200_000), b"}\x8c\x08segments]s."].concat();
     let mut seen = Vec::new();
     let mut progress = |bytes| seen.push(bytes);
@@ -33,7 +33,7 @@ fn progress_tells_the_bytes_of_the_file() {
 }
 
 #[test]
-fn every_truncation_says_where() {
+fn every_error_about_a_truncated_file_names_the_byte() {
     let bytes = std::fs::read(fixture("snapshots/samples/basic-1.pickle")).unwrap();
     for cut in (0..bytes.len()).step_by(7) {
         let error = read(&bytes[..cut]).unwrap_err().to_string();
@@ -48,12 +48,12 @@ fn every_truncation_says_where() {
 }
 
 #[test]
-fn a_bomb_of_containers_stops_early() {
+fn a_bomb_of_containers_is_refused_early() {
     let error = read(&bomb()[..]).unwrap_err().to_string();
     assert!(error.contains("for such a small file"), "{error}");
 }
 
-/// Empty lists without end, packed.
+/// Returns 32 Mi empty lists, compressed.
 fn bomb() -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::copy(&mut repeat(b']').take(32 << 20), &mut encoder).unwrap();
@@ -61,19 +61,19 @@ fn bomb() -> Vec<u8> {
 }
 
 #[test]
-fn a_packed_file_that_is_cut_or_damaged_is_an_error() {
+fn a_truncated_compressed_file_is_an_error() {
     use std::io::Write;
     let bytes = std::fs::read(fixture("snapshots/samples/basic-1.pickle")).unwrap();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(&bytes).unwrap();
-    let packed = encoder.finish().unwrap();
-    assert!(read(&packed[..]).is_ok());
-    for cut in 1..packed.len() * 3 / 4 {
-        assert!(read(&packed[..cut]).is_err(), "{cut}");
+    let compressed = encoder.finish().unwrap();
+    assert!(read(&compressed[..]).is_ok());
+    for cut in 1..compressed.len() * 3 / 4 {
+        assert!(read(&compressed[..cut]).is_err(), "{cut}");
     }
 }
 
-/// What stands where lists, dictionaries and events must; each value in each place.
+/// Other values in place of lists, dictionaries and events; each value in each place.
 #[test]
 fn values_in_the_wrong_place_are_named_with_their_path() {
     let odd =

@@ -1,4 +1,4 @@
-//! Snapshots and recordings: what is read, what is written, and what is answered about them.
+//! Snapshots and recordings: how they are read and written, and the reports about them.
 
 mod answers;
 mod cut;
@@ -7,10 +7,10 @@ mod fuzz_corpus;
 mod hostile;
 mod keys;
 mod limits;
-mod of_a_run;
 mod opcodes;
 mod order;
 mod pickle_protocols;
+mod program_dump;
 mod pytorch_2026;
 mod read;
 mod recording_damage;

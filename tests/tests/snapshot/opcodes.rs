@@ -1,5 +1,5 @@
-//! The viewer at pytorch.org/memory_viz knows few pickle instructions and no integers above 2^63: what memtrack writes
-//! keeps to them, whatever was recorded.
+//! The viewer at pytorch.org/memory_viz supports few pickle instructions and no integers above 2^63. memtrack writes nothing
+//! else, whatever the recording contains.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId, StreamId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -29,7 +29,7 @@ fn texts(snapshot: &Snapshot) -> Vec<u8> {
     out
 }
 
-/// Numbers at every width, and what a pool of handles may report.
+/// Numbers of every width, and values that a pool of handles may report.
 const NUMBERS: [u64; 14] = [
     0,
     255,
@@ -52,7 +52,7 @@ fn block(alloc: &Event) -> LiveBlock {
     LiveBlock { pending_free: alloc.ticks.is_multiple_of(3), ..memtrack_tests::snapshots::live(alloc) }
 }
 
-/// A recording with every action, numbers of every width, long names and many frames.
+/// Returns a recording with every action, numbers of every width, long names and many frames, and its frames.
 fn recording() -> (Snapshot, Vec<(u64, Vec<Frame>)>) {
     let mut snapshot = empty();
     let names = ["é".repeat(200), "😀\u{1}\"'\\".into(), String::new(), "x".repeat(70_000)];
@@ -117,9 +117,9 @@ fn a_recording_is_written_as_the_viewer_reads_it() {
     assert_known_to_the_viewer("the recording", &written);
     let used: BTreeSet<_> = instructions(&written).iter().map(|one| one.name).collect();
     for name in ["LONG1", "LONG_BINGET", "BINUNICODE", "TUPLE2", "NEWFALSE", "BININT", "APPENDS"] {
-        assert!(used.contains(name), "{name} was not tried");
+        assert!(used.contains(name), "{name} was not tested");
     }
-    // The bits of addresses and handles are there, and every text is the same of the file.
+    // Addresses and handles keep their bits, and the file has the same texts.
     let back = read(&written);
     let handles = |snapshot: &Snapshot| {
         let events = snapshot.events.iter().filter(|event| event.action != Action::Oom);
@@ -142,7 +142,7 @@ fn a_recording_is_written_as_the_viewer_reads_it() {
 }
 
 #[test]
-fn a_written_number_says_why_it_is_negative() {
+fn addresses_above_2_to_the_63_are_written_as_negative_numbers() {
     let mut snapshot = empty();
     let tagged = 0xb400_0071_2345_6780;
     snapshot.events.push(&event(1000, Action::Alloc, tagged, u64::MAX));
@@ -152,18 +152,17 @@ fn a_written_number_says_why_it_is_negative() {
     assert_eq!((converted.events.address[0], converted.events.size_bytes[0]), (tagged, i64::MAX as u64));
 }
 
-/// What cannot be said in the viewer's words because the file that was read does not: Python's own pickler would write
-/// the same.
-const BEYOND_THE_VIEWER: [&str; 2] = ["int_bounds.pickle", "trace_unknown_action.pickle"];
+/// Files whose values the viewer does not support, also as PyTorch wrote them: Python's own pickler would write the same.
+const UNSUPPORTED_BY_THE_VIEWER: [&str; 2] = ["int_bounds.pickle", "trace_unknown_action.pickle"];
 
-/// Writes the small snapshots of folders again, and asserts that the viewer knows all that is in them.
-fn written_for_the_viewer(folders: &[PathBuf]) {
+/// Writes the small snapshots of folders again, and asserts that the viewer supports their instructions.
+fn check_for_the_viewer(folders: &[PathBuf]) {
     let files = |folder: &PathBuf| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut checked = 0;
     for path in folders.iter().flat_map(files) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let large = path.metadata().unwrap().len() > 250_000;
-        if !name.contains(".pickle") || large || BEYOND_THE_VIEWER.contains(&&*name) {
+        if !name.contains(".pickle") || large || UNSUPPORTED_BY_THE_VIEWER.contains(&&*name) {
             continue;
         }
         let snapshot = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
@@ -175,8 +174,8 @@ fn written_for_the_viewer(folders: &[PathBuf]) {
 
 #[test]
 fn snapshots_from_pytorch_are_written_as_the_viewer_reads_them() {
-    written_for_the_viewer(&[oracle("snapshots/synth"), oracle("pickles"), fixture("snapshots/samples")]);
-    for name in BEYOND_THE_VIEWER {
+    check_for_the_viewer(&[oracle("snapshots/synth"), oracle("pickles"), fixture("snapshots/samples")]);
+    for name in UNSUPPORTED_BY_THE_VIEWER {
         let path = oracle("snapshots/synth").join(name);
         let written = pickle(&Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot);
         let original = std::fs::read(path).unwrap();
@@ -192,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn whatever_is_recorded_the_viewer_can_read(
+    fn the_viewer_can_read_every_recording(
         numbers in prop::collection::vec((any::<[u64; 4]>(), 0..12_u8, any::<u16>()), 0..40),
         scope in "\\PC{0,300}",
     ) {

@@ -1,5 +1,5 @@
-//! Traces whose times run backwards, as PyTorch writes them when the length of its history was changed: the analysis
-//! takes the events in order of time, what repeats PyTorch's text in the order of the file.
+//! Traces whose times run backwards, as PyTorch writes them when the length of its history was changed. The analysis uses the
+//! events in order of time; PyTorch's text keeps the order of the file.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Two blocks of 100 and 50 bytes that are never live at once, and then one of 10 that stays.
+/// Returns the events of two blocks of 100 and 50 bytes that are never live at once, and of one of 10 that stays live.
 fn events() -> Vec<Value> {
     let event = |action: &str, addr: u64, size: u64, time: u64| json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time});
     vec![
@@ -34,10 +34,10 @@ fn run(folder: &Path, events: &[Value], arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_analysis_takes_events_in_order_of_time() {
+fn the_analysis_uses_events_in_order_of_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut turned = events();
-    turned.rotate_left(4);
+    let mut rotated = events();
+    rotated.rotate_left(4);
     for arguments in [
         &["summary", "--json"][..],
         &["peak", "--json"],
@@ -46,12 +46,12 @@ fn the_analysis_takes_events_in_order_of_time() {
         &["top", "--at", "peak", "--json"],
         &["top", "--at", "3", "--json"],
     ] {
-        let (straight, turned) =
-            (run(folder.path(), &events(), arguments), run(folder.path(), &turned, arguments));
-        assert_eq!(straight.status.code(), Some(0), "{arguments:?}");
-        let (expected, told) = (String::from_utf8(straight.stdout), String::from_utf8(turned.stdout));
-        assert_eq!(told.unwrap(), expected.unwrap(), "{arguments:?}");
-        // `check` also says that so few events prove little.
+        let (ordered, rotated) =
+            (run(folder.path(), &events(), arguments), run(folder.path(), &rotated, arguments));
+        assert_eq!(ordered.status.code(), Some(0), "{arguments:?}");
+        let (expected, found) = (String::from_utf8(ordered.stdout), String::from_utf8(rotated.stdout));
+        assert_eq!(found.unwrap(), expected.unwrap(), "{arguments:?}");
+        // `check` also prints that there are few events.
         let warnings = |stderr: Vec<u8>| {
             let text = String::from_utf8(stderr).unwrap();
             text.lines()
@@ -59,8 +59,8 @@ fn the_analysis_takes_events_in_order_of_time() {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert_eq!(warnings(straight.stderr), "", "{arguments:?}");
-        let warning = warnings(turned.stderr);
+        assert_eq!(warnings(ordered.stderr), "", "{arguments:?}");
+        let warning = warnings(rotated.stderr);
         assert!(warning.contains("the events of device 1 are not in order of time"), "{warning}");
         assert_eq!(warning.lines().count(), 1, "{warning}");
     }
@@ -69,10 +69,10 @@ fn the_analysis_takes_events_in_order_of_time() {
 #[test]
 fn pytorchs_text_keeps_the_order_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut turned = events();
-    turned.rotate_left(4);
+    let mut rotated = events();
+    rotated.rotate_left(4);
     let text = |verb: &[&str]| {
-        let output = run(folder.path(), &turned, verb);
+        let output = run(folder.path(), &rotated, verb);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -80,11 +80,11 @@ fn pytorchs_text_keeps_the_order_of_the_file() {
     let sizes: Vec<_> =
         json["devices"][1]["entries"].as_array().unwrap().iter().map(|e| e["size_bytes"].as_u64()).collect();
     assert_eq!(sizes, [50, 50, 10, 100, 100, 100, 50].map(Some));
-    assert!(text(&["trace"]).contains(&format!("{} entries", turned.len())));
+    assert!(text(&["trace"]).contains(&format!("{} entries", rotated.len())));
 }
 
 #[test]
-fn events_of_one_time_and_those_without_stay_as_they_are() {
+fn events_with_equal_times_or_without_times_keep_their_order() {
     let load = |events: &[Value]| {
         let text = snapshot(events).to_string();
         Snapshot::open_stream(text.as_bytes(), LoadOptions::default()).unwrap().snapshot
@@ -98,9 +98,9 @@ fn events_of_one_time_and_those_without_stay_as_they_are() {
     let mut untimed = load(&untimed);
     let before = untimed.clone();
     assert!(untimed.order_by_time().is_empty() && untimed == before);
-    let mut turned = events();
-    turned.rotate_left(4);
-    let mut turned = load(&turned);
-    assert_eq!(turned.order_by_time().len(), 1);
-    assert_eq!(turned.events, load(&events()).events);
+    let mut rotated = events();
+    rotated.rotate_left(4);
+    let mut rotated = load(&rotated);
+    assert_eq!(rotated.order_by_time().len(), 1);
+    assert_eq!(rotated.events, load(&events()).events);
 }

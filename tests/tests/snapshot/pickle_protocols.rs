@@ -1,14 +1,14 @@
-//! One snapshot by many writers (protocols 0 to 5, with and without memo, Python's and C++'s manner): the pickle
-//! machine reads the same data from all.
+//! One snapshot from many writers (protocols 0 to 5, with and without memo, from Python and from C++): the pickle machine
+//! reads the same data from all.
 
 use memtrack_core::__pickle::{Document, Limits, Value, load};
 use memtrack_tests::oracle;
 use std::fs;
 
-/// A value with its dictionaries in order of keys: Python 2 wrote them in any order.
-fn described(document: &Document, value: Value) -> String {
+/// Describes a value, with its dictionaries in order of keys: Python 2 wrote them in any order.
+fn describe(document: &Document, value: Value) -> String {
     let list =
-        |items: &[Value]| items.iter().map(|item| described(document, *item)).collect::<Vec<_>>().join(", ");
+        |items: &[Value]| items.iter().map(|item| describe(document, *item)).collect::<Vec<_>>().join(", ");
     match value {
         Value::Str(span) => format!("{:?}", document.text(span)),
         Value::Bytes(span) | Value::BigInt(span) => format!("{:?}", document.bytes(span)),
@@ -16,10 +16,10 @@ fn described(document: &Document, value: Value) -> String {
         Value::List(id) => format!("[{}]", list(document.list(id))),
         Value::Dict(id) => {
             let entry = |entry: &(Value, Value)| {
-                format!("{}: {}", described(document, entry.0), described(document, entry.1))
+                format!("{}: {}", describe(document, entry.0), describe(document, entry.1))
             };
             let mut entries: Vec<_> = document.dict(id).entries.iter().map(entry).collect();
-            // A large string that only some writers were given.
+            // A large string that only some writers wrote.
             entries.retain(|entry| !entry.starts_with("\"note\""));
             entries.sort();
             format!("{{{}}}", entries.join(", "))
@@ -29,7 +29,7 @@ fn described(document: &Document, value: Value) -> String {
 }
 
 #[test]
-fn all_writers_are_read_alike() {
+fn snapshots_from_all_writers_are_equal() {
     let mut first: Option<String> = None;
     for entry in fs::read_dir(oracle("pickles")).unwrap() {
         let path = entry.unwrap().path();
@@ -37,7 +37,7 @@ fn all_writers_are_read_alike() {
             continue;
         }
         let document = load(fs::File::open(&path).unwrap(), &[], Limits::default()).unwrap();
-        let text = described(&document, document.root);
+        let text = describe(&document, document.root);
         assert!(first.get_or_insert_with(|| text.clone()) == &text, "{}", path.display());
     }
     assert!(first.is_some_and(|text| text.len() > 1000));

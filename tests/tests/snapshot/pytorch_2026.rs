@@ -1,4 +1,4 @@
-//! What PyTorch's files say since 2026, as reports tell it: the pools that blocks are of, and what the program said of them.
+//! Reports of data that PyTorch's files contain since 2026: the pools of blocks, and the program's texts about blocks.
 
 use memtrack_tests::verbs::{json, text};
 use serde_json::{Value, json as value};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// An event of one stack, 2 MiB.
+/// Returns an event of 2 MiB. All events have the same stack.
 fn event(action: &str, at: u64, time: u64, metadata: &str, pool: [u64; 2]) -> Value {
     value!({
         "action": action, "addr": at * 2 * MIB, "size": 2 * MIB, "stream": 0, "time_us": time, "compile_context": "N/A",
@@ -15,7 +15,7 @@ fn event(action: &str, at: u64, time: u64, metadata: &str, pool: [u64; 2]) -> Va
     })
 }
 
-/// A segment of three blocks of 2 MiB, the first `used` of which are in use.
+/// Returns a segment of three blocks of 2 MiB, the first `used` of which are in use.
 fn segment(at: u64, used: u64, pool: Option<[u64; 2]>) -> Value {
     let block = |number: u64| {
         let state = if number < used { "active_allocated" } else { "inactive" };
@@ -39,7 +39,7 @@ fn saved(folder: &Path, segments: Value, events: &[Value]) -> PathBuf {
 }
 
 #[test]
-fn a_peak_says_what_the_program_said_of_its_blocks() {
+fn a_peak_contains_the_programs_texts_about_its_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let events = [
         event("alloc", 1, 10, "step 3", [0, 0]),
@@ -47,24 +47,24 @@ fn a_peak_says_what_the_program_said_of_its_blocks() {
         event("alloc", 3, 30, "warm-up", [0, 0]),
         event("alloc", 4, 40, "", [0, 0]),
         event("alloc", 5, 50, "", [0, 0]),
-        // What is said later of a block says more, and is forgotten with it.
+        // A later text about a block replaces the earlier one, and does not apply to later blocks.
         event("annotate", 5, 60, "weights", [0, 0]),
         event("free_completed", 3, 70, "", [0, 0]),
         event("alloc", 3, 80, "", [0, 0]),
-        // Of a block whose only event is its free: it was there at the peak.
+        // The free is the block's only event: the block was live at the peak.
         event("free_completed", 9, 90, "older", [0, 0]),
     ];
     let path = saved(folder.path(), value!([]), &events);
     let row = &json(&["peak"], &path)["devices"][0]["rows"][0];
-    let said = |text: &str, blocks: u64| value!({"text": text, "requested_bytes": blocks * 2 * MIB, "count": blocks});
-    assert_eq!(row["user_metadata"], value!([said("step 3", 2), said("warm-up", 1), said("weights", 1)]));
+    let entry = |text: &str, blocks: u64| value!({"text": text, "requested_bytes": blocks * 2 * MIB, "count": blocks});
+    assert_eq!(row["user_metadata"], value!([entry("step 3", 2), entry("warm-up", 1), entry("weights", 1)]));
     assert_eq!((&row["count"], &row["user_metadata_in_all"]), (&value!(5), &value!(3)));
     let page = text(&["peak"], &path);
     let words =
         "     user_metadata: step 3  4.0 MiB in 2 blocks\n                    warm-up  2.0 MiB in 1 block\n";
     assert!(page.contains(words) && page.contains("\n     make model.py:7\n"), "{page}");
     assert!(page.contains("     user_metadata: older\n"), "{page}");
-    // `top` says the same by the texts themselves.
+    // `top` reports the same, by text.
     let top = json(&["top", "--by", "metadata", "--at", "peak"], &path);
     let names: Vec<_> =
         top["devices"][0]["rows"].as_array().unwrap().iter().map(memtrack_tests::verbs::name).collect();
@@ -74,7 +74,7 @@ fn a_peak_says_what_the_program_said_of_its_blocks() {
 }
 
 #[test]
-fn of_many_texts_the_largest_are_told_and_of_none_nothing() {
+fn the_largest_of_many_texts_are_printed_and_missing_ones_are_omitted() {
     let folder = tempfile::tempdir().unwrap();
     let events: Vec<_> = (1..=40).map(|n| event("alloc", n, n, &format!("tensor {n}"), [0, 0])).collect();
     let path = saved(folder.path(), value!([]), &events);
@@ -87,13 +87,13 @@ fn of_many_texts_the_largest_are_told_and_of_none_nothing() {
     );
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "", [0, 0])]);
     assert!(!text(&["peak"], &path).contains("user_metadata"));
-    // A text may hold what a terminal would obey.
+    // A text may contain a terminal's control sequences.
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "a\u{1b}[2Jb", [0, 0])]);
     assert!(text(&["peak"], &path).contains("user_metadata: a\u{fffd}[2Jb\n"));
 }
 
 #[test]
-fn what_private_pools_keep_for_themselves_is_in_the_summary() {
+fn the_summary_contains_the_memory_of_private_pools() {
     let folder = tempfile::tempdir().unwrap();
     let segments = value!([
         segment(0, 1, Some([0, 0])),
@@ -120,9 +120,9 @@ fn what_private_pools_keep_for_themselves_is_in_the_summary() {
         })
     };
     assert_eq!(*pools, value!([mib([0, 1], 2, 6, 3), mib([3, 0], 1, 0, 0)]));
-    let answer = json(&["segments"], &path);
+    let report = json(&["segments"], &path);
     let pool_of = |segment: &str| {
-        let rows = answer["rows"].as_array().unwrap().iter();
+        let rows = report["rows"].as_array().unwrap().iter();
         let mut pools: Vec<_> =
             rows.filter(|row| row["segment"] == segment).map(|row| row["pool"].clone()).collect();
         pools.dedup();
@@ -132,7 +132,7 @@ fn what_private_pools_keep_for_themselves_is_in_the_summary() {
     assert_eq!(pool_of("0x1400000"), [value!([0, 1])]);
     assert_eq!(pool_of("0x3c00000"), [value!([3, 0])]);
     assert_eq!(pool_of("0x5000000"), [Value::Null]);
-    // Where there are none, nothing is said.
+    // Without private pools, the section is omitted.
     let path = saved(folder.path(), value!([segment(0, 1, Some([0, 0]))]), &[]);
     assert!(!text(&["summary"], &path).contains("pool"));
     assert_eq!(json(&["summary"], &path)["devices"][0]["private_pools"], value!([]));

@@ -1,4 +1,4 @@
-//! Snapshots of every version, by every writer, packed or not, are read.
+//! Snapshots of every version and from every writer are read, compressed or not.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Encoding, LoadOptions};
@@ -11,7 +11,7 @@ fn open(path: &Path) -> Loaded {
     Snapshot::open(path, LoadOptions::default()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All pickles in a folder.
+/// Returns all pickles in a folder.
 fn pickles(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.to_string_lossy().contains(".pickle"));
@@ -41,7 +41,7 @@ fn all_are_read(folder: &Path) {
     }
 }
 
-/// The reader makes a list of frames a stack. One that stands for annotations too is no list of those, and not empty.
+/// The reader turns a list of frames into a stack. If the list is also used as annotations, they are read as they are.
 #[test]
 fn annotations_that_are_a_list_of_frames_are_kept() {
     let frames = "(lp1\n(dS'name'\nS'step'\nsS'filename'\nS'train.py'\nsS'line'\nI7\nsa";
@@ -61,7 +61,7 @@ fn annotations_that_are_a_list_of_frames_are_kept() {
 }
 
 #[test]
-fn one_snapshot_by_18_writers_is_one_snapshot() {
+fn one_snapshot_from_18_writers_is_one_snapshot() {
     let folder = oracle("pickles");
     let (first, all) = (open(&folder.join("protocol_4.pickle")).snapshot, pickles(&folder));
     assert_eq!(all.len(), 18);

@@ -1,4 +1,4 @@
-//! Recordings that were cut, changed or never were recordings.
+//! Recordings that were cut or changed, and files that are no recordings.
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -8,7 +8,7 @@ use memtrack_tests::snapshots::{empty, event, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A recording with several chunks of events.
+/// Returns a snapshot, and its recording with several chunks of events.
 fn several_chunks() -> (Snapshot, Vec<u8>) {
     let mut snapshot = small();
     for i in 0..9_000 {
@@ -23,7 +23,7 @@ fn is_prefix(short: &EventTable, long: &EventTable) -> bool {
 }
 
 #[test]
-fn a_file_cut_at_any_byte_is_readable_to_its_last_whole_chunk() {
+fn a_file_cut_at_any_byte_is_readable_to_its_last_complete_chunk() {
     let whole = small();
     let bytes = whole.save_to(Vec::new()).unwrap();
     let mut seen = 0;
@@ -37,7 +37,7 @@ fn a_file_cut_at_any_byte_is_readable_to_its_last_whole_chunk() {
                 assert_eq!(report.file_bytes, cut as u64);
                 assert!(report.lost_bytes < bytes.len() as u64 && !report.damaged);
                 assert!(is_prefix(&loaded.events, &whole.events));
-                // More of the file never shows less.
+                // A longer part of the file never has fewer events.
                 assert!(loaded.events.len() >= seen);
                 seen = loaded.events.len();
             }
@@ -61,7 +61,7 @@ fn a_cut_in_the_second_chunk_of_events_keeps_the_first() {
 }
 
 #[test]
-fn a_flipped_byte_costs_its_chunk_and_what_follows_and_is_reported() {
+fn a_changed_byte_loses_its_chunk_and_all_later_ones_and_is_reported() {
     let (whole, bytes) = several_chunks();
     let second = bytes.windows(4).enumerate().filter(|(_, w)| *w == b"EVNT").nth(1).unwrap().0;
     for place in [4, 8, 12, 16, 20, 60] {
@@ -76,7 +76,7 @@ fn a_flipped_byte_costs_its_chunk_and_what_follows_and_is_reported() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_small_file_is_noticed() {
+fn every_flipped_bit_of_a_small_file_is_detected() {
     let bytes = small().save_to(Vec::new()).unwrap();
     for place in 16..bytes.len() {
         for bit in 0..8 {
@@ -104,7 +104,7 @@ fn chunks_of_an_unknown_kind_are_skipped() {
 }
 
 #[test]
-fn something_else_is_refused_in_one_clear_line() {
+fn other_files_are_refused_with_one_clear_line() {
     let message = |bytes: &[u8]| load_from(bytes).unwrap_err().to_string();
     assert_eq!(message(b""), "the file is empty");
     assert!(message(b"\x80\x04K\x01.").starts_with("not a memtrack recording"));
@@ -124,7 +124,7 @@ fn a_header_alone_is_an_empty_recording_that_was_cut() {
     assert!(loaded.events.is_empty() && report.warning().is_some());
 }
 
-/// Sets the checksum of every chunk right again, so that changes reach the decoders.
+/// Corrects the checksum of every chunk, so that changes reach the decoders.
 fn sign(bytes: &mut [u8]) {
     let mut at = 16;
     while let Some(head) = bytes.get(at..at + 20) {
@@ -160,7 +160,7 @@ proptest! {
         }
         sign(&mut bytes);
         if let Ok((loaded, _)) = load_from(&bytes[..]) {
-            // What was read can be followed: every id has a row.
+            // Every id that was read has a row.
             for event in loaded.events.iter() {
                 let _ = (&loaded.scopes.rows[event.scope.index()], &loaded.threads[event.thread.index()]);
                 let _ = loaded.stacks.get(event.stack);

@@ -1,4 +1,4 @@
-//! What is written to a recording comes back from it.
+//! Everything that is written to a recording is read back.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 #[test]
-fn a_snapshot_comes_back_from_its_file_unchanged() {
+fn a_snapshot_is_read_back_unchanged() {
     let folder = std::env::temp_dir().join(format!("memtrack-round-trip-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("run.memtrack");
@@ -27,7 +27,7 @@ fn a_snapshot_comes_back_from_its_file_unchanged() {
 }
 
 #[test]
-fn a_snapshot_that_was_not_complete_stays_so() {
+fn an_incomplete_snapshot_stays_incomplete() {
     let mut snapshot = small();
     snapshot.meta.complete = false;
     let bytes = snapshot.save_to(Vec::new()).unwrap();
@@ -37,12 +37,12 @@ fn a_snapshot_that_was_not_complete_stays_so() {
 }
 
 #[test]
-fn an_unwritable_place_is_an_error_and_leaves_nothing() {
+fn an_unwritable_path_is_an_error() {
     assert!(small().save("/no/such/folder/run.memtrack").is_err());
 }
 
 #[test]
-fn threads_that_hand_over_out_of_turn_are_merged_by_ticks() {
+fn events_of_several_threads_are_merged_by_ticks() {
     let mut writer = RecordingWriter::new(Vec::new(), &Meta::default(), (0, 0)).unwrap();
     let of = |thread, ticks| Event { thread: ThreadId(thread), ..event(ticks, Action::Alloc, ticks, 1) };
     writer.threads(&[(ThreadId(2), Thread::default()), (ThreadId(1), Thread::default())]).unwrap();
@@ -55,7 +55,7 @@ fn threads_that_hand_over_out_of_turn_are_merged_by_ticks() {
 }
 
 #[test]
-fn a_killed_stream_has_its_live_blocks_from_the_events() {
+fn live_blocks_of_a_killed_stream_come_from_its_events() {
     let snapshot = small();
     let mut bytes = Vec::new();
     let mut writer = RecordingWriter::new(&mut bytes, &snapshot.meta, snapshot.clock.first).unwrap();
@@ -97,7 +97,7 @@ fn a_writer_whose_output_failed_once_keeps_failing() {
 }
 
 #[test]
-fn a_long_recording_packs_well() {
+fn a_long_recording_compresses_well() {
     let mut snapshot = empty();
     for i in 0..100_000u64 {
         let address = 0x7f00_0000_0000 + i % 64 * 8192;
@@ -123,8 +123,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             thread: ThreadId(thread),
             device: rest.0,
             action: Action::from_number(rest.1).unwrap(),
-            // No snapshot holds an event that was taken back: readers leave those out.
-            flags: EventFlags(rest.2 & !EventFlags::TAKEN_BACK.0),
+            // No snapshot contains an event that was taken back: readers omit those.
+            flags: EventFlags(rest.2 & !EventFlags::SUPERSEDED.0),
         });
     vec(one, 0..50)
 }
@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn whatever_is_written_is_read(snapshot in snapshots()) {
+    fn every_snapshot_is_read_as_it_was_written(snapshot in snapshots()) {
         let bytes = snapshot.save_to(Vec::new()).unwrap();
         let (loaded, report) = load_from(&bytes[..]).unwrap();
         prop_assert_eq!(loaded, snapshot);

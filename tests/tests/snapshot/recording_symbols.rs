@@ -1,4 +1,4 @@
-//! Addresses of this very test, named from its own binary: by the right one, and never by a wrong one.
+//! Addresses of this test, symbolized with its own binary: with the right one, and never with a wrong one.
 
 use memtrack_core::snapshot::Module;
 use memtrack_core::stack::build_id;
@@ -9,7 +9,7 @@ use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
 
-/// The return addresses above the caller, and the line of the call.
+/// Returns the return addresses on the stack.
 #[inline(never)]
 fn capture() -> Vec<u64> {
     let mut addresses = Vec::new();
@@ -37,7 +37,7 @@ fn ends_with(frame: &Frame, path: &str) -> bool {
     frame.function.strip_suffix(path).is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-/// The program, and one address in it: that of the call in `a_known_function`.
+/// Returns the program, and the address of the call in `a_known_function`.
 fn program_and_address() -> (Module, u64) {
     let program = loaded_modules().swap_remove(0);
     let (addresses, ..) = a_known_function::<u8>();
@@ -124,10 +124,10 @@ fn a_symbol_file_is_found_in_the_layout_of_distributions() {
 }
 
 #[test]
-fn a_binary_without_build_id_is_known_by_its_code() {
+fn a_binary_without_build_id_is_identified_by_its_code() {
     let (program, address) = program_and_address();
     let folder = Folder::new("code");
-    // Spoil the type of the note that holds the build id.
+    // Overwrite the type of the note that contains the build id.
     let mut bytes = fs::read(&program.path).unwrap();
     let note = bytes.windows(8).position(|w| w == b"\x03\0\0\0GNU\0").unwrap();
     bytes[note] = 0x99;
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(6) })]
 
     #[test]
-    fn any_address_and_any_module_list_is_survived(
+    fn every_address_has_a_frame_with_any_list_of_modules(
         addresses in prop::collection::vec(any::<u64>(), 50..100),
         wild in any::<[u64; 3]>(),
     ) {

@@ -23,7 +23,7 @@ fn pickles(folder: &Path) -> Vec<PathBuf> {
 
 fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut files: Vec<_> = folders.iter().flat_map(|folder| pickles(folder)).collect();
-    // Larger ones say nothing more, and take long in a debug build.
+    // Larger files test nothing more, and take long in a debug build.
     files.retain(|path| path.metadata().is_ok_and(|file| file.len() < 250_000));
     assert!(files.len() > 5, "{}", files.len());
     files
@@ -39,21 +39,21 @@ fn real_snapshots() -> Vec<PathBuf> {
 
 #[test]
 fn a_pickle_written_again_is_the_same_snapshot() {
-    written_again(fixtures());
+    check_pickles(fixtures());
 }
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
 fn real_snapshots_written_again_are_the_same_snapshots() {
-    written_again(real_snapshots());
+    check_pickles(real_snapshots());
 }
 
-fn written_again(files: Vec<PathBuf>) {
+fn check_pickles(files: Vec<PathBuf>) {
     for path in files {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         let written = pickle(&first);
         let second = read(&written);
-        // What is written has no oddities of the writer any more, so the tables themselves are equal.
+        // A written file has none of the first writer's oddities, so the tables themselves are equal.
         let third = read(&pickle(&second));
         assert!(second == third, "{}", path.display());
         assert_eq!(pickle(&third), written, "{}", path.display());
@@ -63,17 +63,17 @@ fn written_again(files: Vec<PathBuf>) {
 }
 
 #[test]
-fn a_recording_holds_a_snapshot_from_pytorch_whole() {
-    held_by_recordings(fixtures());
+fn a_recording_contains_a_whole_snapshot_from_pytorch() {
+    check_recordings(fixtures());
 }
 
 #[test]
 #[cfg_attr(not(real_snapshots), ignore = "needs ../shared/oracle/snapshots/real")]
-fn recordings_hold_real_snapshots_whole() {
-    held_by_recordings(real_snapshots());
+fn recordings_contain_whole_real_snapshots() {
+    check_recordings(real_snapshots());
 }
 
-fn held_by_recordings(files: Vec<PathBuf>) {
+fn check_recordings(files: Vec<PathBuf>) {
     for path in files.into_iter().filter(|path| path.metadata().unwrap().len() < 200_000) {
         let first = read(&pickle(&Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot));
         let recording = first.save_to(Vec::new()).unwrap();
@@ -85,12 +85,12 @@ fn held_by_recordings(files: Vec<PathBuf>) {
 }
 
 #[test]
-fn json_says_the_same_or_says_why_not() {
-    said_in_json(fixtures());
+fn json_is_the_same_or_the_error_explains_why_not() {
+    check_json(fixtures());
 }
 
-fn said_in_json(files: Vec<PathBuf>) {
-    // Shared stacks are written out again and again: what is packed is too long for a debug build.
+fn check_json(files: Vec<PathBuf>) {
+    // JSON repeats shared stacks: the compressed files would take too long in a debug build.
     for path in files.into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "pickle")) {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         match encoded(&first, Encoding::Json) {
@@ -108,7 +108,7 @@ fn said_in_json(files: Vec<PathBuf>) {
 }
 
 #[test]
-fn packed_files_say_the_same() {
+fn compressed_files_contain_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let first = read(&std::fs::read(oracle("snapshots/synth/sim_2.15.pickle")).unwrap());
     let plain = pickle(&first);
@@ -127,7 +127,7 @@ fn packed_files_say_the_same() {
     assert!(error.to_string().contains(".pickle"), "{error}");
 }
 
-/// Anything JSON can say, with names that are known and names that are not.
+/// Generates any JSON value, with known and unknown names.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -172,11 +172,11 @@ fn name() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
-/// A dictionary with `base` and some entries more, or others in their place.
+/// Generates `base` with some entries added or replaced.
 fn varied(base: Value) -> impl Strategy<Value = Value> {
     prop::collection::vec((name(), anything()), 0..4).prop_map(move |entries| {
         let mut object = base.clone();
-        // What must be a list is refused where it is none.
+        // A value in place of a list would be refused.
         let is_free = |(key, _): &(String, Value)| !["action", "blocks", "frames"].contains(&key.as_str());
         for (key, value) in entries.into_iter().filter(is_free) {
             object[key] = value;
@@ -201,11 +201,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     #[test]
-    fn what_was_written_is_read_back(value in snapshot()) {
+    fn every_written_snapshot_is_read_back(value in snapshot()) {
         let first = read(value.to_string().as_bytes());
         let second = read(&pickle(&first));
         prop_assert_eq!(pickle(&read(&pickle(&second))), pickle(&second));
-        // JSON has no tuples, so texts are compared where the same things are in them.
+        // JSON has no tuples, so the JSON texts are compared.
         let text = |snapshot: &Snapshot| encoded(snapshot, Encoding::Json).unwrap();
         prop_assert_eq!(text(&first), text(&second));
         let back: Value = serde_json::from_slice(&text(&first)).unwrap();

@@ -1,18 +1,18 @@
-//! A pickle may use one value in many places, and a few hundred bytes can stand for more than any disk holds. Whatever
-//! has to write such values out ends soon, stays small, and says what it left out.
+//! A pickle may use one value in many places, and a few hundred bytes can represent more than fits on any disk. Every command
+//! that has to write out such values ends soon, keeps its output small, and reports what it left out.
 
 use memtrack_tests::{memtrack, time};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Memo slots of the bomb begin here; the places below have their own.
+/// The first memo slot of the bomb. Other values use lower ones.
 const SLOT: u8 = 100;
 
-/// Instructions for a list of ten lists of ten lists …, 10^20 numbers.
+/// Returns instructions for a list of ten lists of ten lists …, with 10^20 numbers.
 fn bomb() -> Vec<u8> {
     let mut code = b"](K\x01K\x02K\x03e".to_vec();
     for level in 0..20 {
-        // Keep the list, take it off the stack, and make a list of ten references.
+        // Memoize the list, pop it, and make a list of ten references.
         code.extend([b'q', SLOT + level, b'0', b']', b'(']);
         code.extend([b'h', SLOT + level].repeat(10));
         code.push(b'e');
@@ -37,7 +37,7 @@ fn number(number: u16) -> Vec<u8> {
     [b"M".as_slice(), &number.to_le_bytes()].concat()
 }
 
-/// Every place of a snapshot at which a value without bound may stand.
+/// Every place of a snapshot that may contain a value of unlimited size.
 const PLACES: [&str; 11] = [
     "unknown key",
     "user_metadata",
@@ -52,7 +52,7 @@ const PLACES: [&str; 11] = [
     "allocator_settings",
 ];
 
-/// A snapshot with a bomb at `place`; an event before it and one after it are as they should be.
+/// Returns a snapshot with a bomb at `place` and normal values elsewhere.
 fn snapshot(place: &str) -> Vec<u8> {
     let at = |here: &str, other: Vec<u8>| if here == place { bomb() } else { other };
     let frame = dict(&[
@@ -61,7 +61,7 @@ fn snapshot(place: &str) -> Vec<u8> {
         ("line", at("frame's line", number(3))),
         ("fx", at("frame's key", b"N".to_vec())),
     ]);
-    let event = |action: &str, own: bool| {
+    let event = |action: &str, may_have_bomb: bool| {
         let frames = list(&[frame.clone(), b"h\x00".to_vec()]);
         dict(&[
             ("action", text(action)),
@@ -69,9 +69,9 @@ fn snapshot(place: &str) -> Vec<u8> {
             ("size", number(512)),
             ("stream", number(0)),
             ("time_us", number(7)),
-            ("frames", if own { at("frames", frames) } else { b"]".to_vec() }),
-            ("odd", if own { at("unknown key", b"N".to_vec()) } else { b"N".to_vec() }),
-            ("user_metadata", if own { at("user_metadata", text("")) } else { text("") }),
+            ("frames", if may_have_bomb { at("frames", frames) } else { b"]".to_vec() }),
+            ("odd", if may_have_bomb { at("unknown key", b"N".to_vec()) } else { b"N".to_vec() }),
+            ("user_metadata", if may_have_bomb { at("user_metadata", text("")) } else { text("") }),
         ])
     };
     let named = dict(&[
@@ -114,7 +114,7 @@ fn run(arguments: &[&str], folder: &Path) -> Output {
 }
 
 #[test]
-fn no_report_expands_shared_values_without_end() {
+fn no_report_expands_shared_values_without_limit() {
     let folder = tempfile::tempdir().unwrap();
     for place in PLACES {
         std::fs::write(folder.path().join("a.pickle"), snapshot(place)).unwrap();
@@ -147,7 +147,7 @@ fn no_report_expands_shared_values_without_end() {
 }
 
 #[test]
-fn json_without_end_is_refused_before_it_is_written() {
+fn unlimited_json_is_refused_before_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let under = |place: &str| match place {
         "root key" => "more",
@@ -170,7 +170,7 @@ fn json_without_end_is_refused_before_it_is_written() {
 }
 
 #[test]
-fn frames_that_are_no_frames_are_refused_however_many_there_are() {
+fn invalid_frames_are_refused_however_many_there_are() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.pickle"), snapshot("frames")).unwrap();
     let output = run(&["summary", "a.pickle"], folder.path());
@@ -180,7 +180,7 @@ fn frames_that_are_no_frames_are_refused_however_many_there_are() {
 }
 
 #[test]
-fn a_listing_says_that_it_cut_an_event() {
+fn a_listing_reports_that_it_cut_an_event() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.pickle"), snapshot("unknown action")).unwrap();
     let output = run(&["trace", "a.pickle"], folder.path());
@@ -198,7 +198,7 @@ fn a_listing_says_that_it_cut_an_event() {
 }
 
 #[test]
-fn lists_in_many_places_take_no_memory_without_bound() {
+fn lists_in_many_places_take_limited_memory() {
     let folder = tempfile::tempdir().unwrap();
     let refer = |times: usize| [b'h', 1].repeat(times);
     let block = dict(&[("size", number(1)), ("state", text("inactive"))]);
@@ -221,7 +221,7 @@ fn lists_in_many_places_take_no_memory_without_bound() {
 }
 
 #[test]
-fn an_event_that_is_a_value_in_many_places_is_kept_once() {
+fn an_event_that_is_a_value_in_many_places_is_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let keys: Vec<String> = (0..400).map(|key| format!("k{key}")).collect();
     let entries = keys.iter().map(|key| (key.as_str(), b"N".to_vec()));

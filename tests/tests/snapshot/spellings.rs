@@ -1,5 +1,5 @@
-//! However events are spelled and cut into pieces, they are the same events. A file that arrives byte by byte leaves the
-//! reader none of its short cuts, so what it makes of that is what it must make of the whole.
+//! Events are the same however they are spelled and split into pieces. The reader can take no short cuts in a file that
+//! arrives byte by byte, so its result for such a file is the one expected for the whole.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Gives at most so many bytes at a time.
+/// A reader that returns at most a number of bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
@@ -28,7 +28,7 @@ fn read(pickle: &[u8], piece: usize, events: bool) -> Result<Snapshot, String> {
     }
 }
 
-/// A pickle under construction, and the memo slots it has taken.
+/// A pickle under construction, and the memo slots that it uses.
 struct Builder {
     bytes: Vec<u8>,
     slots: BTreeSet<u32>,
@@ -41,7 +41,7 @@ impl Builder {
 
     fn memoize(&mut self) -> u32 {
         self.put(b"\x94");
-        // As Python counts: what was set before is set again.
+        // As Python counts: a slot that was set ahead is set again.
         let slot = self.slots.len() as u32;
         self.slots.insert(slot);
         slot
@@ -53,7 +53,7 @@ impl Builder {
         self.memoize()
     }
 
-    /// Puts a text into a slot, and nothing else.
+    /// Puts a text into a slot, and leaves the stack as it is.
     fn set(&mut self, slot: u32) {
         self.put(&[&b"\x8c\x01xr"[..], &slot.to_le_bytes(), b"0"].concat());
         self.slots.insert(slot);
@@ -81,7 +81,7 @@ const KEYS: [&str; 10] = [
 ];
 const TEXTS: [&str; 4] = ["alloc", "free_requested", "N/A", "other"];
 
-/// What stands under a key.
+/// The value of a key.
 #[derive(Clone, Debug)]
 enum Spelling {
     Text(usize),
@@ -96,13 +96,13 @@ enum Spelling {
     Pair(u8, u8, bool),
     /// A new list of frames; with a memo slot or without, and a second part.
     List(Vec<usize>, bool, Vec<usize>),
-    /// The list of the event before, if it had one with a slot.
-    ListBefore,
+    /// The list of the previous event, if it has a slot.
+    PreviousList,
     /// The event itself.
     Itself,
 }
 
-/// What an event does besides having entries.
+/// A peculiarity of an event.
 #[derive(Clone, Debug, PartialEq)]
 enum Trick {
     None,
@@ -112,18 +112,18 @@ enum Trick {
     SetAgain(usize),
     /// A slot that MEMOIZE would take soon is set before the event.
     SetAhead(u32),
-    /// Behind the event its list grows.
+    /// The event's list grows after the event.
     Grow,
 }
 
 #[derive(Clone, Debug)]
 struct Entries {
-    /// Keys by place in `KEYS`, and values.
+    /// Indices of keys in `KEYS`, and values.
     entries: Vec<(usize, Spelling)>,
     trick: Trick,
 }
 
-/// A snapshot of these events. Keys, texts and three frames are in the memo before they come.
+/// Returns a snapshot of these events. Keys, texts and three frames are memoized before the events.
 fn pickle(events: &[Entries]) -> Vec<u8> {
     let mut to = Builder { bytes: b"\x80\x04}(".to_vec(), slots: BTreeSet::new() };
     to.text("segments");
@@ -146,7 +146,7 @@ fn pickle(events: &[Entries]) -> Vec<u8> {
     to.put(b"e");
     to.text("device_traces");
     to.put(b"](](");
-    let mut list_before = None;
+    let mut previous_list = None;
     for event in events {
         match event.trick {
             Trick::SetAgain(key) => to.set(keys[key]),
@@ -179,7 +179,7 @@ fn pickle(events: &[Entries]) -> Vec<u8> {
                 Spelling::List(parts, slot, more) => {
                     to.put(b"]");
                     if *slot {
-                        list_before = Some(to.memoize());
+                        previous_list = Some(to.memoize());
                     }
                     for part in [parts, more] {
                         if part.is_empty() {
@@ -190,7 +190,7 @@ fn pickle(events: &[Entries]) -> Vec<u8> {
                         to.put(b"e");
                     }
                 }
-                Spelling::ListBefore => match list_before {
+                Spelling::PreviousList => match previous_list {
                     Some(slot) => to.get(slot),
                     None => to.put(b"]"),
                 },
@@ -198,14 +198,14 @@ fn pickle(events: &[Entries]) -> Vec<u8> {
             }
         }
         to.put(b"u");
-        if let (Trick::Grow, Some(list)) = (&event.trick, list_before) {
+        if let (Trick::Grow, Some(list)) = (&event.trick, previous_list) {
             to.get(list);
             to.put(b"(");
             to.get(frames[0]);
             to.put(b"e0");
         }
     }
-    // What follows the end lets the short cuts go on to the end.
+    // Bytes after the end allow short cuts up to the end.
     to.put(b"eeu.");
     to.put(&[0; 40]);
     to.bytes
@@ -236,12 +236,12 @@ fn any_value() -> impl Strategy<Value = Spelling> {
         any::<bool>().prop_map(Spelling::Truth),
         (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(a, b, slot)| Spelling::Pair(a, b, slot)),
         list(),
-        Just(Spelling::ListBefore),
+        Just(Spelling::PreviousList),
         Just(Spelling::Itself),
     ]
 }
 
-/// The value that PyTorch would put there.
+/// Generates a value that PyTorch would write for a key.
 fn usual(key: usize) -> BoxedStrategy<Spelling> {
     match KEYS[key] {
         "action" => (0..2usize).prop_map(Spelling::Text).boxed(),
@@ -254,13 +254,13 @@ fn usual(key: usize) -> BoxedStrategy<Spelling> {
         .boxed(),
         "stream" => Just(Spelling::Byte(0)).boxed(),
         "pool_id" => (0..3u8, 0..3u8).prop_map(|(a, b)| Spelling::Pair(a, b, true)).boxed(),
-        "frames" => prop_oneof![4 => list(), 1 => Just(Spelling::ListBefore)].boxed(),
+        "frames" => prop_oneof![4 => list(), 1 => Just(Spelling::PreviousList)].boxed(),
         "is_expandable" => any::<bool>().prop_map(Spelling::Truth).boxed(),
         _ => Just(Spelling::Text(2)).boxed(),
     }
 }
 
-/// Mostly the same keys with usual values, so that there is something to learn; sometimes something else.
+/// Generates mostly the same keys with usual values, which the reader can learn, and sometimes something else.
 fn event() -> impl Strategy<Value = Entries> {
     let value = |key| (Just(key), prop_oneof![40 => usual(key), 1 => any_value()]);
     let long: Vec<_> = (0..8).map(value).collect();
@@ -285,14 +285,14 @@ proptest! {
         events in prop::collection::vec(event(), 1..30), kept in any::<bool>(), piece in 11..400usize,
     ) {
         let pickle = pickle(&events);
-        let slowly = read(&pickle, 1, kept);
-        prop_assert_eq!(&read(&pickle, usize::MAX, kept), &slowly);
-        prop_assert_eq!(&read(&pickle, piece, kept), &slowly);
+        let expected = read(&pickle, 1, kept);
+        prop_assert_eq!(&read(&pickle, usize::MAX, kept), &expected);
+        prop_assert_eq!(&read(&pickle, piece, kept), &expected);
     }
 }
 
 #[test]
-fn a_pool_that_its_event_replaces_is_known_to_no_reader() {
+fn a_pool_that_its_event_replaces_is_read_the_same_byte_by_byte() {
     let event = |entries: &[(usize, Spelling)]| Entries { entries: entries.to_vec(), trick: Trick::None };
     let (action, pool) = (0, 6);
     let pickle = pickle(&[
@@ -303,9 +303,9 @@ fn a_pool_that_its_event_replaces_is_known_to_no_reader() {
             (pool, Spelling::Pair(1, 2, true)),
         ]),
     ]);
-    let slowly = read(&pickle, 1, true);
-    assert!(slowly.is_ok());
-    assert_eq!(read(&pickle, usize::MAX, true), slowly);
+    let expected = read(&pickle, 1, true);
+    assert!(expected.is_ok());
+    assert_eq!(read(&pickle, usize::MAX, true), expected);
 }
 
 #[test]
@@ -336,9 +336,9 @@ fn byte_by_byte(folders: &[PathBuf]) {
             Err(_) => pickle.clone_from(&stored),
         }
         for kept in [true, false] {
-            let slowly = read(&pickle, 1, kept);
-            assert!(read(&pickle, usize::MAX, kept) == slowly, "{}", path.display());
-            assert!(read(&pickle, 1000, kept) == slowly, "{}", path.display());
+            let expected = read(&pickle, 1, kept);
+            assert!(read(&pickle, usize::MAX, kept) == expected, "{}", path.display());
+            assert!(read(&pickle, 1000, kept) == expected, "{}", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What memtrack derives from the segments of a snapshot is what PyTorch's own statistics say of the same moment, for
+//! The values that memtrack derives from the segments of a snapshot equal PyTorch's own statistics of the same moment, for
 //! each device and for its small and large pools.
 
 use flate2::read::GzDecoder;
@@ -14,7 +14,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// PyTorch's current values that the segments tell, by name, as memtrack derives them.
+/// Returns PyTorch's current values by name, as memtrack derives them from the segments.
 fn derived(held: &Held) -> [(&'static str, u64); 9] {
     [
         ("allocation", held.blocks),
@@ -30,7 +30,7 @@ fn derived(held: &Held) -> [(&'static str, u64); 9] {
     ]
 }
 
-/// The workloads' segments as a snapshot of PyTorch's, each range in an address space of its own.
+/// Returns a workload's segments as a PyTorch snapshot, with a separate address space for each range.
 fn snapshot_of<'a>(segments: impl IntoIterator<Item = &'a Value>) -> Snapshot {
     let dictionaries = segments.into_iter().map(|segment| {
         let base = (segment["seg"].as_u64().unwrap() + 1) << 40;
@@ -52,16 +52,16 @@ fn snapshot_of<'a>(segments: impl IntoIterator<Item = &'a Value>) -> Snapshot {
     Snapshot::open_stream(text.as_bytes(), LoadOptions::default()).unwrap().snapshot
 }
 
-/// The moments of a workload of which statistics and segments are stored: in one line, or in two neighbours.
+/// Returns the moments of a workload with stored statistics and segments: in one line, or in two adjacent lines.
 fn moments(lines: &[Value]) -> Vec<(&Value, &Value)> {
     let mut found = Vec::new();
     for (place, line) in lines.iter().enumerate() {
         let next = lines.get(place + 1);
-        let beside = |key: &str| next.map(|next| &next[key]).filter(|value| !value.is_null());
+        let adjacent = |key: &str| next.map(|next| &next[key]).filter(|value| !value.is_null());
         match (&line["stats"], &line["segments"]) {
             (Value::Null, Value::Null) => {}
-            (Value::Null, segments) => found.extend(beside("stats").map(|stats| (stats, segments))),
-            (stats, Value::Null) => found.extend(beside("segments").map(|segments| (stats, segments))),
+            (Value::Null, segments) => found.extend(adjacent("stats").map(|stats| (stats, segments))),
+            (stats, Value::Null) => found.extend(adjacent("segments").map(|segments| (stats, segments))),
             both => found.push(both),
         }
     }
@@ -76,10 +76,10 @@ fn lines(path: &Path) -> Vec<Value> {
     } else {
         text = String::from_utf8(bytes).unwrap();
     }
-    // Only these lines matter, and the others are many.
-    let whole = |line: &str| serde_json::from_str(line).unwrap();
-    let matters = |line: &&str| line.contains("\"stats\":") || line.contains("\"segments\":");
-    text.lines().map(|line| if matters(&line) { whole(line) } else { Value::Null }).collect()
+    // Only these lines are needed, and there are many others.
+    let parsed = |line: &str| serde_json::from_str(line).unwrap();
+    let is_needed = |line: &&str| line.contains("\"stats\":") || line.contains("\"segments\":");
+    text.lines().map(|line| if is_needed(&line) { parsed(line) } else { Value::Null }).collect()
 }
 
 /// Compares every value of every moment of a workload; returns how many were equal.
@@ -96,11 +96,11 @@ fn check(path: &Path) -> usize {
             for (device, stats) in stats.as_array().unwrap().iter().enumerate() {
                 let held = Held::of(&snapshot, DeviceId(device as u16));
                 for (name, value) in derived(&held) {
-                    let said = stats[format!("{name}.{pool}.current")].as_u64();
+                    let reported = stats[format!("{name}.{pool}.current")].as_u64();
                     // A device that was never used has no statistics.
-                    let said = said.or(stats.as_object().filter(|stats| stats.is_empty()).map(|_| 0));
+                    let reported = reported.or(stats.as_object().filter(|stats| stats.is_empty()).map(|_| 0));
                     let place = format!("{}, moment {moment}, device {device}", path.display());
-                    assert_eq!(Some(value), said, "{place}: {name}.{pool}");
+                    assert_eq!(Some(value), reported, "{place}: {name}.{pool}");
                     equal += 1;
                 }
             }
@@ -128,7 +128,7 @@ fn all_workloads_statistics_are_derived_from_their_segments() {
 
 /// The current values of PyTorch's table, in the order of its rows: all, large pool, small pool.
 #[test]
-fn pytorchs_summary_of_a_snapshots_program_agrees() {
+fn pytorchs_memory_summary_agrees_with_its_snapshot() {
     let text = fs::read_to_string(fixture("statistics/basic-2.memory_summary.txt")).unwrap();
     let path = fixture("snapshots/samples/basic-2.pickle");
     let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
@@ -148,8 +148,8 @@ fn pytorchs_summary_of_a_snapshots_program_agrees() {
     for ((row, name), (derived_name, value)) in names.into_iter().zip(derived(&held)) {
         assert_eq!(name, derived_name);
         let line = text.lines().find(|line| line.starts_with(&format!("| {row} "))).unwrap();
-        let said = line.split('|').nth(2).unwrap().trim();
+        let reported = line.split('|').nth(2).unwrap().trim();
         let value = if name.ends_with("bytes") { format!("{} KiB", value >> 10) } else { value.to_string() };
-        assert_eq!(value, said, "{row}");
+        assert_eq!(value, reported, "{row}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a file does not say is unknown: null for scripts, left out or said so for people, and never a zero.
+//! Values that a file does not contain are unknown: null in JSON, omitted or marked as unknown in texts, and never zero.
 
 use memtrack_tests::verbs::piped;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn event(action: &str, more: Value) -> Value {
 }
 
 #[test]
-fn what_a_device_had_free_when_memory_ran_out_may_be_unknown() {
+fn a_devices_free_bytes_at_out_of_memory_may_be_unknown() {
     let with = |oom: Value| json!({"segments": [], "device_traces": [[event("alloc", json!({"addr": 4096})), event("oom", oom)]]});
     for unknown in [json!({}), json!({"addr": 77}), json!({"device_free": null})] {
         let whole = with(unknown);
@@ -35,7 +35,7 @@ fn what_a_device_had_free_when_memory_ran_out_may_be_unknown() {
 }
 
 #[test]
-fn a_file_without_segments_does_not_say_what_is_held() {
+fn held_memory_is_unknown_in_a_file_without_segments() {
     let whole = json!({"device_traces": [[event("alloc", json!({"addr": 4096}))]]});
     let summary = device(&whole, "summary");
     for name in [
@@ -58,17 +58,17 @@ fn a_file_without_segments_does_not_say_what_is_held() {
     let (_, text) = run(&whole, "summary", &[]);
     assert!(text.contains("Allocated      unknown, as are reserved bytes and fragmentation"), "{text}");
     assert!(!text.contains("Fragmentation ") && text.contains("Peak           512 B requested"), "{text}");
-    let (code, said) = run(&whole, "check", &["--max-fragmentation", "10%"]);
-    assert!(code != 0 && said.contains("cannot check -: it has no segments"), "{code}: {said}");
+    let (code, text) = run(&whole, "check", &["--max-fragmentation", "10%"]);
+    assert!(code != 0 && text.contains("cannot check -: it has no segments"), "{code}: {text}");
     assert_eq!(run(&whole, "check", &["--max-peak", "1KiB"]).0, 0);
-    // An allocator without segments says that it holds nothing.
+    // An empty list of segments means that no memory is held.
     let none = json!({"segments": [], "device_traces": whole["device_traces"]});
     assert_eq!(device(&none, "summary")["allocated_bytes"], 0);
 }
 
-/// PyTorch before 2.1: the tenants of a block say what was asked for.
+/// PyTorch before 2.1: the history of a block contains the requested size.
 #[test]
-fn the_tenants_of_older_files_say_what_was_requested() {
+fn block_histories_of_older_files_contain_the_requested_size() {
     let block = |history: Value| json!({"address": 4096, "size": 1024, "state": "active_allocated", "history": history});
     let with = |block: Value| {
         json!([{"device": 0, "address": 4096, "total_size": 2048, "stream": 0, "segment_type": "small",
@@ -86,7 +86,7 @@ fn the_tenants_of_older_files_say_what_was_requested() {
 }
 
 #[test]
-fn a_peak_below_what_is_held_is_a_contradiction() {
+fn a_peak_below_held_memory_is_a_contradiction() {
     let block = json!({"address": 4096, "size": 1024, "requested_size": 1000, "state": "active_allocated"});
     let segment = json!({"device": 0, "address": 4096, "total_size": 2048, "stream": 0, "segment_type": "small",
         "blocks": [block]});

@@ -150,7 +150,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let mut locked = self.device(device)?;
         if self.shared.free_memory_callbacks.any() {
-            locked = self.ask_for_memory(locked, size, stream)?;
+            locked = self.request_memory(locked, size, stream)?;
         }
         let context = Caller::of_allocation(&locked.history);
         let allocation = locked.malloc(size, stream, context);
@@ -158,7 +158,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         drop(locked);
         match &allocation {
             Err(AllocatorError::OutOfMemory(error)) => self.notify_observers(error, reports),
-            Err(AllocatorError::OomRejection(rejection)) => self.tell_of_rejection(rejection),
+            Err(AllocatorError::OomRejection(rejection)) => self.report_rejection(rejection),
             _ => {}
         }
         allocation

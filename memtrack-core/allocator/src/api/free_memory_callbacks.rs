@@ -70,7 +70,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 
     /// Calls the callbacks if the cache has no block for a request. The device is unlocked while they run.
     #[cold]
-    pub(crate) fn ask_for_memory<'a>(
+    pub(crate) fn request_memory<'a>(
         &'a self,
         mut device: MutexGuard<'a, Device<M>>,
         requested: u64,

@@ -59,7 +59,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     }
 
     #[cold]
-    pub(crate) fn tell_of_rejection(&self, rejection: &OomRejection) {
+    pub(crate) fn report_rejection(&self, rejection: &OomRejection) {
         let observers = lock(&self.shared.rejection_observers).clone();
         for observer in observers {
             observer(rejection);

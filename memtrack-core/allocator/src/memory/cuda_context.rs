@@ -46,7 +46,7 @@ pub(crate) fn within<R>(
     check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
     let result = action();
     let mut popped = ptr::null_mut();
-    // SAFETY: takes off what was pushed above.
+    // SAFETY: removes the context that was pushed above.
     check("cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
     result
 }
@@ -76,7 +76,7 @@ impl Context {
             return Err(GpuError::NoSuchDevice { device: ordinal.into(), count: count.unsigned_abs() });
         }
         let device = result::device::get(ordinal.into()).map_err(refused("cuDeviceGet"))?;
-        // SAFETY: the handle is a device's; `drop` ends what is retained here.
+        // SAFETY: the handle is a device's; `drop` releases the context that is retained here.
         let handle = unsafe { result::primary_ctx::retain(device) };
         let handle = handle.map_err(refused("cuDevicePrimaryCtxRetain"))? as usize;
         Ok(Self { ordinal, device, handle })

@@ -1,6 +1,6 @@
 //! A CUDA device through the driver: plain allocations for segments, mapped pages for expandable ones, events for
 //! memory that other streams use. Everything happens in the device's primary context, as in PyTorch and cudarc,
-//! whatever context the calling thread has.
+//! with any context of the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{Context, check, device_count, failed, is_no_stream, relaxed, within};
@@ -179,7 +179,7 @@ impl CudaMemory {
         let mut result = Ok(());
         for at in (address..address + size).step_by(page as usize) {
             let Some((page, handle)) = self.held().pages.remove(&at) else { continue };
-            // SAFETY: the page was mapped by `map_page` with this handle, and the caller says that nobody uses it.
+            // SAFETY: the page was mapped by `map_page` with this handle, and the caller guarantees that it is unused.
             let (unmapped, released) =
                 unsafe { (sys::cuMemUnmap(at, page as usize), sys::cuMemRelease(handle)) };
             result = result.and(check("cuMemUnmap", unmapped)).and(check("cuMemRelease", released));
@@ -339,7 +339,8 @@ impl Drop for CudaMemory {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         let _ = within(self.context, || {
-            // SAFETY: `record_event` made it. The driver keeps what it needs of one that is not done yet.
+            // SAFETY: `record_event` made it. The driver keeps the parts that it needs of one that is not
+            // complete yet.
             check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.handle as sys::CUevent) })
         });
     }

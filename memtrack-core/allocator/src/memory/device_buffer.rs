@@ -201,7 +201,7 @@ impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
     }
 }
 
-// SAFETY: what is pushed is the place of an address that lives as long as the arguments.
+// SAFETY: the pushed pointer leads to an address that lives as long as the arguments.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b DeviceBuffer<T>) -> &mut Self {

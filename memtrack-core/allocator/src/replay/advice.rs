@@ -1,6 +1,6 @@
 //! The conclusion from a table of replays: whether to recommend other settings, and if not, the reason.
 
-use super::report::{ReplayReport, Row};
+use super::results::{ReplayReport, ReplayRow};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
 
 /// The minimum number of requests within the trace: with fewer, the reserved memory depends on earlier
@@ -31,7 +31,7 @@ impl Advice {
 }
 
 /// Returns the reason why no settings can be recommended at all.
-fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
+fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {
         let after = match best.outcome.failed_requests.saturating_sub(1) {
@@ -88,7 +88,7 @@ fn refusal(report: &ReplayReport, best: &Row) -> Option<String> {
 }
 
 /// Returns the best settings, given replays that can be trusted.
-fn choice(report: &ReplayReport, best: &Row) -> Advice {
+fn choice(report: &ReplayReport, best: &ReplayRow) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
         return none("The recorded settings are as good as any of these.".to_owned());
@@ -133,7 +133,7 @@ fn choice(report: &ReplayReport, best: &Row) -> Advice {
     Advice { recommended: Some(settings.clone()), text: format!("Recommended: {name}{why}") }
 }
 
-fn troubles(row: &Row) -> String {
+fn troubles(row: &ReplayRow) -> String {
     troubles_of(row.outcome.num_ooms, row.outcome.num_alloc_retries)
 }
 

@@ -1,7 +1,7 @@
 //! Replays under many settings, ranked.
 
-use super::report::{ReplayReport, Row};
 use super::requests::Requests;
+use super::results::{ReplayReport, ReplayRow};
 use super::run::replay;
 use crate::{AllocatorError, Settings};
 use std::sync::Mutex;
@@ -58,11 +58,11 @@ pub fn replay_grid(
             .map(|outcome| outcome.peak_reserved_bytes),
     };
     let place = |text: &str| settings.iter().position(|settings| settings.text() == text);
-    let mut rows: Vec<Row> = outcomes
+    let mut rows: Vec<ReplayRow> = outcomes
         .into_iter()
-        .map(|outcome| Row { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
+        .map(|outcome| ReplayRow { recorded: requests.settings.as_ref() == Some(&outcome.settings), outcome })
         .collect();
-    rows.sort_by_key(|Row { outcome, .. }| {
+    rows.sort_by_key(|ReplayRow { outcome, .. }| {
         (
             outcome.num_ooms,
             outcome.num_alloc_retries,

@@ -12,11 +12,11 @@ mod advice;
 mod grid;
 mod memory;
 mod releases;
-mod report;
 mod requests;
+mod results;
 mod run;
 
 pub use grid::{GRID, replay_grid};
-pub use report::{ReplayAnswer, ReplayReport, SettingsAnswer};
 pub use requests::Requests;
+pub use results::{ReplayAnswer, ReplayReport, SettingsAnswer};
 pub use run::{Outcome, replay};

@@ -19,36 +19,37 @@ const UNLIMITED_BYTES: u64 = 1 << 48;
 pub struct Outcome {
     /// The settings string.
     pub settings: String,
-    /// The most that was taken from the device.
+    /// The most bytes that were reserved from the device.
     pub peak_reserved_bytes: u64,
-    /// The most that was handed out.
+    /// The most bytes that were allocated.
     pub peak_allocated_bytes: u64,
     /// The same, including blocks that waited for other streams.
     pub peak_active_bytes: u64,
-    /// The most that was requested.
+    /// The most bytes that were requested.
     pub peak_requested_bytes: u64,
-    /// The share of reserved memory that no active block used, when most was reserved.
+    /// The share of reserved memory that no active block used, at the moment when the most was reserved.
     pub fragmentation: f64,
-    /// How often everything cached had to be released for a request.
+    /// The number of times that all cached memory had to be released for a request.
     pub num_alloc_retries: i64,
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub num_ooms: i64,
     /// The same in the replay, including requests that no device could meet. Most programs would not have continued after
-    /// the first, so the others say little.
+    /// the first, so the others mean little.
     pub failed_requests: u64,
-    /// The number of the first that failed, from 0, counting what was live before the trace first; none: all were
-    /// met. [`ReplayReport`](super::ReplayReport) counts only the trace's own requests.
+    /// The number of the first request that failed, from 0, counting the blocks live before the trace first; none: all
+    /// were met. [`ReplayReport`](super::ReplayReport) counts only the trace's own requests.
     pub first_oom: Option<usize>,
-    /// How often memory was taken from the device: each is slow.
+    /// The number of allocations from the device, which are slow.
     pub num_device_alloc: i64,
-    /// How often memory was given back.
+    /// The number of frees to the device.
     pub num_device_free: i64,
-    /// What was reserved at the end.
+    /// Bytes reserved at the end.
     #[serde(rename = "at_end_reserved_bytes")]
     pub reserved_bytes_at_end: u64,
 }
 
-/// Runs the requests under `settings` on a device with `capacity` bytes; without a capacity, on one that never runs out.
+/// Runs the requests under `settings` on a device with `capacity` bytes; without a capacity, on one with
+/// unlimited memory.
 ///
 /// # Errors
 /// Fails when the simulated address space is not large enough: with expandable segments and some hundred

@@ -8,16 +8,16 @@ mod error;
 mod grammar;
 mod numbers;
 mod only_cuda;
-mod report;
 mod reserve;
 mod roundup;
 pub(crate) mod sizes;
+mod snapshot_settings;
 mod tokens;
 
 pub use error::SettingsError;
-pub use report::AllocatorSettings;
 pub use reserve::Reserve;
 pub use roundup::Roundup;
+pub use snapshot_settings::AllocatorSettings;
 
 use crate::settings::sizes::LARGE_BUFFER;
 

@@ -44,7 +44,7 @@ pub(crate) struct Block {
     pub(crate) uses: Option<Box<StreamUses>>,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,
-    /// When the segment was made: the older of equal blocks is used first.
+    /// The creation order of the segment: the older of equal blocks is used first.
     pub(crate) age: u32,
     pub(crate) range: RangeId,
     /// The number of events that are not done yet.

@@ -123,15 +123,15 @@ pub struct DeviceStats {
     pub oversize_allocations: Stat,
     /// Segments that are as large as that.
     pub oversize_segments: Stat,
-    /// How often the cache was emptied to try again.
+    /// The number of times that the cache was emptied to try again.
     pub num_alloc_retries: i64,
-    /// How often memory ran out.
+    /// The number of times that memory ran out.
     pub num_ooms: i64,
-    /// How often the allocator waited for all streams.
+    /// The number of times that the allocator waited for all streams.
     pub num_sync_all_streams: i64,
-    /// How often memory was taken from the device.
+    /// The number of times that memory was reserved from the device.
     pub num_device_alloc: i64,
-    /// How often memory was released to the device.
+    /// The number of times that memory was released to the device.
     pub num_device_free: i64,
     /// Requests rejected because they would exceed the limit.
     pub num_oom_rejections: i64,

@@ -1,5 +1,5 @@
 //! Workloads: sequences of requests in a small language, one JSON object per line, run on simulated devices.
-//! Results describe for each operation what the allocator did, in a form that does not depend on addresses,
+//! Results describe for each operation the allocator's actions, in a form that does not depend on addresses,
 //! so that two allocators (or one under two settings) can be compared line by line. The repository's
 //! docs/FILES.md describes both.
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// One line. Fields that do not apply are left out.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct ResultLine<'a> {
     pub(super) i: usize,
     pub(super) op: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]

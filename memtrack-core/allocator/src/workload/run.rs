@@ -4,7 +4,7 @@
 use super::operation::Operation;
 use super::places::Places;
 use super::read::Workload;
-use super::result::{EventLine, Line};
+use super::result::{EventLine, ResultLine};
 use crate::{
     AllocatorError, Backend, CachingAllocator, Context, DeviceStats, HistoryOptions, MemPool, MemPoolOptions,
     PoolRoute, SimulatedMemory,
@@ -21,9 +21,10 @@ use std::io::{self, Write};
 /// Fails when `output` cannot be written.
 pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> {
     let mut run = Run::new(workload).map_err(io::Error::other)?;
-    run.write(output, Line { op: "config", ..Line::default() })?;
+    run.write(output, ResultLine { op: "config", ..ResultLine::default() })?;
     for (index, operation) in workload.operations.iter().enumerate() {
-        let mut line = Line { i: index + 1, op: operation.name(), id: operation.id(), ..Line::default() };
+        let mut line =
+            ResultLine { i: index + 1, op: operation.name(), id: operation.id(), ..ResultLine::default() };
         if let Err(error) = run.operation(operation, &mut line) {
             match &error {
                 _ if error.is_out_of_memory() => {
@@ -51,7 +52,7 @@ pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>)
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
         // A failed operation is part of the result.
-        let _ = run.operation(operation, &mut Line::default());
+        let _ = run.operation(operation, &mut ResultLine::default());
     }
     let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
     Ok((run.allocator.snapshot(), stats))
@@ -100,7 +101,7 @@ impl Run {
         (0..self.memories.len() as u16).map(DeviceId)
     }
 
-    fn write(&mut self, output: &mut impl Write, mut line: Line<'_>) -> io::Result<()> {
+    fn write(&mut self, output: &mut impl Write, mut line: ResultLine<'_>) -> io::Result<()> {
         line.events = self.events().map_err(io::Error::other)?;
         // The segments made by an operation are known only after its events.
         if let (Some(address), Some(device)) = (line.seg, line.off) {
@@ -147,7 +148,11 @@ impl Run {
         Ok(lines)
     }
 
-    fn operation<'a>(&mut self, operation: &'a Operation, line: &mut Line<'a>) -> Result<(), AllocatorError> {
+    fn operation<'a>(
+        &mut self,
+        operation: &'a Operation,
+        line: &mut ResultLine<'a>,
+    ) -> Result<(), AllocatorError> {
         match operation {
             Operation::Alloc { id, size, stream, device } => {
                 self.alloc(id, size, StreamId(*stream), DeviceId(*device), line)?;
@@ -205,7 +210,7 @@ impl Run {
         size: &Number,
         stream: StreamId,
         device: DeviceId,
-        line: &mut Line<'a>,
+        line: &mut ResultLine<'a>,
     ) -> Result<(), AllocatorError> {
         let Some(size) = size.as_u64().filter(|&size| i64::try_from(size).is_ok()) else {
             // As a tensor of such a size fails.
@@ -233,7 +238,7 @@ impl Run {
         &mut self,
         fraction: &Number,
         device: u16,
-        line: &mut Line<'_>,
+        line: &mut ResultLine<'_>,
     ) -> Result<(), AllocatorError> {
         match fraction.as_f64().filter(|_| fraction.is_f64()) {
             Some(fraction) => self.allocator.set_per_process_memory_fraction(fraction, DeviceId(device)),
@@ -250,7 +255,7 @@ impl Run {
         pool: &Value,
         device: DeviceId,
         options: MemPoolOptions,
-        line: &mut Line<'_>,
+        line: &mut ResultLine<'_>,
     ) -> Result<(), AllocatorError> {
         let name = pool.to_string();
         if !self.pools.contains_key(&name) {

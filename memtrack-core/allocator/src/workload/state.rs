@@ -1,6 +1,6 @@
 //! The state at one moment of a run: statistics, segments, and the last line of a result.
 
-use super::result::{Line, SegmentLine, Summary};
+use super::result::{ResultLine, SegmentLine, Summary};
 use super::run::Run;
 use crate::{AllocatorError, Backend, SegmentInfo};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ impl Run {
     }
 
     /// Adds segments and settings to a line.
-    pub(super) fn snapshot(&self, line: &mut Line<'_>) {
+    pub(super) fn snapshot(&self, line: &mut ResultLine<'_>) {
         let mut segments: Vec<SegmentLine> =
             self.allocator.memory_snapshot().iter().map(|segment| self.segment(segment)).collect();
         segments.sort_by_key(|segment| (segment.device, segment.seg, segment.off));
@@ -46,8 +46,8 @@ impl Run {
     }
 
     /// Returns the last line: the state at the end.
-    pub(super) fn end(&mut self, i: usize) -> Result<Line<'static>, AllocatorError> {
-        let mut line = Line { i, op: "end", ..Line::default() };
+    pub(super) fn end(&mut self, i: usize) -> Result<ResultLine<'static>, AllocatorError> {
+        let mut line = ResultLine { i, op: "end", ..ResultLine::default() };
         line.trace_lengths = Some(self.recorded.clone());
         line.stats = Some(self.stats()?);
         let infos = self.devices().map(|device| self.allocator.mem_get_info(device));

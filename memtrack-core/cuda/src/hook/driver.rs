@@ -46,12 +46,12 @@ pub(super) struct Driver {
 
 /// The context and the device of a call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct CallContext {
     pub(super) context: u64,
     pub(super) device: u16,
 }
 
-impl Place {
+impl CallContext {
     pub(super) fn device_id(self) -> DeviceId {
         DeviceId(self.device)
     }
@@ -115,7 +115,7 @@ impl Driver {
     }
 
     /// Returns the current context and its device; device 0 if there is none.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> CallContext {
         let (mut context, mut device) = (0, 0);
         // SAFETY: the out-parameters are local variables; the driver allows these calls at any time.
         unsafe {
@@ -128,7 +128,7 @@ impl Driver {
                 device = 0;
             }
         }
-        Place { context, device: u16::try_from(device).unwrap_or(0) }
+        CallContext { context, device: u16::try_from(device).unwrap_or(0) }
     }
 
     /// Returns the device of a device address; `None` if the driver does not report it.
@@ -140,7 +140,7 @@ impl Driver {
         u16::try_from(device).ok().filter(|_| result == 0)
     }
 
-    /// Whether there is more than one device, so that a stream or pool need not belong to the current one.
+    /// Returns whether there is more than one device, so that a stream or pool need not belong to the current one.
     pub(super) fn has_several_devices(&self) -> bool {
         static SEVERAL: OnceLock<bool> = OnceLock::new();
         *SEVERAL.get_or_init(|| {
@@ -201,7 +201,7 @@ impl Driver {
         if result == 0 { size as u64 } else { 0 }
     }
 
-    /// Whether a device's primary context is alive; true if the driver does not report it.
+    /// Returns whether a device's primary context is alive; true if the driver does not report it.
     pub(super) fn primary_is_alive(&self, device: i32) -> bool {
         let (mut flags, mut active) = (0, 1);
         let Some(get) = self.primary_ctx_get_state else { return true };

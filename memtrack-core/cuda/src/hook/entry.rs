@@ -153,7 +153,7 @@ fn of_the_process() -> *mut c_void {
     look_up(process, c"dlsym")
 }
 
-/// Whether the process's `dlsym` is this one. If it is not, programs reach the driver without the hook.
+/// Returns whether the process's `dlsym` is this one. If it is not, programs reach the driver without the hook.
 pub(crate) fn is_in_place() -> bool {
     const UNKNOWN: u8 = 0;
     static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -169,7 +169,7 @@ pub(crate) fn is_in_place() -> bool {
     }
 }
 
-/// Whether the process's `dlsym` is that of another copy of memtrack, such as the one that the program links.
+/// Returns whether the process's `dlsym` is that of another copy of memtrack, such as the one that the program links.
 pub(crate) fn is_of_another_copy() -> bool {
     let first = of_the_process();
     if first.is_null() {

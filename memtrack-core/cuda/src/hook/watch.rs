@@ -1,6 +1,6 @@
 //! One hooked call from the recorder's view: the common work of every wrapper around the driver's function.
 
-use super::driver::{Driver, Place};
+use super::driver::{CallContext, Driver};
 use super::driver_reading;
 use super::entry;
 use super::wrap::{CuResult, OUT_OF_MEMORY, SUCCESS};
@@ -85,7 +85,7 @@ impl HookedCall {
             place.device_id()
         };
         let Some(hook) = Hook::enter() else { return };
-        let Place { context, device: of_device } = place;
+        let CallContext { context, device: of_device } = place;
         let (stream, origin) = (StreamId(kind.stream), kind.origin);
         let ticks = hook.driver_alloc(
             address,
@@ -98,7 +98,7 @@ impl HookedCall {
         }
     }
 
-    fn place_of(&self, kind: Kind, address: u64) -> Place {
+    fn place_of(&self, kind: Kind, address: u64) -> CallContext {
         let current = self.driver.place();
         let device = match kind.device {
             AllocationDevice::Current | AllocationDevice::Pinned => None,
@@ -106,7 +106,7 @@ impl HookedCall {
             AllocationDevice::OfStream => None,
             AllocationDevice::Device(device) => Some(device),
         };
-        Place { device: device.unwrap_or(current.device), ..current }
+        CallContext { device: device.unwrap_or(current.device), ..current }
     }
 
     #[cold]

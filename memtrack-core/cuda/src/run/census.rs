@@ -123,7 +123,7 @@ pub(super) unsafe fn starts(program: Started, environment: Environment) {
 /// Longer paths are not checked.
 const LONGEST_PATH: usize = 1024;
 
-/// Whether a program that is started with this environment loads the library, and knows where its recording goes.
+/// Returns whether a program that is started with this environment loads the library, and knows where its recording goes.
 ///
 /// # Safety
 /// `list` must be null, which is an empty one, or a list of C strings that ends with null.
@@ -199,7 +199,7 @@ fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
     path.as_ptr().cast()
 }
 
-/// Whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it
+/// Returns whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it
 /// has other rights. False if that is unknown.
 fn refuses(path: *const c_char) -> bool {
     // SAFETY: a C string, and local memory; the descriptor was opened here.
@@ -223,7 +223,7 @@ const INTERPRETER: u32 = 3;
 /// More segments than programs have.
 const MOST_SEGMENTS: u16 = 64;
 
-/// Whether a file is a program without a loader of glibc's for this processor.
+/// Returns whether a file is a program without a loader of glibc's for this processor.
 fn has_no_glibc(file: c_int) -> bool {
     let mut head = [0; 64];
     if !read(file, &mut head, 0) || !head.starts_with(b"\x7fELF") {

@@ -33,21 +33,21 @@ static WRITTEN: ForkCell<Mutex<Written>> = ForkCell::new(Mutex::default);
 /// The snapshots that this process wrote.
 #[derive(Default)]
 struct Written {
-    /// How many in all: the newest one's number.
+    /// The number of all snapshots: the newest one's number.
     count: u32,
-    /// How many of them were attempted because memory ran out.
+    /// The number of them that were attempted because memory ran out.
     tried_at_oom: usize,
     /// Those that were written then.
     at_oom: Kept,
     /// Those that the signal requested.
     on_signal: Kept,
-    /// How often memory ran out without a snapshot since the last one at out of memory.
+    /// The number of times that memory ran out without a snapshot since the last one at out of memory.
     left_out: u64,
     pace: Pace,
 }
 
 impl Written {
-    /// Whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be
+    /// Returns whether one more may be written now that memory ran out; otherwise that is counted. As many as are kept may be
     /// written without delay, and later ones take a fiftieth of the time.
     fn may_at_oom(&mut self) -> bool {
         let may = self.tried_at_oom < MOST || self.pace.is_due();
@@ -56,7 +56,7 @@ impl Written {
         may
     }
 
-    /// The snapshots of a kind with a limited number; the program ends only once.
+    /// Returns the snapshots of a kind with a limited number; the program ends only once.
     fn kept(&mut self, why: DumpReason) -> Option<&mut Kept> {
         match why {
             DumpReason::OutOfMemory => Some(&mut self.at_oom),
@@ -276,7 +276,7 @@ fn watch_signal() -> std::io::Result<()> {
     };
     std::thread::Builder::new().name("memtrack-signal".to_owned()).spawn(write_when_signalled)?;
     SIGNALLED_OF.store(std::process::id(), Ordering::Relaxed);
-    // SAFETY: the action is complete, and the handler does only what a handler may.
+    // SAFETY: the action is complete, and the handler calls only functions that a handler may call.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;

@@ -5,7 +5,7 @@
 use memtrack_recorder::{host, switch};
 use std::ffi::c_void;
 
-/// Whether calls must be observed.
+/// Returns whether calls must be observed.
 #[inline(always)]
 pub fn is_on() -> bool {
     switch::is_on(switch::HOST)

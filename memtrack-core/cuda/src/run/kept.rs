@@ -52,7 +52,7 @@ impl Kept {
     /// Adds the snapshot with that number, which was written, and removes the one beyond the limit. Returns a note
     /// about it, to be appended to a message.
     pub(super) fn add(&mut self, number: u32, path: PathBuf) -> Option<String> {
-        // If it was moved away, whoever did that already has it.
+        // A file that was moved away belongs to the one who moved it.
         let identity = Identity::of(&path)?;
         self.snapshots.push(Snapshot { number, path, identity });
         let Snapshot { number, path, identity } =

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use census::{Environment, Started};
 pub use memtrack_model::run_protocol::*;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 
 /// Begins when the preload library was loaded: it will call [`library_ends`] when the process exits, later than
@@ -42,12 +42,12 @@ pub fn library_begins() {
     census::prepare();
     if wants_heap() {
         // Also without the hook: heap calls do not pass through it.
-        ASKED.store(true, Ordering::Relaxed);
+        REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
 }
 
-/// Whether the program's heap is to be recorded too.
+/// Returns whether the program's heap is to be recorded too.
 pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
@@ -89,7 +89,7 @@ pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
 
-/// Whether [`library_ends`] will be called.
+/// Returns whether [`library_ends`] will be called.
 pub(crate) fn ends_with_library() -> bool {
     ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
 }
@@ -97,7 +97,7 @@ pub(crate) fn ends_with_library() -> bool {
 /// Starts recording if the environment requests it. Called by every hooked call; all but the first are a load.
 #[inline(always)]
 pub(crate) fn begin_if_requested() {
-    if !ASKED.load(Ordering::Relaxed) {
+    if !REQUESTED.load(Ordering::Relaxed) {
         start_if_requested();
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn begin_if_requested() {
 #[cold]
 fn start_if_requested() {
     join_the_recorder();
-    if ASKED.swap(true, Ordering::Relaxed) {
+    if REQUESTED.swap(true, Ordering::Relaxed) {
         return;
     }
     if hook::is_in_place() { begin() } else { unhooked::warn() }
@@ -135,7 +135,7 @@ fn begin() {
     if ends_with_library() {
         hide_internal_frames();
     }
-    options.tell_who_holds = true;
+    options.report_on_oom = true;
     report_hook::set_formatter(|snapshot, context| {
         for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
     });
@@ -155,7 +155,7 @@ fn hide_internal_frames() {
     }
 }
 
-/// Whether this process is the one that the command started, and not one of its children.
+/// Returns whether this process is the one that the command started, and not one of its children.
 fn is_the_program() -> bool {
     number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
 }
@@ -174,7 +174,7 @@ fn free_name(requested: &Path, is_the_program: bool) -> Option<PathBuf> {
     let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
     first.into_iter().chain(others).find(|name| {
         let mut options = std::fs::File::options();
-        // Only the owner may write it, whatever the program's umask.
+        // Only the owner may write it, regardless of the program's umask.
         std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
         let made = options.open(name);
         // The session reports a file that cannot be created for another reason.

@@ -81,7 +81,7 @@ fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
     &digits[first..]
 }
 
-/// Whether the process has the driver's library, by its mappings: the loader is not called, because an interrupted
+/// Returns whether the process has the driver's library, by its mappings: the loader is not called, because an interrupted
 /// thread may hold its lock.
 fn driver_is_mapped() -> bool {
     const NAME: &[u8] = b"/libcuda.so";

@@ -141,7 +141,7 @@ impl Device {
         result::device::get_name(self.handle).map_err(failed("cuDeviceGetName"))
     }
 
-    /// In NVML's spelling.
+    /// Returns the UUID in NVML's spelling.
     pub(super) fn uuid(self) -> Result<String, GpuError> {
         let uuid = result::device::get_uuid(self.handle).map_err(failed("cuDeviceGetUuid"))?;
         let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
@@ -155,7 +155,7 @@ impl Device {
         if self.is_current() {
             return memory_of_current();
         }
-        // SAFETY: the handle is a device's; the release below ends what is retained here.
+        // SAFETY: the handle is a device's; the release below ends the retention here.
         let context = unsafe { result::primary_ctx::retain(self.handle) };
         let context = context.map_err(failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context was just retained.
@@ -164,7 +164,7 @@ impl Device {
         let memory = pushed.and_then(|()| {
             let memory = memory_of_current();
             let mut popped = ptr::null_mut();
-            // SAFETY: removes what was pushed above.
+            // SAFETY: removes the context that was pushed above.
             let done = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }.result();
             done.map_err(failed("cuCtxPopCurrent")).and(memory)
         });

@@ -23,9 +23,9 @@ pub enum GpuError {
     },
     /// There is no device of this number.
     NoSuchDevice {
-        /// The number that was asked for.
+        /// The requested number.
         device: u32,
-        /// How many devices there are.
+        /// The number of devices.
         count: u32,
     },
     /// The device has no memory pools.

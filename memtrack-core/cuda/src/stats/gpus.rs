@@ -49,10 +49,10 @@ impl Gpus {
     }
 }
 
-/// The devices of this machine. NVML needs no context, so with it no device memory is used.
+/// Returns the devices of this machine. NVML needs no context, so with it no device memory is used.
 ///
 /// # Errors
-/// When neither the driver nor NVML answers (the error is the driver's), or a device fails meanwhile.
+/// Fails when neither the driver nor NVML answers (the error is the driver's), or a device fails meanwhile.
 pub fn gpus() -> Result<Gpus, GpuError> {
     let (driver, nvml) = (cuda_devices(), nvml());
     match (driver, nvml) {

@@ -1,4 +1,4 @@
-//! How much of a device is free, and how much of it belongs to others.
+//! The free memory of a device, and the memory of other processes on it.
 
 use super::calls::Device;
 use super::error::GpuError;
@@ -10,7 +10,7 @@ pub use memtrack_model::MemoryInfo;
 /// hundred megabytes of the device.
 ///
 /// # Errors
-/// When there is no driver, it fails, or there is no such device.
+/// Fails when there is no driver, it fails, or there is no such device.
 pub fn mem_get_info(device: u32) -> Result<MemoryInfo, GpuError> {
     let (free_bytes, total_bytes) = Device::new(device)?.memory()?;
     Ok(MemoryInfo::new(free_bytes, total_bytes))

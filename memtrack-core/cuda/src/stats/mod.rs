@@ -1,9 +1,10 @@
-//! What the CUDA driver and NVML report about devices, pools and processes. Both are loaded when they are first
-//! queried; on a machine without them, queries return an error that says so.
+//! Reports of the CUDA driver and NVML about devices, pools and processes. Both are loaded when they are first
+//! queried; on a machine without them, queries return an error that names what is missing.
 //!
 //! **Why a feature of its own?** Programs that only use the hook need not build cudarc and NVML: 16 s of one core in
 //! debug, 36 s in release. The command has it by default.
 
+mod answer;
 mod calls;
 mod error;
 mod gpus;
@@ -11,16 +12,15 @@ mod memory_info;
 mod nvml;
 mod pools;
 mod processes;
-mod report;
 
 #[doc(hidden)]
 pub use calls::start_driver;
 
 pub use self::{
+    answer::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
     error::GpuError,
     gpus::{Gpu, Gpus, gpus},
     memory_info::{MemoryInfo, mem_get_info},
     pools::{PoolStatistics, Watermark, pool_statistics, reset_pool_peaks},
     processes::{DeviceProcess, gpu_processes, list_gpu_processes},
-    report::{GpuAnswer, GpuPoolAnswer, GpuProcessAnswer, GpusAnswer},
 };

@@ -6,7 +6,7 @@ use nvml_wrapper::error::NvmlError;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// The library.
+/// Returns the library.
 ///
 /// # Errors
 /// It is not installed, its driver is not loaded, or it fails.

@@ -17,9 +17,9 @@ pub struct Watermark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// What the pool holds of the device.
+    /// Bytes of the device that the pool holds.
     pub reserved: Watermark,
-    /// How much of that the program holds. The rest is cache.
+    /// The part of these bytes that the program holds. The rest is cache.
     pub used: Watermark,
     /// Bytes above this go back to the device when the program waits for it. 0 is the driver's default.
     pub release_threshold_bytes: u64,
@@ -33,10 +33,10 @@ impl PoolStatistics {
     }
 }
 
-/// The current pool of a CUDA device, by the device's number in this process.
+/// Returns the current pool of a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// When there is no driver, it fails, there is no such device, or the device has no pools.
+/// Fails when there is no driver, it fails, there is no such device, or the device has no pools.
 pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     let bytes = Device::new(device)?.pool_bytes()?;
     Ok(PoolStatistics {

@@ -7,18 +7,19 @@ pub use memtrack_model::DeviceProcess;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use std::fmt::Write;
 
-/// The processes that compute on a CUDA device, by the device's number in this process.
+/// Returns the processes that compute on a CUDA device, by the device's number in this process.
 ///
 /// # Errors
-/// When NVML is missing or fails, or there is no such device.
+/// Fails when NVML is missing or fails, or there is no such device.
 pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
     of(&in_nvml(device)?)
 }
 
-/// The text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
+/// Returns the text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
 ///
 /// # Errors
-/// When NVML fails, or there is no such device. If NVML or its driver is missing, the text says so, as PyTorch's does.
+/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text contains that, as
+/// PyTorch's does.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match in_nvml(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),
@@ -30,7 +31,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
         text.push_str("\nno processes are running");
     }
     for DeviceProcess { pid, used_bytes, .. } in processes {
-        // PyTorch divides by 1024 twice and calls it MB; it cannot print what NVML cannot tell.
+        // PyTorch divides by 1024 twice and calls the unit MB; it cannot print values that NVML does not report.
         let used = used_bytes
             .map_or("unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 20)));
         // Writing to a string cannot fail.

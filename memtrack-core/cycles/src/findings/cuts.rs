@@ -16,12 +16,12 @@ const MAX_EDGES_VISITED: usize = 4_000_000;
 /// The maximum number of values from which a shortest way around is searched.
 const MAX_STARTS: usize = 16;
 
-/// How easily a programmer can change a reference, easiest first.
+/// The ease of changing a reference for a programmer, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// Written by the programmer: an attribute, a captured variable, a local variable.
     Written,
-    /// Stored in a container, or a consequence of how something is called.
+    /// Stored in a container, or a consequence of a call's form.
     Held,
     /// Made by the language: a function's closure, an object's dictionary.
     Given,
@@ -188,7 +188,7 @@ impl<'a> Cycle<'a> {
         fields.into_iter()
     }
 
-    /// Returns how easily a programmer can change a reference.
+    /// Returns the ease of changing a reference for a programmer.
     fn ease(&self, edge: u32) -> Ease {
         let edge = &self.graph.edges[edge as usize];
         let path = self.graph.text(edge.path);

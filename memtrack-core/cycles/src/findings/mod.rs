@@ -1,4 +1,4 @@
-//! The findings of a graph: its cycles, worst first, with the memory each holds and how to end it.
+//! The findings of a graph: its cycles, worst first, with the memory each holds and the references that end it.
 
 pub(crate) mod components;
 mod cuts;
@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 use storages::{Storages, Sum};
 use ways::Ways;
 
-/// How certain it is that the values of a cycle can no longer be used.
+/// The certainty that the values of a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
     /// Nothing outside refers to them: proved by counting. Their memory is lost until the program ends.
@@ -58,7 +58,7 @@ pub struct Cut {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Cycle {
-    /// How certain it is that the cycle is unreachable.
+    /// The certainty that the cycle is unreachable.
     pub proof: Proof,
     /// The number of cycles with the same types and fields. This is the first of them, and all its numbers
     /// except [`all_leaked`](Self::all_leaked) describe this cycle alone.
@@ -325,8 +325,7 @@ impl Findings {
         findings
     }
 
-    /// Finds the cycles of the part of a graph that leads to device memory, and counts what is left out of
-    /// the whole.
+    /// Finds the cycles of the part of a graph that leads to device memory, and counts the rest of the whole graph.
     pub fn of_part(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);

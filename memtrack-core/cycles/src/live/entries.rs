@@ -61,14 +61,14 @@ impl<E: Mortal> Entries<E> {
         self.account();
     }
 
-    /// Takes all entries out for a moment; [`Self::give_back`] must be called with them.
+    /// Takes all entries out for a moment; [`Self::restore`] must be called with them.
     pub(super) fn take(&mut self) -> Vec<E> {
         std::mem::take(&mut self.entries)
     }
 
     /// Puts back the entries that were taken; entries added in the meantime stay. Dead entries among the
     /// taken ones have been dropped.
-    pub(super) fn give_back(&mut self, mut taken: Vec<E>) {
+    pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;
         self.scan_at = 2 * self.entries.len() + MIN_SCAN;

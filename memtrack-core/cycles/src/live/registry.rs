@@ -25,11 +25,11 @@ pub(super) const SHARDS: usize = 64;
 /// The information that a value's registration recorded.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
-    /// Where it was registered.
+    /// The place of the registration.
     pub(super) site: &'static Location<'static>,
-    /// When, in ticks: younger values have higher numbers.
+    /// The time of the registration, in ticks: younger values have higher numbers.
     pub(super) serial: u64,
-    /// The scope that was running.
+    /// The scope that was open.
     pub(super) scope: Option<&'static ScopeNode>,
     /// The stack, if stacks are kept.
     pub(super) stack: StackId,
@@ -134,8 +134,8 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     }
 }
 
-/// Makes scans begin at this value too, whatever refers to it. It suffices to register one value of each
-/// cycle, such as the one with the device memory.
+/// Makes scans begin at this value too, regardless of the references to it. It suffices to register one value
+/// of each cycle, such as the one with the device memory.
 ///
 /// While nothing [watches](crate::enable), it costs a load and a branch; otherwise some 16 ns, or 31 ns for
 /// an `Arc`, and 56 bytes. The value is not kept alive, but the memory block that it lies in is, until a
@@ -214,7 +214,7 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
     }
     let _ = LOCAL.try_with(|local| {
         let taken = local.borrow_mut().take();
-        let mut taken = Restore(taken, |taken| local.borrow_mut().give_back(taken));
+        let mut taken = Restore(taken, |taken| local.borrow_mut().restore(taken));
         each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
     });
     if !SHARED.is_made() {
@@ -223,7 +223,7 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
     for shard in SHARED.get() {
         // The list is not locked while its entries are processed.
         let taken = shard.lock().take();
-        let mut taken = Restore(taken, |taken| shard.lock().give_back(taken));
+        let mut taken = Restore(taken, |taken| shard.lock().restore(taken));
         each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether values are registered: off until something watches. While it is off, a registration costs one
+//! The switch for registering values: off until something watches. While it is off, a registration costs one
 //! relaxed load and a branch.
 
 use memtrack_recorder::recorder::{generation, watch_forks};

@@ -1,9 +1,9 @@
 //! The findings as one HTML page that needs no network: the findings, the picture, and a table of the values.
 //!
 //! All of it is readable without scripts; the script only moves the picture and repeats the contents of the
-//! table in its pane. So the page contains no data other than what it shows, and the script interprets no
-//! text. Labels are untrusted: they are escaped here, the script copies elements unchanged, and the policy in
-//! the page's head allows only this script and no address.
+//! table in its pane. So the page contains only the data that it shows, and the script interprets no text.
+//! Labels are untrusted: they are escaped here, the script copies elements unchanged, and the policy in the
+//! page's head allows only this script and no address.
 
 mod findings;
 mod values;

@@ -1,5 +1,5 @@
-//! The table of the drawn values: each one's description and everything that is known about it. The script
-//! shows its rows beside the picture.
+//! The table of the drawn values: the description of each and all known facts about it. The script shows its
+//! rows beside the picture.
 
 use crate::findings::Findings;
 use crate::graph::{Graph, Held, Origin};

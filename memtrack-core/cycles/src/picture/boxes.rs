@@ -10,7 +10,7 @@ const MAX_LABEL_CHARACTERS: usize = 34;
 /// The maximum number of references that a line names, and of characters of each.
 const MAX_NAMES: usize = 3;
 const MAX_NAME_CHARACTERS: usize = 24;
-/// The maximum number of bytes of a text that is inspected, however long the text is.
+/// The maximum number of bytes of a text that is inspected, regardless of its length.
 const MAX_INSPECTED_BYTES: usize = 2048;
 
 /// The width of a character: the fonts that a browser may choose are at most this wide.
@@ -82,11 +82,11 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
 /// Returns the names of a line's references, one per line, followed by the number of further ones.
 pub(super) fn names(
     graph: &Graph,
-    line: &super::Line,
+    line: &super::DrawnEdge,
     suggested: impl Fn(u32) -> bool,
 ) -> Vec<(String, bool)> {
     let mut edges = line.edges.clone();
-    // References that should become weak are named, however many there are.
+    // All references that should become weak are named.
     edges.sort_by_key(|&edge| !suggested(edge));
     let name = |edge: u32| {
         let text = printable(cut(graph.text(graph.edges[edge as usize].path), MAX_INSPECTED_BYTES));

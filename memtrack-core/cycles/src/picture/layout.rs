@@ -20,8 +20,9 @@
 //!   these, and has an endless loop that is reported and open (its issue 25).
 //! - layout-rs 0.1.3 (MIT): was still busy with 300 values after 8 seconds.
 //!
-//! In all of them the time is quadratic in what crosses their layers (600 random references among 300 values: 6.4 s, or
-//! not finished after 8), and dagre recurses along chains (2,000 values overflow 512 KiB).
+//! In all of them the time is quadratic in the number of lines that cross their layers (600 random references
+//! among 300 values: 6.4 s, or not finished after 8), and dagre recurses along chains (2,000 values overflow
+//! 512 KiB).
 
 use super::layers::layers;
 use dagre::graph::{Graph, GraphOptions};

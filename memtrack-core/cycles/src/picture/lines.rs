@@ -10,7 +10,7 @@ pub(crate) const MAX_LINES: usize = 900;
 
 /// References from one drawn value to another, or to itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct DrawnEdge {
     /// Indices into the graph's nodes.
     pub from: u32,
     pub to: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Line {
 
 /// Returns the lines between drawn values, those of the worst cycles first, and the number of references that
 /// are in no line.
-pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<Line>, u64) {
+pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<DrawnEdge>, u64) {
     let cycle_of = cycle_of(findings, drawn);
     let cuts = suggested(graph, findings);
     let shown: HashSet<u32> = findings
@@ -35,7 +35,7 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<L
         .flat_map(|cycle| cycle.around.iter().chain(&cycle.to_memory).copied())
         .take(1 << 16)
         .collect();
-    let mut lines = Vec::<Line>::new();
+    let mut lines = Vec::<DrawnEdge>::new();
     let mut places = HashMap::<(u32, u32), usize>::new();
     let mut left_out = 0;
     for &from in &drawn.nodes {
@@ -47,7 +47,7 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<L
             let place = *places.entry((from, to)).or_insert_with(|| {
                 let cycle = cycle_of.get(&from).filter(|cycle| cycle_of.get(&to) == Some(cycle));
                 let (cycle, edges) = (cycle.copied(), Vec::new());
-                lines.push(Line { from, to, edges, cycle, cut: false, shown: false });
+                lines.push(DrawnEdge { from, to, edges, cycle, cut: false, shown: false });
                 lines.len() - 1
             });
             let line = &mut lines[place];

@@ -8,5 +8,5 @@ mod select;
 pub mod svg;
 
 pub(crate) use boxes::weak_verb;
-use lines::Line;
+use lines::DrawnEdge;
 pub(crate) use select::{Drawn, MAX_CYCLES};

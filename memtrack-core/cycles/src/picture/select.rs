@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// The maximum number of values in a picture. The library takes a third of a second for this many; a larger
 /// graph is better read as a table or by a program.
 pub(crate) const MAX_NODES: usize = 300;
-/// The maximum number of cycles that are described. Those of the same types and fields count as one.
+/// The maximum number of cycles that are described. Cycles of the same types and fields count as one.
 pub(crate) const MAX_CYCLES: usize = 100;
 /// The maximum number of values of a cycle, and of its path to device memory, that are added before the next
 /// cycle's.

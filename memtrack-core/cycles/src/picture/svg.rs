@@ -2,7 +2,7 @@
 
 use super::boxes::{self, LINE, PADDING, SMALL_LINE, Words};
 use super::layout::{Between, Layout, Point, layout};
-use super::lines::{Line, cycle_of, lines, suggested};
+use super::lines::{DrawnEdge, cycle_of, lines, suggested};
 use super::select::Drawn;
 use crate::findings::Findings;
 use crate::graph::Graph;
@@ -37,8 +37,8 @@ pub(crate) struct Picture<'a> {
     /// The sizes of the boxes without the room for loops.
     sizes: Vec<(f64, f64)>,
     /// Lines between boxes, in the order of `layout.lines`; then those from a value to itself.
-    lines: Vec<Line>,
-    loops: Vec<Line>,
+    lines: Vec<DrawnEdge>,
+    loops: Vec<DrawnEdge>,
     names: Vec<Vec<(String, bool)>>,
     loop_names: Vec<Vec<(String, bool)>>,
     /// The upper left corners of the boxes without the room for loops.
@@ -52,14 +52,14 @@ pub(crate) struct Picture<'a> {
 impl<'a> Picture<'a> {
     pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a Drawn) -> Self {
         let (all, lines_left_out) = lines(graph, findings, drawn);
-        let (loops, mut lines): (Vec<Line>, Vec<Line>) =
+        let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
         // The library begins each part's columns at the first line's value, so the worst cycle's should be
         // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested(graph, findings);
-        let names = |lines: &[Line]| -> Vec<_> {
+        let names = |lines: &[DrawnEdge]| -> Vec<_> {
             lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
         };
         let (names, loop_names) = (names(&lines), names(&loops));
@@ -197,7 +197,7 @@ impl<'a> Picture<'a> {
 
     fn line(
         &self,
-        it: &Line,
+        it: &DrawnEdge,
         names: &[(String, bool)],
         path: &str,
         (name, anchor): (Point, &str),

@@ -1,4 +1,4 @@
-//! Where the device memory of a graph was allocated, according to the recorder.
+//! The places where the device memory of a graph was allocated, according to the recorder.
 
 use crate::graph::Graph;
 use memtrack_model::Frame;
@@ -11,9 +11,9 @@ use memtrack_symbols::Symbolizer;
 /// The maximum number of buffers whose stacks are named. Naming reads debug information, which takes long.
 const MOST: usize = 256;
 
-/// Adds to each value with device memory where that memory was allocated: its scope and its stack, if the
-/// program is monitored and the allocation was recorded. Reads debug information, which takes tenths of a
-/// second the first time.
+/// Adds to each value with device memory the place of its allocation: its scope and its stack, if the program
+/// is monitored and the allocation was recorded. Reads debug information, which takes tenths of a second the
+/// first time.
 pub fn name_allocations(graph: &mut Graph) {
     let _inside = reentry::enter();
     let mut symbols = None;

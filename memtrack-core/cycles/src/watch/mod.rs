@@ -32,7 +32,7 @@ use std::time::Duration;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Observed<'a> {
-    /// The scan. Its graph contains where device memory was allocated, if that is recorded.
+    /// The scan. Its graph contains the places where device memory was allocated, if those are recorded.
     pub report: &'a Report,
     /// The findings in its graph.
     pub findings: &'a Findings,
@@ -46,7 +46,7 @@ type Observe = dyn Fn(&Observed<'_>) + Send + Sync;
 /// An observer of cycles.
 struct Watcher {
     number: u64,
-    /// How often it requests a scan of shared values, if at all.
+    /// The interval at which it requests scans of shared values, if at all.
     every: Option<Duration>,
     observe: Box<Observe>,
     reported: Mutex<Reported>,
@@ -213,8 +213,8 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     Watch { number }
 }
 
-/// Scans now, whatever the time since the last scan, and notifies the watchers. Returns the number of kinds
-/// of cycles that were new to one of them; 0 without watchers.
+/// Scans now, regardless of the time since the last scan, and notifies the watchers. Returns the number of
+/// kinds of cycles that were new to one of them; 0 without watchers.
 pub fn check() -> usize {
     schedule::now()
 }

@@ -24,9 +24,8 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// Returns the defaults: at most twenty pages, in the folder for temporary files (`/tmp` in a program
-    /// with more rights than its caller, whatever the environment contains), and scans of shared values every
-    /// ten seconds.
+    /// Returns the defaults: at most twenty pages, in the folder for temporary files (always `/tmp` in a
+    /// program with more rights than its caller), and scans of shared values every ten seconds.
     pub const fn new() -> Self {
         Self { folder: None, every: Duration::from_secs(10), pages: 20 }
     }

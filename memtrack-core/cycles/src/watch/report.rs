@@ -46,8 +46,8 @@ impl Report {
     }
 }
 
-/// Formats the summary in a line, followed by each kind of cycle: the way around, how certain it is, the
-/// memory it keeps, the references to make weak, and where that memory was allocated, if that is recorded.
+/// Formats the summary in a line, followed by each kind of cycle: the way around, its certainty, the memory it
+/// keeps, the references to make weak, and the place where that memory was allocated, if that is recorded.
 /// Reads debug information in that case.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,4 @@
-//! The cycles that a watcher was already notified of: each kind once, and again when there are ten times as
-//! many.
+//! The cycles of which a watcher was already notified: each kind once, and again when there are ten times as many.
 
 use crate::findings::{Findings, Proof};
 use crate::graph::Graph;

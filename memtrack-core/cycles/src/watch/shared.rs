@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Whether the thread exists in this process.
 static RUNS: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// How often the thread checks whether there are still watchers, and which interval they request.
+/// The interval at which the thread checks whether there are still watchers, and their scan interval.
 const STEP: Duration = Duration::from_millis(500);
 
 /// Starts the thread that scans shared values, unless it runs or no watcher requests it.

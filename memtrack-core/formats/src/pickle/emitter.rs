@@ -23,7 +23,7 @@ impl<W: Write> Emitter<W> {
         Ok(Self { out, frame: Vec::with_capacity(FRAME_BYTES + 1024), memo: 0 })
     }
 
-    /// Ends the pickle and returns what it was written to, flushed.
+    /// Ends the pickle and returns the writer, flushed.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.frame.push(op::STOP);
         self.close_frame()?;

@@ -1,9 +1,10 @@
 //! Tokens: instructions with the operands that follow them directly. Only this module contains the encoding of
 //! operands; readers of pickles take tokens from a [`Source`](super::source::Source) or from a slice of bytes.
 //!
-//! **Why one decoder for both machines and the fast path?** A token is at most ten bytes; where fewer are left, it is
-//! decoded from a copy padded with zeros, so that the window's edge needs no second decoder. What the two machines do
-//! with tokens stays separate: one makes a document within small limits, the other folds cells into tables.
+//! **Why one decoder for both machines and the fast path?** A token is at most ten bytes; where fewer are left,
+//! it is decoded from a copy padded with zeros, so that the window's edge needs no second decoder. The
+//! machines' use of tokens stays separate: one makes a document within small limits, the other folds cells into
+//! tables.
 
 use super::opcode as op;
 

@@ -91,7 +91,7 @@ impl Document {
     /// Returns the bytes of a span of this document.
     ///
     /// # Panics
-    /// When the span is of another document.
+    /// Panics when the span is of another document.
     pub fn bytes(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..][..span.length as usize]
     }
@@ -99,7 +99,7 @@ impl Document {
     /// Returns a string for people: lone surrogates become U+FFFD.
     ///
     /// # Panics
-    /// When the span is of another document.
+    /// Panics when the span is of another document.
     pub fn text(&self, span: Span) -> String {
         lossy(self.bytes(span))
     }
@@ -107,7 +107,7 @@ impl Document {
     /// Returns the items of a tuple of this document.
     ///
     /// # Panics
-    /// When the tuple is of another document.
+    /// Panics when the tuple is of another document.
     pub fn tuple(&self, id: TupleId) -> &[Value] {
         let (start, length) = self.tuples[id.0 as usize];
         &self.items[start as usize..][..length as usize]
@@ -116,7 +116,7 @@ impl Document {
     /// Returns the items of a list of this document.
     ///
     /// # Panics
-    /// When the list is of another document.
+    /// Panics when the list is of another document.
     pub fn list(&self, id: ListId) -> &[Value] {
         &self.lists[id.0 as usize]
     }
@@ -124,7 +124,7 @@ impl Document {
     /// Returns a dictionary of this document.
     ///
     /// # Panics
-    /// When the dictionary is of another document.
+    /// Panics when the dictionary is of another document.
     pub fn dict(&self, id: DictId) -> &Dict {
         &self.dicts[id.0 as usize]
     }
@@ -132,7 +132,7 @@ impl Document {
     /// Returns the value of a string key in a dictionary: the last one that was set.
     ///
     /// # Panics
-    /// When the dictionary is of another document.
+    /// Panics when the dictionary is of another document.
     pub fn get(&self, id: DictId, key: &str) -> Option<Value> {
         let is_key = |name: Value| matches!(name, Value::Str(span) if self.bytes(span) == key.as_bytes());
         self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)

@@ -26,15 +26,15 @@ impl<W: Write> Writer<W> {
     /// Starts a pickle.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails when `out` cannot be written.
     pub fn new(out: W) -> io::Result<Self> {
         Ok(Self { out: Emitter::new(out)?, strings: HashMap::new(), globals: HashMap::new() })
     }
 
-    /// Ends the pickle and returns what it was written to, flushed.
+    /// Ends the pickle and returns the writer, flushed.
     ///
     /// # Errors
-    /// When the rest cannot be written.
+    /// Fails when the rest cannot be written.
     pub fn finish(self) -> io::Result<W> {
         self.out.finish()
     }
@@ -42,7 +42,7 @@ impl<W: Write> Writer<W> {
     /// Writes `None`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn none(&mut self) -> io::Result<()> {
         self.out.emit(&[op::NONE])
     }
@@ -50,7 +50,7 @@ impl<W: Write> Writer<W> {
     /// Writes a boolean.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn bool(&mut self, truth: bool) -> io::Result<()> {
         self.out.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
     }
@@ -58,7 +58,7 @@ impl<W: Write> Writer<W> {
     /// Writes an integer in as few bytes as it needs.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn int(&mut self, number: i64) -> io::Result<()> {
         self.out.int(number)
     }
@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
     /// Writes a float.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn float(&mut self, number: f64) -> io::Result<()> {
         self.out.float(number)
     }
@@ -74,7 +74,7 @@ impl<W: Write> Writer<W> {
     /// Writes a string; if it was written before, a reference to it.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&slot) = self.strings.get(text) {
             return self.out.refer(slot);
@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
     /// Writes a tuple of the `N` values that `contents` writes.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn tuple<const N: usize>(
         &mut self,
         contents: impl FnOnce(&mut Self) -> io::Result<()>,
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
     /// Writes a list; `item` writes one value for each of `items`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -124,7 +124,7 @@ impl<W: Write> Writer<W> {
     /// Writes a dictionary; `entry` writes a key and a value for each of `entries`.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn dict<T>(
         &mut self,
         entries: impl IntoIterator<Item = T>,
@@ -138,7 +138,7 @@ impl<W: Write> Writer<W> {
     /// Writes a `collections.defaultdict`, with `int` as its factory or with none.
     ///
     /// # Errors
-    /// When the output cannot be written.
+    /// Fails when the output cannot be written.
     pub fn default_dict<T>(
         &mut self,
         int_factory: bool,

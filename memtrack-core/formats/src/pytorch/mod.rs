@@ -22,7 +22,7 @@ use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape,
 
 /// Restores from a snapshot's settings what memtrack wrote there: scopes, samples, counts, the driver's readings. For
 /// callers that have changed the settings of a snapshot after reading it.
-pub fn find_own(snapshot: &mut memtrack_model::Snapshot) {
+pub fn restore_settings(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);
     counts::restore(snapshot);

@@ -1,7 +1,7 @@
 //! [`References`] for the standard library's cells and locks. A lock that is held, and a cell that is borrowed for
 //! writing, are reported as not inspected.
 
-use super::{Asked, References, Visitor};
+use super::{References, TypeProbe, Visitor};
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Mutex, OnceLock, RwLock, TryLockError};
 
@@ -47,8 +47,8 @@ macro_rules! once_cells {
                 }
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<T>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<T>()
             }
         }
     )*};

@@ -1,7 +1,7 @@
 //! The standard library's types that cannot be inspected. Their contents count as held from outside, and reports
 //! mention that they were not inspected.
 
-use super::{Asked, References, Visitor};
+use super::{References, TypeProbe, Visitor};
 use std::any::Any;
 use std::cell::{Cell, LazyCell};
 use std::error::Error;
@@ -21,7 +21,7 @@ macro_rules! closed_around_values {
             }
 
             #[inline]
-            fn never_refers(_asked: &mut Asked) -> bool {
+            fn never_refers(_probe: &mut TypeProbe) -> bool {
                 !needs_drop::<T>()
             }
         }
@@ -29,7 +29,7 @@ macro_rules! closed_around_values {
 }
 
 closed_around_values!(
-    Cell<T>: "a Cell shows its value to nobody (a RefCell would)",
+    Cell<T>: "the value of a Cell cannot be borrowed (a RefCell's can)",
     mpsc::Sender<T>: "a channel",
     mpsc::SyncSender<T>: "a channel",
     mpsc::Receiver<T>: "a channel",
@@ -47,11 +47,11 @@ macro_rules! closed {
 
 // The oldest supported compiler has no way to find out whether a lazy value is initialised.
 closed!(
-    [T, F] LazyCell<T, F>: "made on first use, and looking would make it",
-    [T, F] LazyLock<T, F>: "made on first use, and looking would make it",
-    [T] thread::JoinHandle<T>: "what a thread holds",
-    [T] thread::ScopedJoinHandle<'_, T>: "what a thread holds",
-    [] task::Waker: "what wakes a task",
+    [T, F] LazyCell<T, F>: "initialised on first use, and reading it would do that",
+    [T, F] LazyLock<T, F>: "initialised on first use, and reading it would do that",
+    [T] thread::JoinHandle<T>: "the values of a thread",
+    [T] thread::ScopedJoinHandle<'_, T>: "the values of a thread",
+    [] task::Waker: "a waker of a task",
     [] dyn Any: "a value of any type",
     [] dyn Any + Send: "a value of any type",
     [] dyn Any + Send + Sync: "a value of any type",

@@ -1,7 +1,7 @@
 //! [`References`] for the standard library's containers: each element or entry under its index or key. Containers of
 //! numbers are skipped.
 
-use super::{Asked, References, Visitor, never_refers};
+use super::{References, TypeProbe, Visitor, never_refers};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
@@ -43,8 +43,8 @@ impl<T: References> References for Option<T> {
         }
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<T>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<T>()
     }
 }
 
@@ -58,8 +58,8 @@ macro_rules! either {
                 }
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<$first>() && asked.never_refers::<$second>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<$first>() && probe.never_refers::<$second>()
             }
         }
     )*};
@@ -74,8 +74,8 @@ impl<T: References> References for Poll<T> {
         }
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<T>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<T>()
     }
 }
 
@@ -88,8 +88,8 @@ impl<T: References> References for Bound<T> {
         }
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<T>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<T>()
     }
 }
 
@@ -101,8 +101,8 @@ impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
         }
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<B::Owned>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<B::Owned>()
     }
 }
 
@@ -121,8 +121,8 @@ macro_rules! wrappers {
                 self.0.references(to);
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<T>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<T>()
             }
         }
     )*};
@@ -137,8 +137,8 @@ macro_rules! ranges {
                 $(to.field($name, ranges!(@ self $get));)*
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<T>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<T>()
             }
         }
     )*};
@@ -171,8 +171,8 @@ impl<T: References, const N: usize> References for [T; N] {
         self[..].references(to);
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        N == 0 || asked.never_refers::<T>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        N == 0 || probe.never_refers::<T>()
     }
 }
 
@@ -182,8 +182,8 @@ impl<T: References> References for Vec<T> {
         self[..].references(to);
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<T>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<T>()
     }
 }
 
@@ -197,8 +197,8 @@ macro_rules! sequences {
                 self.iter().enumerate().for_each(|(index, each)| to.index(index, each));
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<T>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<T>()
             }
         }
     )*};
@@ -216,8 +216,8 @@ macro_rules! sets {
                 self.iter().for_each(|each| to.key(each));
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<T>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<T>()
             }
         }
     )*};
@@ -235,8 +235,8 @@ macro_rules! maps {
                 self.iter().for_each(|(key, value)| to.entry(key, value));
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                asked.never_refers::<K>() && asked.never_refers::<V>()
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                probe.never_refers::<K>() && probe.never_refers::<V>()
             }
         }
     )*};
@@ -251,8 +251,8 @@ macro_rules! tuples {
                 $(to.field(stringify!($number), &self.$number);)+
             }
 
-            fn never_refers(asked: &mut Asked) -> bool {
-                $(asked.never_refers::<$name>())&&+
+            fn never_refers(probe: &mut TypeProbe) -> bool {
+                $(probe.never_refers::<$name>())&&+
             }
         }
     )*};

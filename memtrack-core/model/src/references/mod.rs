@@ -5,7 +5,6 @@
 //! Nothing here changes the visited values, and nothing blocks: values that are locked or borrowed elsewhere are
 //! reported as not inspected. A wrong implementation leads to a wrong report, and to no other damage.
 
-mod asked;
 mod capturing;
 mod cells;
 mod closed;
@@ -14,15 +13,16 @@ mod counted;
 mod plain;
 #[cfg(test)]
 mod tests;
+mod type_probe;
 mod visitor;
 
-#[doc(hidden)]
-pub use asked::{AskKnown, AskUnknown, Asked, Type};
 pub use capturing::Capturing;
 pub use counted::Counted;
+#[doc(hidden)]
+pub use type_probe::{ProbeKnown, ProbeUnknown, Type, TypeProbe};
 pub use visitor::{DeviceMemory, Path, Sink, Step, Visitor};
 
-use asked::never_refers;
+use type_probe::never_refers;
 
 /// A type that can list the strong counted pointers ([`Rc`](std::rc::Rc), [`Arc`](std::sync::Arc)) and the device
 /// memory that its values hold. Use `#[derive(References)]`.
@@ -49,9 +49,9 @@ use asked::never_refers;
     message = "memtrack does not know what `{Self}` refers to",
     label = "`References` is not implemented for `{Self}`",
     note = "where the type is yours, derive it: `#[derive(References)]`",
-    note = "on a field, `#[references(skip)]` leaves out what holds no counted pointer, and `#[references(opaque)]` says \
-            that nobody can look inside",
-    note = "a closure cannot be looked into: `references::Capturing` keeps what it captures beside it"
+    note = "on a field, `#[references(skip)]` skips a value without counted pointers, and `#[references(opaque)]` marks \
+            one that cannot be inspected",
+    note = "a closure cannot be inspected: `references::Capturing` stores the captured values beside it"
 )]
 pub trait References {
     /// Reports the references of this value. Called on a thread that holds a handle of it, at any time: it must not
@@ -67,7 +67,7 @@ pub trait References {
 
     /// Returns whether it is certain that no value of the type refers to anything, as with numbers and texts.
     #[doc(hidden)]
-    fn never_refers(_asked: &mut Asked) -> bool
+    fn never_refers(_probe: &mut TypeProbe) -> bool
     where
         Self: Sized,
     {

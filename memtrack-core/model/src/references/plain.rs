@@ -1,6 +1,6 @@
 //! The standard library's types that refer to nothing: numbers, texts, addresses, open files and sockets.
 
-use super::{Asked, References, Visitor};
+use super::{References, TypeProbe, Visitor};
 use std::marker::{PhantomData, PhantomPinned};
 use std::sync::atomic;
 use std::{alloc, any, cmp, convert, ffi, fs, hash, io, net, num, ops, path, process, sync, thread, time};
@@ -12,7 +12,7 @@ macro_rules! refers_to_nothing {
             fn references(&self, _to: &mut Visitor<'_>) {}
 
             #[inline]
-            fn never_refers(_asked: &mut Asked) -> bool {
+            fn never_refers(_probe: &mut TypeProbe) -> bool {
                 true
             }
         }
@@ -67,7 +67,7 @@ macro_rules! refers_to_nothing_for_any {
             fn references(&self, _to: &mut Visitor<'_>) {}
 
             #[inline]
-            fn never_refers(_asked: &mut Asked) -> bool {
+            fn never_refers(_probe: &mut TypeProbe) -> bool {
                 true
             }
         }
@@ -80,7 +80,7 @@ refers_to_nothing_for_any!(PhantomData<T>, &T, &mut T);
 impl<H> References for hash::BuildHasherDefault<H> {
     fn references(&self, _to: &mut Visitor<'_>) {}
 
-    fn never_refers(_asked: &mut Asked) -> bool {
+    fn never_refers(_probe: &mut TypeProbe) -> bool {
         true
     }
 }
@@ -98,7 +98,7 @@ macro_rules! functions {
             fn references(&self, _to: &mut Visitor<'_>) {}
 
             #[inline]
-            fn never_refers(_asked: &mut Asked) -> bool {
+            fn never_refers(_probe: &mut TypeProbe) -> bool {
                 true
             }
         }

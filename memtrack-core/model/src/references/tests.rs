@@ -1,7 +1,7 @@
 //! The reports that a visitor receives from the standard library's types, and from locked, deep or long values.
 
-use super::asked::never_refers;
-use super::{Asked, Capturing, Counted, DeviceMemory, Path, References, Sink, Step, Visitor};
+use super::type_probe::never_refers;
+use super::{Capturing, Counted, DeviceMemory, Path, References, Sink, Step, TypeProbe, Visitor};
 use crate::event::DeviceId;
 use std::borrow::Cow;
 use std::cell::{Cell, LazyCell, OnceCell, RefCell};
@@ -148,13 +148,16 @@ fn opaque_values_are_reported_with_the_reason() {
     let channel = mpsc::channel::<Rc<u8>>();
     assert_eq!(lines_of(&channel), [".0: a channel", ".1: a channel"]);
     assert_eq!(lines_of(&mpsc::channel::<f32>()), NO_LINES);
-    assert_eq!(lines_of(&Cell::new(Some(one()))), [": a Cell shows its value to nobody (a RefCell would)"]);
+    assert_eq!(
+        lines_of(&Cell::new(Some(one()))),
+        [": the value of a Cell cannot be borrowed (a RefCell's can)"]
+    );
     assert_eq!(lines_of(&Cell::new(1)), NO_LINES);
-    let lazy = "made on first use, and looking would make it";
+    let lazy = "initialised on first use, and reading it would do that";
     assert_eq!(lines_of(&LazyCell::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
     assert_eq!(lines_of(&LazyLock::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
     assert_eq!(lines_of(&Pin::new(one())), [": a pinned counted pointer"]);
-    assert_eq!(lines_of(&std::thread::spawn(|| {})), [": what a thread holds"]);
+    assert_eq!(lines_of(&std::thread::spawn(|| {})), [": the values of a thread"]);
     assert_eq!(lines_of(&(Box::new(one()) as Box<dyn std::any::Any>)), [": a value of any type"]);
     assert_eq!(lines_of(&std::io::Error::other("full")), [": an error of any type"]);
     assert_eq!(lines_of(&std::io::Error::from(std::io::ErrorKind::Other)), NO_LINES);
@@ -267,8 +270,8 @@ impl References for Endless {
         to.opaque("endless");
     }
 
-    fn never_refers(asked: &mut Asked) -> bool {
-        asked.never_refers::<Vec<Self>>() && asked.never_refers::<Option<Self>>()
+    fn never_refers(probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<Vec<Self>>() && probe.never_refers::<Option<Self>>()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conversion of ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
 //!
 //! **From when do seconds count?** From the start of a recording, also in PyTorch's form of it, which has whole
-//! microseconds; in PyTorch's own files from the first event. In JSON, `seconds_since` beside every `seconds` says which.
+//! microseconds; in PyTorch's own files from the first event. In JSON, `seconds_since` beside every `seconds` states which.
 
 use super::pytorch::Key;
 use super::{Clock, Snapshot};

@@ -51,8 +51,8 @@ impl Snapshot {
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
-    /// Returns the recorder's counts for `device`: exact, whatever sampling and the ring omitted. `None` where it did
-    /// not count.
+    /// Returns the recorder's counts for `device`: exact, including events that sampling and the ring omitted.
+    /// `None` where it did not count.
     pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }

@@ -4,18 +4,18 @@
 
 use crate::event::DeviceId;
 
-/// Which of a device's moments a [`DriverReading`] is.
+/// The kind of moment of a [`DriverReading`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum ReadingMoment {
-    /// The newest one.
+    /// The newest reading.
     #[default]
     Last,
-    /// Of all readings taken, the one with the most memory of the device in use.
+    /// The reading with the most memory of the device in use.
     Fullest,
-    /// The newest one taken because memory had run out.
+    /// The newest reading that was taken because memory had run out.
     OutOfMemory,
 }
 

@@ -17,7 +17,7 @@ pub struct LiveBlock {
     pub stack: StackId,
     /// The scope of its allocation.
     pub scope: ScopeId,
-    /// When it was allocated, in ticks.
+    /// The time of its allocation, in ticks.
     pub ticks: u64,
     /// Whether the block was sampled, and other facts.
     pub flags: EventFlags,
@@ -44,7 +44,7 @@ pub struct Segment {
     pub is_expandable: bool,
 }
 
-/// How the small blocks of the host heap were sampled.
+/// The sampling of the host heap's small blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -86,7 +86,7 @@ pub struct CountedPeak {
     pub events_before: Option<[u64; 3]>,
 }
 
-/// What did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
+/// Counts of data that did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -105,8 +105,8 @@ pub struct Folded {
     pub driver_bytes: u64,
 }
 
-/// Counts of one device: exact where the recorder made them ([`Self::counted`]), whatever the ring or sampling
-/// omitted.
+/// Counts of one device: exact where the recorder made them ([`Self::counted`]), including events that the ring
+/// or sampling omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {

@@ -62,7 +62,7 @@ pub trait ColumnSource {
     /// Returns the next column; all have the same length.
     ///
     /// # Errors
-    /// When there is none, or it contains a number that has no meaning there.
+    /// Fails when there is none, or it contains a number that has no meaning there.
     fn column<T: Cell>(&mut self) -> Result<Vec<T>, Self::Error>;
 }
 
@@ -96,7 +96,7 @@ macro_rules! event_table {
             /// Returns the event of a row.
             ///
             /// # Panics
-            /// When `row` is not below [`Self::len`].
+            /// Panics when `row` is not below [`Self::len`].
             pub fn get(&self, row: usize) -> Event {
                 Event { $($column: self.$column[row],)* }
             }
@@ -104,7 +104,7 @@ macro_rules! event_table {
             /// Keeps the events at `rows`, in that order; a row may occur several times or not at all.
             ///
             /// # Panics
-            /// When there is no such row.
+            /// Panics when there is no such row.
             pub fn pick(&mut self, rows: &[u32]) {
                 // One column at a time, so that the extra memory is one column.
                 $(self.$column = rows.iter().map(|&row| self.$column[row as usize]).collect();)*
@@ -118,7 +118,7 @@ macro_rules! event_table {
             /// Reads the events whose columns come next.
             ///
             /// # Errors
-            /// When one of them cannot be read.
+            /// Fails when one of them cannot be read.
             pub fn read_columns<S: ColumnSource>(source: &mut S) -> Result<Self, S::Error> {
                 Ok(Self { $($column: source.column()?,)* })
             }

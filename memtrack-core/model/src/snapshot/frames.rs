@@ -21,7 +21,7 @@ impl FrameId {
     }
 }
 
-/// Distinct frames: function, file, line, and whatever else a file contains about them, as [`Records`].
+/// Distinct frames: function, file, line, and all other data of a file about them, as [`Records`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameTable {
     /// The frames as dictionaries.

@@ -15,8 +15,8 @@ mod operator_log;
 pub mod pytorch;
 mod scope_sums;
 mod strings;
+mod superseded;
 mod tables;
-mod taken_back;
 mod value;
 mod weighed;
 

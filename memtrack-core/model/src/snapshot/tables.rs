@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub blocks: Vec<LiveBlock>,
     /// Segments held at the end.
     pub segments: Vec<Segment>,
-    /// Counts per device, including what the ring dropped.
+    /// Counts per device, including events that the ring dropped.
     pub devices: Vec<DeviceStatistics>,
     /// The exact allocations of each scope; `None` where they were not recorded.
     pub scope_sums: Option<ScopeSums>,
@@ -220,7 +220,7 @@ impl StackTable {
     /// Appends a stack; its id is its row.
     ///
     /// # Panics
-    /// When the table would hold more than `u32::MAX` addresses.
+    /// Panics when the table would hold more than `u32::MAX` addresses.
     pub fn push(&mut self, addresses: &[u64]) -> StackId {
         self.addresses.extend_from_slice(addresses);
         let end = u32::try_from(self.addresses.len()).expect("more than 4 G stack frames");

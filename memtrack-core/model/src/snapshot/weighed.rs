@@ -38,7 +38,7 @@ impl Snapshot {
     /// Returns the weight of the block of the event in `row`.
     ///
     /// # Panics
-    /// When there is no such event.
+    /// Panics when there is no such event.
     pub fn weighed_event(&self, row: usize) -> Weighed {
         let bytes = self.events.size_bytes[row];
         let Some(pytorch) = self.pytorch.as_deref() else {
@@ -53,7 +53,7 @@ impl Snapshot {
     /// Returns the weight of the live block in that row of [`Self::blocks`].
     ///
     /// # Panics
-    /// When there is no such block.
+    /// Panics when there is no such block.
     pub fn weighed_block(&self, row: usize) -> Weighed {
         let block = &self.blocks[row];
         match self.pytorch.as_deref() {

@@ -213,8 +213,8 @@ fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
         folded: heat.is_folded(),
         off,
     };
-    // All its keys are texts, so this does not fail. `</script` would end the element, whatever quotes are around it;
-    // in JSON this is equivalent.
+    // All its keys are texts, so this does not fail. `</script` would end the element inside any quotes; in
+    // JSON this is equivalent.
     serde_json::to_string(&head)
         .unwrap_or_default()
         .replace('<', "\\u003c")

@@ -61,7 +61,7 @@ struct Parsed {
     text: String,
 }
 
-/// Parses a page, and checks that nothing in it could run or use the network, whatever its names are.
+/// Parses a page, and checks that nothing in it could run or use the network, for any names.
 #[track_caller]
 fn parsed(document: &str) -> Parsed {
     let mut document = document.to_owned();

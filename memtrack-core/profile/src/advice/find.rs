@@ -1,7 +1,7 @@
 //! Memory that exists at the peak and is not used around it.
 
 use super::edits::Change;
-use super::lines::{Line, program_frame};
+use super::lines::{CodeLine, program_frame};
 use super::uses::{Gap, Memory, Use};
 use super::{Finding, Kind, NearUse};
 use crate::category::Category;
@@ -226,7 +226,7 @@ fn finding(
         module,
         modules: Vec::new(),
         operator,
-        line: key.origin.line.map(|frame| Line::of(trace, frame)),
+        line: key.origin.line.map(|frame| CodeLine::of(trace, frame)),
         pieces: at_peak.len() as u64,
         bytes,
         error,

@@ -6,36 +6,38 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// What would lower a device's peak. Bytes are exact, but for those of sampled blocks.
+/// Changes that would lower a device's peak. Bytes are exact, except those of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AdviceAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Its peak.
+    /// The peak of the device.
     pub peak_bytes: u64,
-    /// How far off it may be where small blocks were sampled; null: it is exact.
+    /// The error of the peak where small blocks were sampled; null: the peak is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
-    /// When it is reached first, after the trace's first record.
+    /// The time at which the peak is reached first, after the trace's first record.
     pub peak_ns: u64,
-    /// The lines that hold most of it, or the operators where no lines are known; the largest first, at most five.
+    /// The lines with most of the peak's bytes, or the operators where no lines are known; the largest first,
+    /// at most five.
     pub largest: Vec<PeakPartAnswer>,
-    /// What can be done, what saves most first; without what saves less than a hundredth of the peak, unless all are asked for.
+    /// The findings, the largest saving first. Those that save less than a hundredth of the peak are left out
+    /// unless all are requested.
     pub findings: Vec<FindingAnswer>,
     /// The findings that are not listed.
     pub others: OtherFindingsAnswer,
-    /// The peak after several of them.
+    /// The peak after several changes together.
     pub together: TogetherAnswer,
-    /// What was live at the peak and is not looked into.
+    /// Bytes that were live at the peak and that the advice does not cover.
     pub unseen_bytes: u64,
-    /// How far off it may be.
+    /// The error of these bytes.
     pub unseen_bytes_error: Option<ErrorAnswer>,
-    /// What had to be put right in the trace, and how often.
+    /// Repairs of the trace, with their number.
     pub repairs: RepairCounts,
 }
 
-/// What a line or an operator holds at the peak.
+/// The part of a line or an operator in the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -43,56 +45,56 @@ pub struct PeakPartAnswer {
     /// The line or operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// Its bytes.
+    /// The bytes of the line or operator at the peak.
     pub requested_bytes: u64,
-    /// How far off they may be where small blocks were sampled.
+    /// The error of these bytes where small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Its share of the peak, from 0 to 1.
     pub share: f64,
 }
 
-/// Something that would lower the peak. Of several pieces of memory, times are the largest one's.
+/// A change that would lower the peak. For several pieces of memory, times are those of the largest one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FindingAnswer {
-    /// What can be done.
+    /// The kind of change.
     pub kind: &'static str,
     /// The same as a sentence.
     pub sentence: String,
-    /// How much lower the peak is if it is done.
+    /// The saving: how much lower the peak is with the change.
     pub saves_bytes: u64,
-    /// How far off that may be where small blocks were sampled.
+    /// The error of the saving where small blocks were sampled.
     pub saves_bytes_error: Option<ErrorAnswer>,
-    /// The peak then.
+    /// The peak with the change.
     pub new_peak_bytes: u64,
-    /// How far off it may be.
+    /// The error of that peak.
     pub new_peak_bytes_error: Option<ErrorAnswer>,
-    /// The memory that it is about.
+    /// The bytes of the memory that the change concerns.
     pub allocated_bytes: u64,
-    /// How far off it may be.
+    /// The error of these bytes.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// In how many pieces.
+    /// The number of pieces.
     pub count: u64,
-    /// What that memory is for.
+    /// The category of that memory.
     pub category: &'static str,
-    /// The module that obtained it, or whose activations it holds.
+    /// The module that allocated the memory, or whose activations it contains.
     pub module: Option<String>,
-    /// The modules that are to be recomputed.
+    /// The modules to recompute.
     pub modules: Vec<String>,
-    /// The operator that obtained it, if it was one.
+    /// The operator that allocated the memory, if there was one.
     pub operator: Option<String>,
-    /// The line that asked for it.
+    /// The line that allocated the memory.
     pub line: Option<FrameAnswer>,
-    /// From when it was obtained to the peak; null: it was there before the trace.
+    /// The time from the allocation to the peak; null: the memory is older than the trace.
     pub obtained_ns_before_the_peak: Option<u64>,
     /// The last use before the peak.
     pub last_used: Option<UsedBeforeAnswer>,
     /// The first use after the peak.
     pub next_used: Option<UsedAfterAnswer>,
-    /// From the peak to when it was freed; null: it is there at the end of the trace.
+    /// The time from the peak to the free; null: the memory is live at the end of the trace.
     pub freed_ns_after_the_peak: Option<u64>,
-    /// How long the operators took that would have to run again.
+    /// The duration of the operators that would have to run again.
     pub forward_ns: Option<u64>,
 }
 
@@ -105,7 +107,7 @@ pub struct UsedBeforeAnswer {
     pub operator: String,
     /// The module around it.
     pub module: Option<String>,
-    /// From its end to the peak.
+    /// The time from the operator's end to the peak.
     pub ns_before_the_peak: u64,
 }
 
@@ -118,7 +120,7 @@ pub struct UsedAfterAnswer {
     pub operator: String,
     /// The module around it.
     pub module: Option<String>,
-    /// From the peak to its begin.
+    /// The time from the peak to the operator's begin.
     pub ns_after_the_peak: u64,
 }
 
@@ -127,9 +129,9 @@ pub struct UsedAfterAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OtherFindingsAnswer {
-    /// How many they are.
+    /// The number of findings.
     pub findings: usize,
-    /// The memory that they are about.
+    /// The bytes of the memory that they concern.
     pub allocated_bytes: u64,
 }
 
@@ -138,9 +140,9 @@ pub struct OtherFindingsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TogetherAnswer {
-    /// After all that need no more work.
+    /// The peak after all changes that cost no more work.
     pub without_more_work: AfterAnswer,
-    /// After all.
+    /// The peak after all changes.
     pub all: AfterAnswer,
 }
 
@@ -149,11 +151,11 @@ pub struct TogetherAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
-    /// How many findings were followed.
+    /// The number of findings that were applied.
     pub findings: u64,
-    /// How much lower the peak is.
+    /// The saving: how much lower the peak is.
     pub saves_bytes: u64,
-    /// The peak.
+    /// The peak after the changes.
     pub new_peak_bytes: u64,
 }
 

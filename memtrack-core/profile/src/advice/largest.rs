@@ -1,6 +1,6 @@
 //! The largest holders of memory at the peak, and whether there are other devices that could hold it.
 
-use super::lines::{Line, program_frame};
+use super::lines::{CodeLine, program_frame};
 use super::uses::Memory;
 use super::{Advice, PeakPart};
 use crate::curve::State;
@@ -21,10 +21,10 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
         let line = piece
             .obtained
             .and_then(|record| program_frame(trace, record))
-            .map(|frame| Line::of(trace, frame));
+            .map(|frame| CodeLine::of(trace, frame));
         let name = match line {
-            Some(Line { file, line: 0, function }) => format!("{file} {function}"),
-            Some(Line { file, line, function }) => format!("{file}:{line} {function}"),
+            Some(CodeLine { file, line: 0, function }) => format!("{file} {function}"),
+            Some(CodeLine { file, line, function }) => format!("{file}:{line} {function}"),
             None => names.operator(piece.obtained),
         };
         let (bytes, sum) = parts.entry(name).or_default();

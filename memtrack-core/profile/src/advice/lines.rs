@@ -5,7 +5,7 @@ use memtrack_model::paths::slashed;
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CodeLine {
     /// The file.
     pub file: String,
     /// The line in it; in traces of PyTorch's profiler, the first line of the function.
@@ -57,7 +57,7 @@ fn is_of_program(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
         && !FOREIGN.iter().any(|part| file.contains(part))
 }
 
-impl Line {
+impl CodeLine {
     pub(super) fn of(trace: &OperatorTrace, frame: TraceFrame) -> Self {
         let text = |id| trace.strings.get(id).into_owned();
         Self { file: text(frame.file), line: frame.line, function: text(frame.name) }

@@ -29,7 +29,7 @@ pub use json::{
     AdviceAnswer, AfterAnswer, FindingAnswer, OtherFindingsAnswer, PeakPartAnswer, TogetherAnswer,
     UsedAfterAnswer, UsedBeforeAnswer,
 };
-pub use lines::Line;
+pub use lines::CodeLine;
 
 /// The advice for a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,14 +95,14 @@ pub struct Finding {
     /// The operator that allocated it, if all of it was allocated by calls of one.
     pub operator: Option<String>,
     /// The line that requested it.
-    pub line: Option<Line>,
+    pub line: Option<CodeLine>,
     /// The number of pieces of memory at the peak that it is about.
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// How much lower the peak is after this change, in bytes.
+    /// The saving of this change: how much lower the peak is, in bytes.
     pub saves_bytes: u64,
     /// The error of the saving.
     pub saves_error: Estimate,
@@ -129,7 +129,7 @@ pub struct Finding {
 pub struct Together {
     /// The number of findings that were followed.
     pub findings: u64,
-    /// How much lower the peak is, in bytes.
+    /// The saving: how much lower the peak is, in bytes.
     pub saves_bytes: u64,
     /// The peak, in bytes.
     pub peak_bytes: u64,
@@ -159,7 +159,7 @@ pub struct Advice {
     pub peak_bytes: u64,
     /// The error of the peak, if small blocks were sampled.
     pub peak_error: Estimate,
-    /// When it is first reached, in ns after the trace's first record.
+    /// The time at which it is first reached, in ns after the trace's first record.
     pub peak_ns: u64,
     /// The largest parts of it, at most [`Advice::PARTS`].
     pub largest: Vec<PeakPart>,

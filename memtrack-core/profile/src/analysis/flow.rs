@@ -73,7 +73,7 @@ impl Flow {
     }
 }
 
-/// What the reads of an operator and of its inner operators imply about a key's mutability.
+/// The mutability of a key, as implied by the reads of an operator and of its inner operators.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;

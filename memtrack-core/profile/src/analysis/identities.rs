@@ -148,7 +148,7 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
         starts.push(mentions.len() as u32);
         match &record.what {
             What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
-            // Captured once: later calls repeat the same values, whatever happened to them.
+            // Captured once: later calls repeat the same values, even if they have changed.
             What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
             what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
         }

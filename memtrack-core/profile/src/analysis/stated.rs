@@ -121,11 +121,11 @@ pub(super) fn stated(
 /// The ends of training steps: outside modules, and in the backward pass, memory that outlives the step in
 /// which it was allocated is neither an activation nor a detail of the pass, but a cache or a buffer.
 struct Steps {
-    /// When backward passes and optimizer steps begin, sorted.
+    /// The begins of backward passes and optimizer steps, sorted.
     turns_ns: Vec<i64>,
-    /// When forward passes begin, sorted.
+    /// The begins of forward passes, sorted.
     forwards_ns: Vec<i64>,
-    /// When the last optimizer step has ended; older memory that still exists at the end of the trace
+    /// The end of the last optimizer step; older memory that still exists at the end of the trace
     /// outlived its step too.
     last_optimizer_ns: Option<i64>,
 }

@@ -1,8 +1,8 @@
 //! The changes of memory, in the order of time.
 //!
-//! **Why is no sum ever below zero in the tolerant mode?** A free takes what was allocated at its address, an address
-//! that is used again ends what was there, and a write counts within the life of what is written. This is checked over
-//! random damage.
+//! **Why is no sum ever below zero in the tolerant mode?** A free takes the memory allocated at its address, an
+//! address that is used again ends the earlier memory there, and a write counts within the life of its target.
+//! This is checked over random damage.
 
 use super::AnalysisError;
 use super::flow::{Does, Flow};
@@ -101,7 +101,7 @@ pub(super) fn timeline(
         if memory.is_free {
             let known = unknown.remove(&place);
             let obtained = known.map(|(_, record)| record);
-            // The freed size is the allocated size, whatever the free states.
+            // The freed size is the allocated size, even if the free states another.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, obtained));
             if known.is_none() {
@@ -144,7 +144,7 @@ pub(super) fn timeline(
         of.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // When a storage ended whose free was not recorded.
+    // The ends of storages whose free was not recorded.
     let unseen_end = |key: AllocationId| {
         let replaced_by = identities.lifetimes[key as usize].replaced_by;
         let begin = created[key as usize].map_or(i64::MIN, time_of);

@@ -21,7 +21,7 @@ pub(crate) struct Call {
     pub(crate) end_ns: i64,
     /// Whether the backward pass made it.
     pub(crate) is_recomputed: bool,
-    /// When its part of the backward pass began and ended.
+    /// The begin and the end of its part of the backward pass.
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 

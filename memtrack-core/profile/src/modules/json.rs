@@ -17,11 +17,11 @@ pub struct ModulesAnswer {
     pub device: DeviceAnswer,
     /// Whether small blocks were sampled, so that sums are estimates.
     pub estimated: bool,
-    /// Modules that are inside of others than `--depth` shows.
+    /// The number of modules that are nested deeper than `--depth` shows.
     pub deeper_modules: usize,
     /// The modules, each after the one that called it first.
     pub modules: Vec<ModuleAnswer>,
-    /// What had to be put right in the trace, and how often.
+    /// Repairs of the trace, with their number.
     pub repairs: RepairCounts,
 }
 
@@ -30,13 +30,13 @@ pub struct ModulesAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleAnswer {
-    /// Its path in the model where the trace says it, else its type and a number.
+    /// The module's path in the model where the trace contains it, else its type and a number.
     pub module: String,
     /// Its type.
     pub class: String,
     /// The module that called it first.
     pub called_by: Option<String>,
-    /// How many modules it is inside of.
+    /// The number of modules around this one.
     pub depth: u32,
     /// Bytes of its own parameters.
     pub own_parameter_bytes: u64,
@@ -44,7 +44,7 @@ pub struct ModuleAnswer {
     pub parameter_bytes: u64,
     /// Bytes of its buffers and those of all modules that it calls.
     pub buffer_bytes: u64,
-    /// Its calls, in the order of time.
+    /// Its calls, in order of time.
     pub calls: Vec<CallAnswer>,
 }
 
@@ -53,45 +53,45 @@ pub struct ModuleAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallAnswer {
-    /// Whether it was called in the backward pass, to make activations again.
+    /// Whether the module was called in the backward pass, to compute activations again.
     pub recomputed: bool,
-    /// What its operators read that was there before, parameters and the like aside.
+    /// Bytes that its operators read and that existed before, without parameters and the like.
     pub input_bytes: u64,
-    /// What its operators made or wrote that operators after it use.
+    /// Bytes that its operators made or wrote and that later operators use.
     pub output_bytes: u64,
     /// The forward pass.
     pub forward: SpanAnswer,
-    /// The backward pass; null where the trace does not tell.
+    /// The backward pass; null where the trace does not show it.
     pub backward: Option<SpanAnswer>,
 }
 
-/// A part of the time. Times are counted from the trace's first record.
+/// An interval of time. Times are counted from the trace's first record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SpanAnswer {
-    /// When it began.
+    /// The time of its begin.
     pub begin_ns: u64,
-    /// When it ended.
+    /// The time of its end.
     pub end_ns: u64,
-    /// When most was allocated.
+    /// The time at which the most bytes were allocated.
     pub peak_ns: u64,
-    /// What was allocated right before it.
+    /// The allocated memory right before it.
     pub before: AllocatedAnswer,
-    /// What was allocated when most was.
+    /// The allocated memory at that time.
     pub peak: AllocatedAnswer,
-    /// What was allocated at its end.
+    /// The allocated memory at its end.
     pub after: AllocatedAnswer,
 }
 
-/// What is allocated on the device.
+/// Allocated memory of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AllocatedAnswer {
-    /// All of it.
+    /// The sum of all categories.
     pub allocated_bytes: i64,
-    /// How far off it may be where small blocks were sampled; null: it is exact.
+    /// The error of the sum where small blocks were sampled; null: the sum is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub category_bytes: ByCategory,

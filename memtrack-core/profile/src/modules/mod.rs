@@ -86,15 +86,15 @@ pub struct ModuleCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
-    /// When it began, in ns after the trace's first record.
+    /// The begin, in ns after the trace's first record.
     pub begin_ns: u64,
-    /// When it ended, in ns after the trace's first record.
+    /// The end, in ns after the trace's first record.
     pub end_ns: u64,
     /// The bytes allocated right before it, by category.
     pub before: Bytes,
     /// The maximum bytes allocated, by category: right before it, or at any time during it.
     pub peak: Bytes,
-    /// When the maximum was reached, in ns after the trace's first record.
+    /// The time of the maximum, in ns after the trace's first record.
     pub peak_ns: u64,
     /// The bytes allocated at its end, by category.
     pub after: Bytes,

@@ -109,7 +109,7 @@ pub(super) struct Kind<'a> {
 
 /// A line of any kind.
 #[derive(Debug, Deserialize)]
-pub(super) struct Line<'a> {
+pub(super) struct TraceLine<'a> {
     #[serde(borrow)]
     pub(super) ev: Text<'a>,
     pub(super) id: Option<u64>,
@@ -212,7 +212,7 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
     deserializer.deserialize_seq(Args)
 }
 
-impl Line<'_> {
+impl TraceLine<'_> {
     /// Returns the approximate memory that the line takes as a record.
     pub(super) fn held_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);

@@ -6,7 +6,7 @@
 //! be analysed, and each repair is counted. `--compat` refuses all of it.
 
 use super::error::TraceError;
-use super::line::{Kind, Line};
+use super::line::{Kind, TraceLine};
 use super::resolve::Builder;
 use crate::repairs::{Repair, Repairs};
 use memtrack_formats::{Counted, Stored, unpack};
@@ -204,8 +204,8 @@ impl<R: BufRead> Lines<'_, R> {
 }
 
 /// Parses the line; returns `None` if its kind is unknown.
-fn parse(line: &[u8]) -> Result<Option<Line<'_>>, String> {
-    serde_json::from_slice::<Line<'_>>(line).map(Some).or_else(|error| {
+fn parse(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
+    serde_json::from_slice::<TraceLine<'_>>(line).map(Some).or_else(|error| {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
         match kind {
             Ok(kind) if !is_known(&kind.ev.0) => Ok(None),

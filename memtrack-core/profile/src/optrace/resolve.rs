@@ -6,7 +6,7 @@
 
 use super::circle::has_circle;
 use super::error::TraceError;
-use super::line::{ArgLine, FrameLine, Line, ParentLine, Text};
+use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
 use super::numbers::{Described, Numbers};
 use super::read::{Mode, ReadTrace};
 use crate::interner::Interner;
@@ -82,7 +82,7 @@ impl Builder {
     }
 
     /// Adds a line; `bytes` is the unparsed line.
-    pub(super) fn add(&mut self, line: &Line<'_>, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), Wrong> {
         if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
             return Err("more than 4 G records".into());
         }
@@ -177,7 +177,7 @@ impl Builder {
         handles.iter().map(|&handle| self.mention(handle)).collect()
     }
 
-    fn tensor(&mut self, line: &Line<'_>, hash: u64) -> Result<(), Wrong> {
+    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
         let number = needed(line.t, "t", line)?;
         let described = self.tensors.describe(number, hash, self.trace.tensors.len());
         let Some(place) = self.again("tensor", number, described)? else { return Ok(()) };
@@ -218,7 +218,7 @@ impl Builder {
         self.dtypes.get(&dtype).copied().or_else(|| known_element_bytes(&self.trace.strings.get(dtype)))
     }
 
-    fn dtype(&mut self, line: &Line<'_>) -> Result<(), Wrong> {
+    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
         let name = self.string(&needed(line.name.as_ref(), "name", line)?.0);
         let bytes = needed(line.bytes, "bytes", line)?;
         match self.dtypes.insert(name, bytes) {
@@ -227,7 +227,7 @@ impl Builder {
         }
     }
 
-    fn stack(&mut self, line: &Line<'_>, hash: u64) -> Result<(), Wrong> {
+    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
         let number = needed(line.s, "s", line)?;
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
         let Some(place) = self.again("stack", number, described)? else { return Ok(()) };
@@ -248,7 +248,7 @@ impl Builder {
         }
     }
 
-    fn stack_of(&mut self, line: &Line<'_>) -> Result<Option<u32>, Wrong> {
+    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, Wrong> {
         let Some(number) = line.stack else { return Ok(None) };
         if self.compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
@@ -261,7 +261,7 @@ impl Builder {
         Ok(Some(place))
     }
 
-    fn op(&mut self, line: &Line<'_>) -> Result<Op, Wrong> {
+    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, Wrong> {
         let known = needed(line.schema, "schema", line)?;
         let kind = match line.kind.as_ref().map(|kind| &*kind.0) {
             Some("op") => OpKind::Op,
@@ -290,7 +290,7 @@ impl Builder {
         })
     }
 
-    fn module(&mut self, line: &Line<'_>) -> Result<Module, Wrong> {
+    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, Wrong> {
         Ok(Module {
             identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
             class: self.string(&needed(line.class.as_ref(), "class", line)?.0),
@@ -316,7 +316,7 @@ impl Builder {
         })
     }
 
-    fn optimizer(&mut self, line: &Line<'_>) -> Result<Optimizer, Wrong> {
+    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, Wrong> {
         Ok(Optimizer {
             identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
             class: self.optional(line.class.as_ref()),
@@ -340,7 +340,7 @@ impl Builder {
         })
     }
 
-    fn memory(&mut self, line: &Line<'_>, is_free: bool) -> Result<Memory, Wrong> {
+    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, Wrong> {
         let bytes = needed(line.bytes, "bytes", line)?;
         if bytes == 0 || bytes > MAX_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
@@ -357,7 +357,7 @@ impl Builder {
     }
 
     /// Adds a record that may enclose others.
-    fn begins(&mut self, line: &Line<'_>, hash: u64, what: What) -> Result<(), Wrong> {
+    fn begins(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), Wrong> {
         let id = needed(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
         let Some(place) = self.again("id", id, described)? else { return Ok(()) };
@@ -371,7 +371,7 @@ impl Builder {
         Ok(())
     }
 
-    fn record(&mut self, line: &Line<'_>, what: What) -> Result<RecordId, Wrong> {
+    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, Wrong> {
         let time_ns = self.time(line)?;
         let number = self.trace.records.len() as RecordId;
         let parent = match line.parent {
@@ -397,7 +397,7 @@ impl Builder {
         Ok(number)
     }
 
-    fn time(&mut self, line: &Line<'_>) -> Result<i64, Wrong> {
+    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, Wrong> {
         let time_ns = needed(line.ts, "ts", line)?;
         if time_ns < self.newest_ns {
             if self.compat() {
@@ -412,7 +412,7 @@ impl Builder {
         Ok(time_ns)
     }
 
-    fn end(&mut self, line: &Line<'_>) -> Result<(), Wrong> {
+    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
         let id = needed(line.id, "id", line)?;
         let time_ns = self.time(line)?;
         let outs = self.mentions(&line.outs)?;
@@ -603,7 +603,7 @@ fn nothing() -> Tensor {
     }
 }
 
-fn needed<T>(value: Option<T>, name: &str, line: &Line<'_>) -> Result<T, Wrong> {
+fn needed<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, Wrong> {
     value.ok_or_else(|| {
         let kind = &line.ev.0;
         let article = if kind.starts_with(['a', 'e', 'o']) { "an" } else { "a" };

@@ -18,9 +18,9 @@ pub(super) enum End {
     Never,
     /// In a part of the step with this phase.
     In(Phase),
-    /// When gradients are freed.
+    /// The times at which gradients are freed.
     ZeroGrad,
-    /// When autograd's graph is freed, outside the backward pass.
+    /// The times at which autograd's graph is freed, outside the backward pass.
     Graph,
     /// Outside all of these, or unknown.
     Elsewhere,

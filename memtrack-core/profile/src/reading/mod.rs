@@ -4,22 +4,22 @@
 //! are counted as such.
 //!
 //! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the
-//! rules, `report` adds up, `inferred` provides the result beside the tables of a snapshot.
+//! rules, `totals` adds up, `inferred` provides the result beside the tables of a snapshot.
 
 mod decide;
 mod follow;
 mod frames;
 mod inferred;
 mod order;
-mod report;
 mod rule;
 #[cfg(test)]
 mod tests;
 mod text;
+mod totals;
 
 pub use inferred::inferred;
-pub use report::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 pub use rule::{Confidence, Rule};
+pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 
 use crate::Category;
 use decide::Case;

@@ -3,7 +3,7 @@
 
 use crate::Category;
 
-/// How far a rule can be trusted.
+/// The reliability of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -15,7 +15,7 @@ pub enum Confidence {
     Named,
     /// Frames or scopes and the order of events allow hardly anything else.
     Likely,
-    /// Only the order of events or a size speaks for it.
+    /// Only the order of events or a size supports it.
     Guess,
 }
 
@@ -33,7 +33,7 @@ impl Confidence {
 
 macro_rules! rules {
     ($($rule:ident = $name:literal, $category:ident, $confidence:ident, $when:literal;)*) => {
-        /// A rule by which a block was given its category.
+        /// A rule that classifies blocks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Rule {

@@ -505,7 +505,7 @@ fn without_stacks_there_are_no_categories_and_the_text_states_what_to_record() {
     let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
     let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
-    assert!(!reading.can_tell());
+    assert!(!reading.has_evidence());
     assert_eq!((reading.all.untold_share, reading.rules.len()), (1.0, 0));
     let text = reading.to_string();
     assert!(text.contains("_record_memory_history(") && text.contains("export-script"), "{text}");

@@ -1,6 +1,6 @@
 //! The inferred categories as text.
 
-use super::report::{CategoryReading, MomentReading, RuleRow, UntoldRow};
+use super::totals::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{capitalised, human_share, printable};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::fmt;
 impl fmt::Display for CategoryReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", capitalised(&self.device), self.how())?;
-        if !self.can_tell() {
+        if !self.has_evidence() {
             return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
         }
         for moment in &self.moments {
@@ -51,7 +51,7 @@ impl fmt::Display for CategoryReading {
 impl CategoryReading {
     /// Describes the source of the categories.
     fn how(&self) -> String {
-        if !self.can_tell() {
+        if !self.has_evidence() {
             return "no category is known".to_owned();
         }
         let from = match (self.has_stacks, self.has_scopes) {

@@ -1,56 +1,57 @@
 //! The report as JSON.
 
-use super::{CategoryReport, Held, PhaseRow, Row};
+use super::{CategoryReport, Held, PhaseRow, PieceGroup};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a device's memory is for, by an operator trace: exact as far as the trace goes, but for the bytes of sampled blocks.
+/// The purpose of a device's memory by an operator trace: exact as far as the trace goes, except the bytes of
+/// sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TracedCategoriesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// How the categories were found: `traced`.
+    /// The source of the categories: `traced`.
     pub source: &'static str,
     /// Whether the answer is exactly PyTorch's, with `--compat`.
     pub exactly_as_pytorch: bool,
-    /// Changes of the device's memory.
+    /// The number of changes of the device's memory.
     pub changes: u64,
-    /// From the first change to the last.
+    /// The time from the first change to the last.
     pub lasts_ns: u64,
-    /// What was allocated at the moments that were asked for.
+    /// The allocated memory at the requested moments.
     pub moments: Vec<MomentAnswer>,
-    /// What the phases of the training steps do.
+    /// The memory that the phases of the training steps allocate and free.
     pub phases: Vec<PhaseAnswer>,
-    /// What had to be put right in the trace, and how often.
+    /// Repairs of the trace, with their number.
     pub repairs: RepairCounts,
 }
 
-/// What was allocated at one moment.
+/// The allocated memory at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentAnswer {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// When it was, after the trace's first record.
+    /// The time of the moment, after the trace's first record.
     pub after_ns: u64,
-    /// All that was allocated.
+    /// The sum of all allocated bytes.
     pub requested_bytes: u64,
-    /// How far off it may be where small blocks were sampled; null: it is exact.
+    /// The error of the sum where small blocks were sampled; null: the sum is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub categories: Vec<CategoryAnswer>,
-    /// The same by the module that obtained or registered it.
+    /// The same by the module that allocated or registered it.
     pub modules: GroupsAnswer,
-    /// The same by the operator that obtained it.
+    /// The same by the operator that allocated it.
     pub operators: GroupsAnswer,
 }
 
-/// What was allocated of one category.
+/// The allocated memory of one category.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -59,11 +60,11 @@ pub struct CategoryAnswer {
     pub category: String,
     /// The bytes.
     pub requested_bytes: u64,
-    /// How far off they may be where small blocks were sampled.
+    /// The error of the bytes where small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// In how many pieces.
+    /// The number of pieces.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of that number.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -72,13 +73,13 @@ pub struct CategoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GroupsAnswer {
-    /// The first of them.
+    /// The first groups.
     pub rows: Vec<GroupAnswer>,
-    /// All others together.
+    /// The sum of all other groups.
     pub others: OthersAnswer,
 }
 
-/// What was allocated by one module or operator.
+/// The allocated memory of one module or operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -88,11 +89,11 @@ pub struct GroupAnswer {
     pub name: NameAnswer,
     /// The bytes.
     pub requested_bytes: u64,
-    /// How far off they may be where small blocks were sampled.
+    /// The error of the bytes where small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// In how many pieces.
+    /// The number of pieces.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of that number.
     pub count_error: Option<ErrorAnswer>,
     /// The bytes by category.
     pub category_bytes: ByCategory,
@@ -103,42 +104,42 @@ pub struct GroupAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OthersAnswer {
-    /// How many they are.
+    /// The number of groups.
     pub rows: usize,
     /// Their bytes.
     pub requested_bytes: u64,
-    /// How far off they may be where small blocks were sampled.
+    /// The error of the bytes where small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// In how many pieces.
+    /// The number of pieces.
     pub count: u64,
-    /// How far off their number may be.
+    /// The error of that number.
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// What a phase does to memory, over the whole trace.
+/// The memory that a phase allocates and frees, over the whole trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PhaseAnswer {
     /// The phase.
     pub phase: &'static str,
-    /// What it obtained.
+    /// Bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// How far off it may be where small blocks were sampled.
+    /// The error of these bytes where small blocks were sampled.
     pub obtained_bytes_error: Option<ErrorAnswer>,
-    /// What it freed.
+    /// Bytes that the phase freed.
     pub freed_bytes: u64,
-    /// How far off it may be.
+    /// The error of these bytes.
     pub freed_bytes_error: Option<ErrorAnswer>,
-    /// Of what it obtained, what is there at the end of the trace.
+    /// Bytes that the phase allocated and that are live at the end of the trace.
     pub left_bytes: u64,
-    /// How far off it may be.
+    /// The error of these bytes.
     pub left_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub left_category_bytes: ByCategory,
-    /// The most that was allocated right after something that it did.
+    /// The most allocated bytes right after a change that the phase made.
     pub highest_bytes: Option<u64>,
-    /// How far off it may be.
+    /// The error of these bytes.
     pub highest_bytes_error: Option<ErrorAnswer>,
 }
 
@@ -165,7 +166,7 @@ impl CategoryReport {
 }
 
 fn moment(held: &Held, rows: usize) -> MomentAnswer {
-    let category = |row: &Row| CategoryAnswer {
+    let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
         requested_bytes_error: row.error.answer(),
@@ -183,9 +184,9 @@ fn moment(held: &Held, rows: usize) -> MomentAnswer {
     }
 }
 
-fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
+fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
-    let group = |row: &Row| GroupAnswer {
+    let group = |row: &PieceGroup| GroupAnswer {
         name: NameAnswer::shown(&row.name),
         requested_bytes: row.bytes,
         requested_bytes_error: row.error.answer(),
@@ -193,7 +194,7 @@ fn groups(all: &[Row], rows: usize) -> GroupsAnswer {
         count_error: row.count_error.answer(),
         category_bytes: by_category(&row.by_category),
     };
-    let others = Row::together(rest);
+    let others = PieceGroup::together(rest);
     GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {

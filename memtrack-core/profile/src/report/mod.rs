@@ -39,7 +39,7 @@ pub enum At {
 /// A group of pieces of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct PieceGroup {
     /// The common property of the pieces: a category, a module or an operator.
     pub name: String,
     /// Their bytes.
@@ -67,11 +67,11 @@ pub struct Held {
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
     /// Groups by category, in the order of [`Category::ALL`], without empty ones.
-    pub categories: Vec<Row>,
+    pub categories: Vec<PieceGroup>,
     /// Groups by the module that allocated or registered the memory, largest first.
-    pub modules: Vec<Row>,
+    pub modules: Vec<PieceGroup>,
     /// Groups by the operator that allocated the memory, largest first.
-    pub operators: Vec<Row>,
+    pub operators: Vec<PieceGroup>,
 }
 
 /// The effect of a phase of the training steps on memory, over the whole trace.
@@ -115,7 +115,7 @@ impl PhaseErrors {
     }
 }
 
-impl Row {
+impl PieceGroup {
     /// Sums up the rows that are not listed one by one.
     fn together(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
@@ -303,14 +303,14 @@ impl Held {
 /// A row under construction.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    row: Row,
+    row: PieceGroup,
     bytes: Sum,
     blocks: Sum,
 }
 
 impl Tally {
     fn named(name: impl Into<String>) -> Self {
-        Self { row: Row { name: name.into(), ..Row::default() }, ..Self::default() }
+        Self { row: PieceGroup { name: name.into(), ..PieceGroup::default() }, ..Self::default() }
     }
 
     fn add(&mut self, profile: &Profile<'_>, piece: &Piece, category: Category) {
@@ -321,7 +321,7 @@ impl Tally {
         self.row.pieces = self.blocks.value().round() as u64;
     }
 
-    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex, whole: &Whole) -> Row {
+    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex, whole: &Whole) -> PieceGroup {
         let Self { mut row, bytes, blocks } = self;
         row.bytes = whole.rounded(&bytes, row.bytes);
         row.error = error(row.bytes, attribution.map(|of| whole.part(of.bytes(device, &bytes), &bytes)));
@@ -349,8 +349,8 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
         self.0.entry(key).or_insert_with(|| Tally::named(name()))
     }
 
-    fn largest_first(self, finish: impl Fn(Tally) -> Row) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.0.into_values().map(finish).collect();
+    fn largest_first(self, finish: impl Fn(Tally) -> PieceGroup) -> Vec<PieceGroup> {
+        let mut rows: Vec<PieceGroup> = self.0.into_values().map(finish).collect();
         rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         rows
     }

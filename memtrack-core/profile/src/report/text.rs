@@ -1,6 +1,6 @@
 //! The report as text.
 
-use super::{CategoryReport, Held, PhaseRow, Row};
+use super::{CategoryReport, Held, PhaseRow, PieceGroup};
 use crate::category::Category;
 use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
@@ -87,7 +87,7 @@ fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::R
     }
     for (title, all) in [("module", &held.modules), ("operator", &held.operators)] {
         let (shown, rest) = all.split_at(most.min(all.len()));
-        let name = |row: &Row| row.name.chars().count().min(room);
+        let name = |row: &PieceGroup| row.name.chars().count().min(room);
         let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
         let widths = Widths { name: wide, are_estimates };
         write_head(out, title, wide, are_estimates)?;
@@ -96,7 +96,7 @@ fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::R
             write_row(out, row, held.bytes, widths, true)?;
         }
         if !rest.is_empty() {
-            write_row(out, &Row::together(rest), held.bytes, widths, false)?;
+            write_row(out, &PieceGroup::together(rest), held.bytes, widths, false)?;
         }
     }
     Ok(())
@@ -118,7 +118,7 @@ fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -
     }
 }
 
-fn write_row(out: &mut String, row: &Row, of: u64, widths: Widths, mostly: bool) -> fmt::Result {
+fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly: bool) -> fmt::Result {
     let wide = widths.name;
     let name = shorten_middle(&printable(&row.name), wide);
     let share = row.bytes as f64 / of.max(1) as f64;

@@ -452,7 +452,7 @@ fn an_input_needed_for_recomputation_is_counted_until_then() {
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
-    // The memory kept for it costs most of what it saves.
+    // The memory kept for it costs most of its saving.
     assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
     assert!(finding.saves_bytes < 40, "{advice}");
 }

@@ -1,4 +1,4 @@
-//! Whatever happens to the lines of a trace, the tolerant mode returns a result, reports its repairs, and
+//! With any damage to the lines of a trace, the tolerant mode returns a result, reports its repairs, and
 //! invents no memory.
 
 use super::program::{Program, Reads, Takes, Writes};

@@ -1,4 +1,4 @@
-//! The traces of recordings with operators, whatever the log contains.
+//! The traces of recordings with operators, for any content of the log.
 
 use crate::advice::Advice;
 use crate::analysis::analyse;
@@ -6,7 +6,7 @@ use crate::optrace::{Mode, read, write};
 use crate::recorded::{Attribution, categories, operator_trace};
 use crate::report::{At, CategoryReport};
 use crate::{Category, Repairs};
-use memtrack_file::operators::{Line, append};
+use memtrack_file::operators::{OperatorLine, append};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::operators::{Dtype, TensorInfo};
@@ -22,7 +22,7 @@ const OPERATOR: ScopeId = ScopeId(2);
 const BACKWARD: ScopeId = ScopeId(3);
 
 /// Returns a recording whose log and events are given with their ticks and threads.
-fn recording(lines: &[(u64, u32, Line)], events: &[(u64, u32, Action, u64, ScopeId)]) -> Snapshot {
+fn recording(lines: &[(u64, u32, OperatorLine)], events: &[(u64, u32, Action, u64, ScopeId)]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let scope = |parent, kind, name: &str| Scope { parent, kind, name: name.into() };
     snapshot.scopes.rows.extend([
@@ -57,7 +57,7 @@ fn tensor(identity: u64, address: u64) -> TensorInfo<'static> {
     TensorInfo::new(identity, DeviceId::HOST, Dtype::F32, vec![4, 4]).storage(address, 64)
 }
 
-fn with(mut line: Line, tensors: &[TensorInfo<'_>]) -> Line {
+fn with(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
     tensors.iter().for_each(|tensor| assert!(line.with(tensor, false)));
     line
 }
@@ -66,17 +66,17 @@ fn with(mut line: Line, tensors: &[TensorInfo<'_>]) -> Line {
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
-        (10, 1, with(Line::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
-        (20, 1, Line::enter(ROOT)),
-        (30, 1, Line::enter(OPERATOR)),
-        (31, 1, with(Line::inputs(), &[weight.clone(), tensor(2, 0x200)])),
-        (40, 1, with(Line::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
-        (41, 1, Line::leave(OPERATOR)),
-        (50, 1, Line::leave(ROOT)),
-        (60, 1, Line::enter(BACKWARD)),
-        (70, 1, Line::leave(BACKWARD)),
-        (71, 1, with(Line::gradient(), &[weight.clone(), tensor(4, 0x400)])),
-        (80, 1, with(Line::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
+        (10, 1, with(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
+        (20, 1, OperatorLine::enter(ROOT)),
+        (30, 1, OperatorLine::enter(OPERATOR)),
+        (31, 1, with(OperatorLine::inputs(), &[weight.clone(), tensor(2, 0x200)])),
+        (40, 1, with(OperatorLine::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
+        (41, 1, OperatorLine::leave(OPERATOR)),
+        (50, 1, OperatorLine::leave(ROOT)),
+        (60, 1, OperatorLine::enter(BACKWARD)),
+        (70, 1, OperatorLine::leave(BACKWARD)),
+        (71, 1, with(OperatorLine::gradient(), &[weight.clone(), tensor(4, 0x400)])),
+        (80, 1, with(OperatorLine::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
     ];
     let events = [
         (5, 1, Action::Alloc, 0x100, ScopeId::NONE),
@@ -101,9 +101,9 @@ fn each_event_has_the_category_of_its_memory() {
 #[test]
 fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     let lines = [
-        (10, 1, Line::enter(BACKWARD)),
-        (30, 1, Line::leave(BACKWARD)),
-        (40, 1, with(Line::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
+        (10, 1, OperatorLine::enter(BACKWARD)),
+        (30, 1, OperatorLine::leave(BACKWARD)),
+        (40, 1, with(OperatorLine::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
     ];
     let events = [
         (20, 1, Action::Alloc, 0x200, BACKWARD),
@@ -201,11 +201,11 @@ fn operators_of_a_recording_and_its_trace_are_named_as_by_top() {
 #[test]
 fn a_waiting_future_gets_no_memory_that_its_thread_allocates_meanwhile() {
     let lines = [
-        (10, 1, Line::enter(ROOT)),
-        (11, 1, Line::enter(OPERATOR)),
+        (10, 1, OperatorLine::enter(ROOT)),
+        (11, 1, OperatorLine::enter(OPERATOR)),
         // Thread 1 continues with something else, and the operator ends on thread 2.
-        (30, 2, Line::leave(OPERATOR)),
-        (31, 2, Line::leave(ROOT)),
+        (30, 2, OperatorLine::leave(OPERATOR)),
+        (31, 2, OperatorLine::leave(ROOT)),
     ];
     let events = [
         (12, 1, Action::Alloc, 0x100, OPERATOR),

@@ -1,5 +1,5 @@
-//! The statistics of one account: sums, the peak and what was live at it, by stack. Plain data behind the account's
-//! lock.
+//! The statistics of one account: sums, the peak and the memory live at it, by stack. Plain data behind the
+//! account's lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};
@@ -28,7 +28,7 @@ impl Amount {
 
 /// The allocations of one stack.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct StackRow {
     allocated: Amount,
     live: Amount,
     /// The part of it that was freed while other streams may still use it.
@@ -60,16 +60,18 @@ pub struct DeviceBooks {
     live: Amount,
     pending: Amount,
     peak: Amount,
-    /// How often the peak rose.
+    /// The number of times that the peak rose.
     peaks: u64,
-    rows: HashMap<StackId, Row, FixedState>,
+    rows: HashMap<StackId, StackRow, FixedState>,
 }
 
 impl DeviceBooks {
     /// Counts an allocation. `is_excluded` is called once for each stack. Returns whether it counts.
     fn alloc(&mut self, stack: StackId, bytes: u64, is_excluded: impl FnOnce() -> bool) -> bool {
-        let row =
-            self.rows.entry(stack).or_insert_with(|| Row { is_excluded: is_excluded(), ..Row::default() });
+        let row = self
+            .rows
+            .entry(stack)
+            .or_insert_with(|| StackRow { is_excluded: is_excluded(), ..StackRow::default() });
         if row.is_excluded {
             return false;
         }
@@ -114,7 +116,7 @@ impl DeviceBooks {
         self.peak
     }
 
-    /// Returns what was not freed.
+    /// Returns the memory that was not freed.
     pub fn left(&self) -> Amount {
         less(self.live, self.pending)
     }
@@ -130,7 +132,7 @@ impl DeviceBooks {
     }
 }
 
-impl Row {
+impl StackRow {
     /// Saves the row's amount at the newest peak before its first change since.
     fn save_at_peak(&mut self, peaks: u64) {
         if self.peak_number != peaks {
@@ -177,7 +179,7 @@ impl Books {
         }
     }
 
-    /// Whether any block is still live, or was freed but may be in use.
+    /// Returns whether any block is still live, or was freed but may be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }
@@ -277,7 +279,7 @@ mod tests {
     fn excluded_stacks_are_in_no_number() {
         let mut books = Books::default();
         assert!(!books.alloc(GPU, StackId(1), 8, || true));
-        assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("asked once")));
+        assert!(!books.alloc(GPU, StackId(1), 8, || unreachable!("queried once")));
         let device = books.device(GPU).expect("used");
         assert_eq!((device.peak().bytes, device.allocated().blocks, device.stacks().count()), (0, 0, 0));
     }

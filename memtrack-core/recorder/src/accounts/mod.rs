@@ -9,10 +9,11 @@
 //! Order: an allocation is counted after the block was obtained, a free before the block is freed, each under the account's
 //! lock; so the peak is that of one order of events in which every block lives from its allocation to its free.
 //!
-//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with what others
-//! record, and a session has one program's options. For the peak, each row remembers what it was when it first changed
-//! after the peak, so an event costs the same however high the peak. A thread's account goes with scope handles, in a
-//! word of its own: scope nodes live for ever, and a thousand tests would use them up.
+//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the
+//! records of other tests, and a session has one program's options. For the peak, each row remembers its value
+//! when it first changed after the peak, so an event costs the same however high the peak. A thread's account
+//! goes with scope handles, in a word of its own: scope nodes live for ever, and a thousand tests would use
+//! them up.
 
 mod blocks;
 mod books;
@@ -87,7 +88,7 @@ impl Slot {
 }
 
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
-/// How many accounts are open. Locked while the switch is turned.
+/// The number of open accounts. Locked while the switch is turned.
 static OPEN: Mutex<usize> = Mutex::new(0);
 /// The process, counted by forks, in which accounts are kept: the child of a fork keeps none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -125,7 +126,7 @@ impl Account {
     /// there too.
     ///
     /// # Errors
-    /// When there are too many, or in a forked process.
+    /// Fails when there are too many, or in a forked process.
     pub fn open() -> Result<Self, NoAccount> {
         static READY: std::sync::Once = std::sync::Once::new();
         READY.call_once(|| {
@@ -167,7 +168,7 @@ impl Account {
         self.state().has_ended = true;
     }
 
-    /// Returns what was not freed so far, on each device.
+    /// Returns the memory that was not freed so far, on each device.
     pub fn left(&self) -> Vec<(DeviceId, Amount)> {
         let _inside = reentry::enter();
         let state = self.state();
@@ -180,7 +181,7 @@ impl Account {
         self.state().books.clone()
     }
 
-    /// Returns what threads have allocated in no account since this one was opened; the largest first.
+    /// Returns the memory that threads have allocated in no account since this one was opened; the largest first.
     pub fn others(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()
@@ -228,7 +229,7 @@ impl Drop for Account {
     }
 }
 
-/// Whether the program's global allocator reports the host's heap. An account is open.
+/// Returns whether the program's global allocator reports the host's heap. An account is open.
 pub fn sees_the_heap() -> bool {
     host::is_installed()
 }
@@ -259,16 +260,16 @@ fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // Of the function that this is inlined in, whose frame lives until the hook is left; a closure's would not.
+    // The frame of the function that this is inlined in, which lives until the hook is left; a closure's would not.
     Some(Hook::enter_anyway(Registers::here()))
 }
 
-/// Whether this process keeps accounts, and is not the child of one that does.
+/// Returns whether this process keeps accounts, and is not the child of one that does.
 fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Counts an allocation. What a panic allocates while it unwinds is not counted: its message, and the names of its
+/// Counts an allocation. Allocations of a panic that unwinds are not counted: its message, and the names of its
 /// backtrace, are many megabytes or nothing, depending on the environment.
 #[cold]
 #[inline(never)]

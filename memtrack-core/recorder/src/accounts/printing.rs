@@ -61,7 +61,7 @@ fn find_printer_callee(here: &[u64], printing: &[u64]) -> Option<u64> {
     (common > 0 && place > 0).then(|| printing[place])
 }
 
-/// Whether a stack's allocations are captured output.
+/// Returns whether a stack's allocations are captured output.
 pub(super) fn is_output(stack: StackId) -> bool {
     let Some(addresses) = ADDRESSES.get() else { return false };
     !addresses.is_empty() && RECORDER.get().stacks.goes_through(stack, addresses)

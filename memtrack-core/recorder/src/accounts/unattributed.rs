@@ -23,7 +23,7 @@ fn count_first(bytes: u64) {
     }
 }
 
-/// The same inside a hook.
+/// Does the same inside a hook.
 pub(super) fn count_in(inside: Inside, bytes: u64) {
     add(inside.thread.state, bytes);
 }
@@ -43,7 +43,7 @@ pub(super) struct Reading(Vec<(usize, ThreadId, Amount)>);
 pub struct Unattributed {
     /// The thread's name from the system, so at most 15 bytes; `None` for threads that have ended.
     pub thread: Option<String>,
-    /// What it, or they, allocated.
+    /// The memory that this thread, or these threads, allocated.
     pub allocated: Amount,
 }
 
@@ -59,7 +59,7 @@ impl Reading {
         Self(now().collect())
     }
 
-    /// Returns what was allocated since, the largest first.
+    /// Returns the memory that was allocated since, the largest first.
     pub(super) fn since(&self) -> Vec<Unattributed> {
         let mut of_ended = Amount::default();
         let mut others: Vec<Unattributed> = Vec::new();

@@ -2,10 +2,10 @@
 
 use super::RECORDER;
 use crate::{reentry, scope};
-use memtrack_model::Place;
+use memtrack_model::ScopePosition;
 use memtrack_model::event::DeviceId;
 
-/// Where a block was allocated.
+/// The place of a block's allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocated {
     /// Its size.
@@ -13,7 +13,7 @@ pub struct Allocated {
     /// The return addresses of the stack, innermost first; empty if it was not captured.
     pub stack: Vec<u64>,
     /// The modules, phase and operator that were running.
-    pub place: Place<'static>,
+    pub place: ScopePosition<'static>,
 }
 
 /// Returns where the block that begins at `address` was allocated: `None` if none is live there, or it was not

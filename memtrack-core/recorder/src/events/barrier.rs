@@ -1,5 +1,5 @@
-//! How a collector waits for the hooks that other threads are in: the hot path has no fence of its own, so the rare
-//! collector pays for one.
+//! The barrier between a collector and the hooks that other threads are in: the hot path has no fence of its
+//! own, so the rare collector pays for one.
 #![allow(unsafe_code)]
 
 use super::threads;

@@ -69,7 +69,7 @@ fn in_child(before: Vec<Module>) -> Vec<Module> {
     now
 }
 
-/// Whether a list contains the module; that list may be in a file, in which the module's addresses then belong to it.
+/// Returns whether a list contains the module; that list may be in a file, in which the module's addresses then belong to it.
 fn is_listed(module: &Module) -> bool {
     let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: null, or a list that is replaced only with the lock held.
@@ -105,8 +105,9 @@ pub(super) fn max_bytes(path_bytes: usize) -> usize {
     2 * MAX_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
 }
 
-/// Processes the binaries that were unloaded: stacks through their code keep their names, whatever is mapped at those
-/// addresses later. Never inside a hook: it takes the dynamic linker's lock, except in a forked child.
+/// Processes the binaries that were unloaded: stacks through their code keep their names, regardless of later
+/// mappings at those addresses. Never inside a hook: it takes the dynamic linker's lock, except in a forked
+/// child.
 pub(super) fn process_unloaded() {
     for binary in unloaded() {
         // A forked child without events has no stacks yet.

@@ -61,7 +61,7 @@ impl<T: Copy> Chunk<T> {
         true
     }
 
-    /// Whether it has no room left.
+    /// Returns whether it has no room left.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) as usize == self.slots.len()
@@ -75,7 +75,7 @@ impl<T: Copy> Chunk<T> {
     /// Returns some of the events so far.
     ///
     /// # Panics
-    /// When there are fewer events.
+    /// Panics when there are fewer events.
     pub(crate) fn iter_rows(&self, rows: Range<usize>) -> impl DoubleEndedIterator<Item = T> {
         let written = &self.slots[..self.len()];
         // SAFETY: these slots were written before the length that was just acquired, and are never written again.

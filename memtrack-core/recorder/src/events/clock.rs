@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How far the counter has gone back so far: added to each reading.
+/// The amount that the counter has gone back so far: added to each reading.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
 /// Stamps run ahead of the clock by a few ticks, and the counters of two processors differ by less than this (some
@@ -85,7 +85,7 @@ pub fn ns_per_tick() -> f64 {
     if ns < LEAST_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
 }
 
-/// Whether the counter has one constant rate in all power states and the kernel trusts it.
+/// Returns whether the counter has one constant rate in all power states and the kernel trusts it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter_is_steady() -> bool {

@@ -49,7 +49,7 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
     }
 }
 
-/// What happens to the ring's events.
+/// The treatment of the ring's events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Events {
     /// They are copied to the snapshot, and stay in the ring.
@@ -140,7 +140,7 @@ impl Recorder {
             marks,
             ..Snapshot::default()
         };
-        snapshot.leave_out_taken_back();
+        snapshot.remove_superseded();
         snapshot
     }
 

@@ -60,7 +60,7 @@ type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
-    /// What [`InHook::first`] does for the thread, and how often its end was postponed.
+    /// The work of [`InHook::first`] for the thread, and the number of times that its end was postponed.
     static STAGE: Cell<u8> = const { Cell::new(NEW) };
 }
 
@@ -71,7 +71,7 @@ const ENDING: u8 = 3;
 /// The thread has no state of its own, and gets none.
 const SHARES: u8 = 255;
 
-/// Whether `state` belongs to the calling thread.
+/// Returns whether `state` belongs to the calling thread.
 pub(super) fn is_current(state: &ThreadState) -> bool {
     std::ptr::eq(reentry::state(), state)
 }
@@ -186,7 +186,7 @@ fn unlock(shared: NonNull<SharedLocked>) {
 }
 
 impl CurrentThread {
-    /// Whether the part of the thread's stack below `sp` has room for the work of a hook.
+    /// Returns whether the part of the thread's stack below `sp` has room for the work of a hook.
     #[inline(always)]
     pub(super) fn has_room(self, sp: u64) -> bool {
         self.local().bounds.has_below(sp, separate_stack::ROOM_BYTES)
@@ -202,7 +202,7 @@ impl CurrentThread {
         unsafe { self.state.local() }
     }
 
-    /// Whether the state is shared by threads.
+    /// Returns whether the state is shared by threads.
     pub(super) fn is_shared(self) -> bool {
         !self.state.is_current()
     }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
 
-/// How memory was allocated by the driver, which determines how long it can live.
+/// The kind of allocation by the driver, which determines how long the memory can live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Belongs to the context that was current: plain, managed and pinned memory, arrays.
@@ -326,7 +326,7 @@ impl Inside {
 }
 
 impl DriverFreed {
-    /// Whether blocks that a pool has reported inside it end with it.
+    /// Returns whether blocks that a pool has reported inside it end with it.
     pub fn ends_others(&self) -> bool {
         self.held.is_some() && self.block.is_none()
     }

@@ -1,9 +1,9 @@
 //! The CUDA driver's memory figures for its devices, and when to read them again. The hook reads them, on threads of
 //! the program that are calling the driver anyway; this module sets the pace, and keeps the readings.
 //!
-//! **Why only on the program's threads?** Only there is a context current that cannot end meanwhile. The stream's thread
-//! and exit handlers use the last reading. A reading is due after 512 times the cost of one, 0.2 % of the time whatever
-//! the driver; to check that is a load and a comparison with the event's stamp.
+//! **Why only on the program's threads?** Only there is a context current that cannot end meanwhile. The
+//! stream's thread and exit handlers use the last reading. A reading is due after 512 times the cost of one,
+//! 0.2 % of the time with any driver; the check is a load and a comparison with the event's stamp.
 
 use super::threads::{self, DEVICE_SLOTS, device_of, slot_of};
 use super::totals::Sums;
@@ -92,7 +92,7 @@ impl Readings {
         }
     }
 
-    /// Whether a reading is due at an event with that stamp.
+    /// Returns whether a reading is due at an event with that stamp.
     #[inline(always)]
     pub fn is_due(&self, device: DeviceId, ticks: u64) -> bool {
         slot_of(device).is_some_and(|slot| ticks >= self.due[slot].load(Ordering::Relaxed))

@@ -42,13 +42,13 @@ pub fn set_handled_elsewhere() {
     HANDLED_ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Whether something else calls [`write_at_exit`].
+/// Returns whether something else calls [`write_at_exit`].
 #[cfg(unix)]
 fn is_handled_elsewhere() -> bool {
     HANDLED_ELSEWHERE.load(Ordering::Relaxed)
 }
 
-/// Whether anything was recorded in this process: false in a new child of a fork.
+/// Returns whether anything was recorded in this process: false in a new child of a fork.
 #[cfg(feature = "cuda")]
 pub fn is_recording() -> bool {
     RECORDER.is_made()
@@ -60,8 +60,8 @@ pub fn write_at_exit() {
     write_so_far(When::Exit);
 }
 
-/// How long [`flush`] waits for the thread that holds the stream: as long as an exit does, because on a loaded
-/// machine that thread may have to wait for a processor.
+/// The time that [`flush`] waits for the thread that holds the stream: as long as an exit does, because on a
+/// loaded machine that thread may have to wait for a processor.
 #[cfg(feature = "cuda")]
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -90,7 +90,7 @@ pub fn flush() {
     });
 }
 
-/// How long a panic waits for the thread that is writing the stream.
+/// The time that a panic waits for the thread that is writing the stream.
 const PANIC_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the recording is written.
@@ -104,7 +104,7 @@ enum When {
     Exit,
 }
 
-/// Whether the panic cannot be caught: panics abort, or it is the one that the language raises where it cannot unwind
+/// Returns whether the panic cannot be caught: panics abort, or it is the one that the language raises where it cannot unwind
 /// (a destructor's second panic, a C function).
 fn is_fatal(info: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort")

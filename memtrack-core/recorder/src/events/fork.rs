@@ -103,7 +103,7 @@ impl<T: Send + Sync> ForkCell<T> {
         self.value.store(std::ptr::null_mut(), Ordering::Release);
     }
 
-    /// Whether the value was made.
+    /// Returns whether the value was made.
     pub fn is_made(&self) -> bool {
         !self.value.load(Ordering::Acquire).is_null()
     }

@@ -63,7 +63,7 @@ const MAX_CHILDREN: u32 = 100;
 struct Shared {
     /// Forked processes that were about to write a file.
     requests: AtomicU32,
-    /// How many of those beyond the bound were reported.
+    /// The number of those beyond the bound that were reported.
     reported: AtomicU32,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn count_children() {
     }
 }
 
-/// Whether this process may write a file of its own: a forked one only while there are not too many.
+/// Returns whether this process may write a file of its own: a forked one only while there are not too many.
 pub fn may_write_file() -> bool {
     fork::generation() == 0 || *MAY_WRITE.get()
 }

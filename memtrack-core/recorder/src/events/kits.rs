@@ -1,6 +1,6 @@
-//! Kits for taking stacks, some 430 KB each: buffers for captures and the ids of the newest stacks. As many threads
-//! as a machine keeps busy each own a kit until they end; further threads share a few, one capture at a time. The
-//! memory of all kits is bounded whatever number of threads a program has.
+//! Kits for taking stacks, some 430 KB each: buffers for captures and the ids of the newest stacks. As many
+//! threads as a machine keeps busy each own a kit until they end; further threads share a few, one capture at a
+//! time. The memory of all kits is bounded for any number of threads.
 //!
 //! **Why not a kit for each thread?** 4,000 threads took 1.6 GB that way.
 

@@ -130,7 +130,7 @@ pub(crate) struct LiveTable {
     buckets: AtomicUsize,
     /// The slots of the devices whose blocks made shards grow.
     devices: AtomicU64,
-    /// How many blocks had no room.
+    /// The number of blocks without room.
     untracked: AtomicU64,
 }
 
@@ -471,7 +471,7 @@ mod tests {
     #[test]
     fn blocks_of_a_shard_have_different_slots() {
         let hash = |address| ByRegion::default().hash_one(Key { address, device: DeviceId::HOST });
-        // Whatever the distance of the blocks, the bits that choose a slot and those of the tag vary.
+        // For any distance of the blocks, the bits that choose a slot and those of the tag vary.
         for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
             let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();

@@ -1,5 +1,5 @@
 //! Moments that the program marks ([`mark`]): where one of its steps, requests or other intervals ends and the next
-//! begins. Reports then show what each of them left behind.
+//! begins. Reports then show the memory that each of them left behind.
 //!
 //! The newest 65,536 are kept, behind a separate lock that is held while one row is copied; a stream has the earlier
 //! ones in its file. They have stamps of the same kind as events (greater than the thread's newest).
@@ -14,15 +14,15 @@ use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are kept.
+/// The number of marks that are kept.
 const MOST: usize = 1 << 16;
 
 /// The most memory that they can take.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = MOST * size_of::<Row>();
+pub(super) const MAX_BYTES: usize = MOST * size_of::<LoggedMark>();
 
 #[derive(Clone, Copy)]
-struct Row {
+struct LoggedMark {
     ticks: u64,
     thread: ThreadId,
     name: &'static str,
@@ -31,9 +31,9 @@ struct Row {
 /// The newest rows, as a ring.
 struct Log {
     /// Has room for all rows that are kept, so that it never grows. The row with number `n` is at `n % most`.
-    rows: Vec<Row>,
+    rows: Vec<LoggedMark>,
     most: usize,
-    /// How many rows were ever added.
+    /// The number of rows that were ever added.
     count: u64,
 }
 
@@ -41,11 +41,11 @@ static LOG: ForkCell<Mutex<Log>> = ForkCell::new(|| Mutex::new(Log::new(MOST)));
 
 impl Log {
     fn new(most: usize) -> Self {
-        internal_bytes::add(most * size_of::<Row>());
+        internal_bytes::add(most * size_of::<LoggedMark>());
         Self { rows: Vec::with_capacity(most), most, count: 0 }
     }
 
-    fn push(&mut self, row: Row) {
+    fn push(&mut self, row: LoggedMark) {
         match self.rows.len() < self.most {
             true => self.rows.push(row),
             false => self.rows[(self.count % self.most as u64) as usize] = row,
@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// Returns the row with a number that is [kept](Self::kept).
-    fn row(&self, number: u64) -> Row {
+    fn row(&self, number: u64) -> LoggedMark {
         self.rows[(number % self.most as u64) as usize]
     }
 }
@@ -68,9 +68,9 @@ fn locked() -> MutexGuard<'static, Log> {
     LOG.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks this moment: here one step, request or other interval with that name ends and the next begins. `memtrack
-/// leaks --per NAME` shows what each of them left behind, and distinguishes what grows from one to the next from what
-/// is merely alive.
+/// Marks this moment: one step, request or other interval with that name ends here and the next begins.
+/// `memtrack leaks --per NAME` shows the memory that each of them left behind, and distinguishes memory that
+/// grows from one to the next from memory that is merely alive.
 ///
 /// Moments with one name divide the time of the whole program: what other threads allocate meanwhile counts too. Mark
 /// where little is in flight, as at the end of a step. While nothing is monitored this is a load and a branch;
@@ -106,14 +106,14 @@ fn mark_now(name: &str) {
         let newest = &inside.thread.local().newest_ticks;
         let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
         newest.set(ticks);
-        let row = Row { ticks, thread: inside.thread.thread(), name };
+        let row = LoggedMark { ticks, thread: inside.thread.thread(), name };
         locked().push(row);
     });
 }
 
 /// Returns the marks of a session, up to a moment.
 pub(super) fn between(since: u64, moment: u64) -> Marks {
-    let is_in = |row: &Row| row.ticks >= since && row.ticks <= moment;
+    let is_in = |row: &LoggedMark| row.ticks >= since && row.ticks <= moment;
     let (rows, left_out) = copied(0);
     let mut marks = named(rows.into_iter().filter(is_in), left_out);
     marks.rows.sort_by_key(|mark| mark.ticks);
@@ -128,7 +128,7 @@ pub(super) fn since(seen: u64) -> (Marks, u64) {
 }
 
 /// Returns the rows after the first `seen`, and how many of those were dropped already.
-fn copied(seen: u64) -> (Vec<Row>, u64) {
+fn copied(seen: u64) -> (Vec<LoggedMark>, u64) {
     if !LOG.is_made() {
         return (Vec::new(), 0);
     }
@@ -143,7 +143,7 @@ fn copied(seen: u64) -> (Vec<Row>, u64) {
     (rows, first - seen)
 }
 
-fn named(rows: impl Iterator<Item = Row>, left_out: u64) -> Marks {
+fn named(rows: impl Iterator<Item = LoggedMark>, left_out: u64) -> Marks {
     let mut marks = Marks { left_out, ..Marks::default() };
     rows.for_each(|row| marks.push(row.ticks, row.thread, row.name));
     marks
@@ -166,7 +166,7 @@ mod tests {
     fn the_newest_rows_stay_and_keep_their_numbers() {
         let mut log = Log::new(4);
         for ticks in 0..10 {
-            log.push(Row { ticks, thread: ThreadId(1), name: "step" });
+            log.push(LoggedMark { ticks, thread: ThreadId(1), name: "step" });
         }
         assert_eq!(log.kept(), 6..10);
         assert_eq!(log.kept().map(|number| log.row(number).ticks).collect::<Vec<_>>(), [6, 7, 8, 9]);

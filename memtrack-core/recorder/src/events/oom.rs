@@ -1,6 +1,7 @@
-//! Handles the report of an allocator that memory ran out: prints who holds it and writes a dump if the options say
-//! so, then calls the program's observers. All of it happens after the hook, on the thread that ran out; an error
-//! here is printed and goes no further, because the program may well go on without that memory.
+//! Handles the report of an allocator that memory ran out: prints the holders of memory and writes a dump if
+//! the options request it, then calls the program's observers. All of it happens after the hook, on the thread
+//! that ran out; an error here is printed and goes no further, because the program may go on without that
+//! memory.
 //!
 //! **How many dumps stay?** Eight per session: the first, and the newest seven, which from the ninth on take a fiftieth
 //! of the time at most (`pace`).

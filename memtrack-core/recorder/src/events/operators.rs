@@ -12,7 +12,7 @@ use super::fork::ForkCell;
 use super::hooks::Hook;
 use super::order::stamp;
 use crate::{internal_bytes, reentry, switch};
-use memtrack_file::operators::{Line, MAX_FRAMED_BYTES, append};
+use memtrack_file::operators::{MAX_FRAMED_BYTES, OperatorLine, append};
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{OperatorLines, OperatorLog};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -158,7 +158,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 #[inline]
 pub(crate) fn entered(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
-        write_now(Line::enter, scope);
+        write_now(OperatorLine::enter, scope);
     }
 }
 
@@ -166,17 +166,17 @@ pub(crate) fn entered(scope: ScopeId) {
 #[inline]
 pub(crate) fn left(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
-        write_now(Line::leave, scope);
+        write_now(OperatorLine::leave, scope);
     }
 }
 
 #[inline(never)]
-fn write_now(line: fn(ScopeId) -> Line, scope: ScopeId) {
+fn write_now(line: fn(ScopeId) -> OperatorLine, scope: ScopeId) {
     write(&line(scope));
 }
 
 /// Logs a line, if operators are recorded and the thread is not inside memtrack.
-pub(crate) fn write(line: &Line) {
+pub(crate) fn write(line: &OperatorLine) {
     let Some(hook) = Hook::enter() else { return };
     // Checked again, now that a collector can see that this thread is active.
     if !switch::is_on(switch::OPERATORS) {
@@ -219,7 +219,7 @@ mod tests {
 
     fn write_lines(log: &Log, thread: u32, scopes: std::ops::Range<u32>) {
         for scope in scopes {
-            let (line, ticks) = (Line::enter(ScopeId(scope)), 1_000 + u64::from(scope));
+            let (line, ticks) = (OperatorLine::enter(ScopeId(scope)), 1_000 + u64::from(scope));
             log.append(thread as usize, ticks, |piece| {
                 append(&mut piece.lines, piece.base_ticks, ticks, ThreadId(thread), line.bytes());
             });

@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether the operation may be repeated.
+    /// Returns whether the operation may be repeated.
     pub fn is_due(&self) -> bool {
         self.next_allowed.is_none_or(|until| Instant::now() >= until)
     }

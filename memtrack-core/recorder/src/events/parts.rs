@@ -83,7 +83,7 @@ impl PartFile {
         self.older.as_ref().map(|older| older.max_bytes / PARTS)
     }
 
-    /// Whether the file at `path` still is this one.
+    /// Returns whether the file at `path` still is this one.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|data| identity(&data) == self.file.identity())
     }
@@ -164,7 +164,7 @@ impl Destination {
     /// file stays, and the stream goes beside it.
     ///
     /// # Errors
-    /// When no file can be created.
+    /// Fails when no file can be created.
     pub(super) fn choose(path: &Path) -> io::Result<Self> {
         let why = match claim(path)? {
             Ok(file) => return Ok(Self { file, path: path.to_owned(), note: None }),
@@ -248,13 +248,13 @@ fn claim(path: &Path) -> io::Result<Result<File, KeepReason>> {
     Ok(Ok(file))
 }
 
-/// Whether the file is the one at `path`.
+/// Returns whether the file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = identity(&file.metadata()?);
     Ok(fs::metadata(path).is_ok_and(|data| identity(&data) == own))
 }
 
-/// Whether the file at `path` is a recording that was not finished.
+/// Returns whether the file at `path` is a recording that was not finished.
 fn is_unfinished_at(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(data) if data.is_file() && data.len() > 0 => is_unfinished(&mut File::open(path)?),

@@ -1,4 +1,4 @@
-//! Prints who holds the memory to the program's log: when it runs out, before anything else is done, and at a dump.
+//! Prints the holders of memory to the program's log: when it runs out, before anything else, and at a dump.
 //! The report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
 //! often, and within which bounds it is printed.
 //!
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 const UNTHROTTLED: u64 = 3;
 /// The longest time for symbolizing functions.
 pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
-/// How long the session's lock is waited for when a device is out of memory, while another thread may take a
-/// snapshot.
+/// The time that the session's lock is waited for when a device is out of memory, while another thread may take
+/// a snapshot.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same in the middle of a program's request for memory.
 const HEAP_PATIENCE: Duration = Duration::from_millis(50);
-/// How long the stream is waited for.
+/// The time that the stream is waited for.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
 /// The stack that symbolizing functions needs, in bytes, with room to spare.
 const STACK_BYTES: u64 = 768 << 10;
@@ -62,9 +62,9 @@ pub fn set_formatter(formatter: FormatReport) {
 /// The reports that a session has printed.
 #[derive(Debug, Default)]
 pub(super) struct PrintedReports {
-    /// How often memory ran out and that was reported.
+    /// The number of reported out-of-memory errors.
     times: u64,
-    /// How often it was not, since the last time.
+    /// The number of unreported ones since the last report.
     skipped: u64,
     pace: Pace,
     /// The last time, in ticks, and its name.
@@ -82,7 +82,7 @@ pub(super) fn at_refusal(requested_bytes: u64) {
     let has_stack = Hook::enter().is_some_and(|hook| hook.has_stack(STACK_BYTES));
     let _inside = reentry::enter();
     let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
-    // As much as a snapshot and some symbolized functions take, whatever happened before.
+    // The time that a snapshot and some symbolized functions take at most, regardless of earlier reports.
     let has_memory = || {
         let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);
         !reserve::ran_out() && reserve::is_available(wanted_bytes)
@@ -107,7 +107,7 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
         (None, _) => print_largest_scopes(oom.device),
         _ => {}
     }
-    // The events that led here are in the file, whatever happens to the program now.
+    // The events up to here are in the file, even if the program ends now.
     if oom.device.is_accelerator() {
         RECORDER.get().stream_parts_within(STREAM_PATIENCE);
     }
@@ -119,10 +119,10 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
     }
 }
 
-/// Whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
+/// Returns whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
 fn claim(patience: Duration) -> Option<u64> {
     let mut session = lock_session_within(patience)?;
-    let running = session.as_mut().filter(|running| running.options.tells_who_holds())?;
+    let running = session.as_mut().filter(|running| running.options.reports_on_oom())?;
     let reports = &mut running.reports;
     if reports.times >= UNTHROTTLED && !reports.pace.is_due() {
         reports.skipped += 1;
@@ -140,13 +140,13 @@ fn held(patience: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
     Some((RECORDER.get().holdings(&running.options, &running.baseline), running.reports.last))
 }
 
-/// Prints who holds the memory of a snapshot that is about to be dumped, if the session's options say so. The caller
-/// holds no lock.
+/// Prints the holders of memory in a snapshot that is about to be dumped, if the session's options request it.
+/// The caller holds no lock.
 pub fn at_dump(snapshot: &Snapshot) {
     let _inside = reentry::enter();
     let since = {
         let Some(mut session) = lock_session_within(PATIENCE) else { return };
-        let Some(running) = session.as_mut().filter(|running| running.options.tells_who_holds()) else {
+        let Some(running) = session.as_mut().filter(|running| running.options.reports_on_oom()) else {
             return;
         };
         let now = clock::ticks();

@@ -55,7 +55,7 @@ impl Ring {
         self.chunks.len()
     }
 
-    /// Whether another chunk needs room: if so, returns for how many chunks to make some.
+    /// Returns whether another chunk needs room: if so, returns for how many chunks to make some.
     pub(crate) fn needs_room(&self) -> Option<usize> {
         (self.chunks.len() == self.chunks.capacity()).then(|| (2 * self.chunks.len()).max(16))
     }

@@ -30,7 +30,7 @@ impl SameMemory {
         Self(())
     }
 
-    /// Whether this is that process, or one that shares its memory.
+    /// Returns whether this is that process, or one that shares its memory.
     #[inline(always)]
     pub(super) fn is_here(&self) -> bool {
         PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_EMPTIED.load(Ordering::Acquire)

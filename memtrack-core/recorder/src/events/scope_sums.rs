@@ -2,10 +2,10 @@
 //! ([`Totals`](super::totals::Totals)) are read when it changes its scope, and their growth is added to the scope
 //! that was current.
 //!
-//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions, but
-//! only those that have allocated since their last change do. A collector adds what the scopes that are still open
-//! have allocated: exactly for its own thread and for all that change no scope meanwhile; for one that does, the
-//! blocks since its last change may be missing.
+//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions,
+//! but only those that have allocated since their last change do. A collector adds the allocations in scopes
+//! that are still open: exactly for its own thread and for all that change no scope meanwhile; for one that
+//! does, the blocks since its last change may be missing.
 //!
 //! **What does it cost?** Two locked additions when a thread that has allocated changes its scope, and 1 MiB of address
 //! space per device, of which only the pages in use take memory. A change marks the thread as active, as a hook does, so
@@ -26,21 +26,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes and blocks.
 #[derive(Default)]
-struct Row([AtomicU64; 2]);
+struct ScopeCounters([AtomicU64; 2]);
 
 /// The rows of a device, by [`row_of`]. 1 MiB of addresses; the system provides the pages that are used.
-struct Table(Zeroed<Row>);
+struct Table(Zeroed<ScopeCounters>);
 
 /// The memory of a device's table.
 #[cfg(test)]
-pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<Row>();
+pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<ScopeCounters>();
 
 /// Abandoned in the child of a fork, whose scopes start at zero.
 static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
 
 impl Table {
     fn new() -> Self {
-        internal_bytes::add(SCOPE_IDS * size_of::<Row>());
+        internal_bytes::add(SCOPE_IDS * size_of::<ScopeCounters>());
         // SAFETY: rows are numbers, and all zeros is one.
         Self(unsafe { Zeroed::new(SCOPE_IDS) })
     }
@@ -57,7 +57,7 @@ fn row_of(scope: ScopeId) -> usize {
 /// Adds to the sums of a scope; modulo 2^64, so that retracted amounts can be added too.
 #[inline]
 pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
-    let Row([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
+    let ScopeCounters([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
     bytes_sum.fetch_add(bytes, Relaxed);
     blocks_sum.fetch_add(blocks, Relaxed);
 }
@@ -110,7 +110,7 @@ const UPDATES_BETWEEN_SUMS: usize = 10;
 /// … and one update more for so many rows, so that the sums of many scopes do not fill the disk.
 const ROWS_PER_UPDATE: usize = 1000;
 
-/// When to write the sums to the stream, so that those of a killed program are recent.
+/// The schedule for writing the sums to the stream, so that those of a killed program are recent.
 #[derive(Default)]
 pub(super) struct Due {
     updates_left: usize,

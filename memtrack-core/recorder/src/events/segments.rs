@@ -41,7 +41,7 @@ pub(super) fn max_bytes(live_blocks: u64) -> usize {
 #[derive(Default)]
 pub(super) struct Segments {
     held: Mutex<BTreeMap<(DeviceId, u64), HeldSegment>>,
-    /// How many of them also are a block: mostly none, and then a pool's report need not search.
+    /// The number of them that are also blocks: mostly none, and then a pool's report need not search.
     blocks: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Segments {
         }
     }
 
-    /// Whether no more fit.
+    /// Returns whether no more fit.
     #[cfg(feature = "cuda")]
     pub(super) fn is_full(&self) -> bool {
         self.lock().len() >= max_segments(settings::max_live_blocks())
@@ -115,7 +115,7 @@ impl Segments {
         }
     }
 
-    /// Whether any segment counts as a block.
+    /// Returns whether any segment counts as a block.
     #[inline(always)]
     fn has_blocks(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) != 0
@@ -134,7 +134,7 @@ impl Segments {
         Some(around.segment)
     }
 
-    /// Whether the driver's hook has reported exactly this segment.
+    /// Returns whether the driver's hook has reported exactly this segment.
     fn is_known_from_driver(&self, device: DeviceId, address: u64, size_bytes: u64) -> bool {
         let held = self.lock();
         held.get(&(device, address))
@@ -185,7 +185,7 @@ impl Inside {
         }
     }
 
-    /// Whether the driver's hook has reported the segment that a pool reports: from now on its blocks are the pool's.
+    /// Returns whether the driver's hook has reported the segment that a pool reports: from now on its blocks are the pool's.
     pub(super) fn is_claimed(self, action: Action, device: DeviceId, address: u64, size_bytes: u64) -> bool {
         let begins = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
         if !begins || !self.recorder.segments.is_known_from_driver(device, address, size_bytes) {
@@ -207,7 +207,7 @@ impl Inside {
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);
         totals.report_growth(less);
         scope_sums::add(slot, block.scope, less[0], less[1]);
-        let flags = block.flags.with(EventFlags::TAKEN_BACK);
+        let flags = block.flags.with(EventFlags::SUPERSEDED);
         self.event(
             slot,
             Event {

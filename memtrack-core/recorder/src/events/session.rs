@@ -27,13 +27,13 @@ pub(super) struct Session {
     monitors: u32,
     pub(super) options: Options,
     pub(super) baseline: Baseline,
-    /// How often memory ran out and the recorder dumped itself.
+    /// The number of times that memory ran out and the recorder dumped itself.
     dumps: u64,
-    /// When the next dump is allowed, once the maximum number has been written.
+    /// The time at which the next dump is allowed, once the maximum number has been written.
     pub(super) dump_pace: Pace,
     /// The reports printed about who holds the memory.
     pub(super) reports: PrintedReports,
-    /// When a caught panic may write the recording again.
+    /// The time at which a caught panic may write the recording again.
     pub(super) panic_pace: Pace,
 }
 
@@ -62,7 +62,7 @@ fn session() -> MutexGuard<'static, Option<Session>> {
 /// [`stop`]; it is not if it requested nothing and no session runs.
 ///
 /// # Errors
-/// When the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
+/// Fails when the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
 pub fn start(options: &Options) -> io::Result<bool> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let _inside = reentry::enter();
@@ -71,11 +71,11 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        let lost = options.lost_beside(&running.options, crate::host::is_installed());
+        let lost = options.ignored_beside(&running.options, crate::host::is_installed());
         drop(session);
         if let Some(lost) = lost {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| message::print(lost));
+            static REPORTED: Once = Once::new();
+            REPORTED.call_once(|| message::print(lost));
         }
         return Ok(true);
     }
@@ -279,7 +279,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
 /// Writes a snapshot of the recorder as a `.memtrack` file, whole or not at all.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub fn save(snapshot: &Snapshot, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
     memtrack_file::write(snapshot, &mut file)?;
@@ -338,7 +338,7 @@ fn inherited() -> Option<Session> {
     Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
 }
 
-/// Whether this is the child of a fork that continues its parent's session with a stream of its own.
+/// Returns whether this is the child of a fork that continues its parent's session with a stream of its own.
 pub(super) fn is_streaming_child() -> bool {
     inherited_options().is_some_and(|options| options.stream && options.output.is_some())
 }

@@ -35,25 +35,25 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     SESSION.fetch_add(1, Release);
 }
 
-/// Whether blocks keep stacks.
+/// Returns whether blocks keep stacks.
 #[inline(always)]
 pub(crate) fn blocks_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::State as u8
 }
 
-/// Whether events keep stacks.
+/// Returns whether events keep stacks.
 #[inline(always)]
 pub(crate) fn events_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::Alloc as u8
 }
 
-/// Whether a free keeps its own stack.
+/// Returns whether a free keeps its own stack.
 #[inline(always)]
 pub(crate) fn frees_keep_own_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::All as u8
 }
 
-/// Whether hooks skip events of `action`.
+/// Returns whether hooks skip events of `action`.
 #[inline(always)]
 pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
@@ -65,12 +65,12 @@ pub(crate) fn write_all(all: bool) {
     SKIPPED.store(if all { 0 } else { UNWANTED.load(Relaxed) }, Relaxed);
 }
 
-/// Whether there are actions that do not belong in recordings.
+/// Returns whether there are actions that do not belong in recordings.
 pub(crate) fn skips_any() -> bool {
     UNWANTED.load(Relaxed) != 0
 }
 
-/// Whether events of `action` belong in recordings.
+/// Returns whether events of `action` belong in recordings.
 pub(crate) fn is_wanted(action: Action) -> bool {
     UNWANTED.load(Relaxed) & 1 << action as u8 == 0
 }

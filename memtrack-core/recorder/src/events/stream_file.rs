@@ -30,7 +30,7 @@ pub(crate) struct Stream {
     part: Option<Part>,
     /// The part before that one, until it is replaced.
     before: Option<RecordingWriter<PartFile>>,
-    /// How many bytes of the part are its head.
+    /// The number of bytes of the part's head.
     head_bytes: u64,
     /// The sums over the events of this part and of those before, if there are parts.
     counts: HashMap<DeviceId, DeviceStatistics>,
@@ -77,7 +77,7 @@ impl Stream {
     /// Creates the file, or replaces it, and writes the head.
     ///
     /// # Errors
-    /// When the file cannot be created or written.
+    /// Fails when the file cannot be created or written.
     pub(crate) fn create(path: &Path, options: &Options) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let Destination { file, path, note } = Destination::choose(path)?;
@@ -171,7 +171,7 @@ impl Stream {
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
-    /// Appends what each scope has allocated so far, and the counted peak of the heap.
+    /// Appends the memory that each scope has allocated so far, and the counted peak of the heap.
     pub(super) fn sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
         self.writer.scope_sums(sums)?;
@@ -196,7 +196,7 @@ impl Stream {
         if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
     }
 
-    /// Whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
+    /// Returns whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
     pub(super) fn is_part_due(&mut self, times: u64) -> bool {
         let file = self.writer.output_mut();
         !self.broken

@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a stream is brought up to date: the time that a killed program loses of a device with few events, unless
-/// the thread gets no processor in time.
+/// The interval between updates of a stream: the time that a killed program loses of a device with few events,
+/// unless the thread gets no processor in time.
 const UPDATE_EVERY: Duration = Duration::from_millis(500);
 
 /// The recorder's view of the thread.
@@ -26,7 +26,7 @@ pub(super) struct StreamThread {
     /// The number of the stream that it writes; 0 when it has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// How many updates were requested, and up to which of these they were made.
+    /// The number of requested updates, and the last of them that was made.
     #[cfg(feature = "cuda")]
     requested: AtomicU64,
     #[cfg(feature = "cuda")]
@@ -39,7 +39,7 @@ impl StreamThread {
         self.bell.ring();
     }
 
-    /// Whether there is a thread that writes and reports errors.
+    /// Returns whether there is a thread that writes and reports errors.
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire) != 0
     }
@@ -64,7 +64,7 @@ impl Recorder {
     /// threads that record, because the dynamic linker's lock must not be waited for inside a hook.
     ///
     /// # Errors
-    /// When the system allows no more threads.
+    /// Fails when the system allows no more threads.
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);
@@ -83,7 +83,7 @@ impl Recorder {
 fn run_loop(number: u32) {
     let recorder = RECORDER.get();
     let stream_thread = &recorder.stream_thread;
-    // Of the list with which the file begins: before this thread runs, the program may have loaded more.
+    // The list with which the file begins: before this thread runs, the program may have loaded more.
     let mut binaries_seen = 0;
     recorder.with_stream(|stream| binaries_seen = stream.binaries_seen());
     let mut readings_seen = 0;
@@ -182,7 +182,7 @@ impl Bell {
         };
         let word = self.0.as_ptr();
         if self.0.swap(0, Ordering::Acquire) == 0 {
-            // SAFETY: the word and the time live for as long as the call takes. Whatever ends it, an update follows.
+            // SAFETY: the word and the time live for as long as the call takes. An update follows any end of it.
             unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
             self.0.swap(0, Ordering::Acquire);
         }

@@ -7,11 +7,11 @@
 //! Only a thread that fills chunks faster than they are written waits, for a while. The stream's lock is never taken
 //! under the store's; errors are kept, and reported while no lock is held.
 //!
-//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for ever. A
-//! thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits only if 64 chunks
-//! are in the queue, for 10 s at most; then the stream ends with a message. A kill loses what is in the queue and in
-//! chunks: half a second of events while the disk keeps up, and never more than 64 full chunks, one more of each thread,
-//! and those that are being filled.
+//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for
+//! ever. A thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits
+//! only if 64 chunks are in the queue, for 10 s at most; then the stream ends with a message. A kill loses the
+//! queue and the chunks: half a second of events while the disk keeps up, and never more than 64 full chunks,
+//! one more of each thread, and those that are being filled.
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
@@ -34,10 +34,10 @@ const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED;
 const BOUND_PER_WAITING: u64 = 1 << 20;
 /// The same in a child where the thread that fills a chunk writes it: only other threads' chunks wait.
 const MAX_WAITING_IN_CHILD: usize = 2;
-/// How long a thread that fills chunks faster than the disk takes them waits before the stream ends.
+/// The time that a thread that fills chunks faster than the disk takes them waits before the stream ends.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
-/// How many chunks are written before the stream's lock is released for a moment; without a stream thread, the
-/// writing thread returns to its own work then.
+/// The number of chunks that are written before the stream's lock is released for a moment; without a stream
+/// thread, the writing thread returns to its own work then.
 const MAX_AT_ONCE: usize = 8;
 
 /// Whether the stream was given up because writes to its disk did not complete.
@@ -156,7 +156,7 @@ impl Recorder {
     /// Streams to `stream` from now on.
     ///
     /// # Errors
-    /// When the disk of an earlier stream is still stuck.
+    /// Fails when the disk of an earlier stream is still stuck.
     pub(super) fn open_stream(&self, stream: Stream) -> io::Result<()> {
         let Some(mut target) = self.target_within(self.patience()) else {
             return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
@@ -172,7 +172,7 @@ impl Recorder {
     /// Takes the stream out after the waiting chunks are written to it; `None` if there is none.
     ///
     /// # Errors
-    /// When the child of a fork could create no stream, or the stream was given up, and that was not reported yet.
+    /// Fails when the child of a fork could create no stream, or the stream was given up, and that was not reported yet.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
         let Some(mut target) = self.target_within(self.patience()) else {
             self.give_up_the_disk();
@@ -341,7 +341,7 @@ impl Recorder {
         self.write_parts(&mut target);
     }
 
-    /// The same, unless another thread holds the stream for longer than this.
+    /// Does the same, unless another thread holds the stream for longer than this.
     pub(super) fn stream_parts_within(&self, patience: Duration) {
         if let Some(mut target) = self.target_within(patience) {
             self.write_parts(&mut target);

@@ -14,13 +14,13 @@ const MAX_THREADS: usize = 1 << 16;
 
 /// The system's data of a thread.
 #[derive(Clone, Copy, Default)]
-struct Row {
+struct ThreadRow {
     /// Up to the first zero. The system's names have at most 15 bytes.
     name: [u8; 16],
     os_id: u64,
 }
 
-impl Row {
+impl ThreadRow {
     fn name(&self) -> String {
         let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
         String::from_utf8_lossy(&self.name[..len]).into_owned()
@@ -30,15 +30,15 @@ impl Row {
 struct Names {
     /// By id: the unknown thread comes first. Has room for the largest number of threads, so that it never grows
     /// under the lock.
-    threads: Vec<Row>,
-    /// How many threads had no room here.
+    threads: Vec<ThreadRow>,
+    /// The number of threads without room here.
     unnamed: u64,
 }
 
 impl Names {
     fn new() -> Self {
         let mut threads = Vec::with_capacity(MAX_THREADS + 1);
-        threads.push(Row::default());
+        threads.push(ThreadRow::default());
         Self { threads, unnamed: 0 }
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn unnamed() -> u64 {
 }
 
 /// The memory of the names.
-const BYTES: usize = (MAX_THREADS + 1) * size_of::<Row>();
+const BYTES: usize = (MAX_THREADS + 1) * size_of::<ThreadRow>();
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = BYTES;
 
@@ -96,8 +96,8 @@ pub(super) fn name_this_thread() -> ThreadId {
 }
 
 #[cfg(target_os = "linux")]
-fn this_thread() -> Row {
-    let mut row = Row::default();
+fn this_thread() -> ThreadRow {
+    let mut row = ThreadRow::default();
     // SAFETY: the buffer is a local variable and has the 16 bytes that a name takes, and gettid has no arguments.
     unsafe {
         libc::pthread_getname_np(libc::pthread_self(), row.name.as_mut_ptr().cast(), row.name.len());
@@ -107,6 +107,6 @@ fn this_thread() -> Row {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn this_thread() -> Row {
-    Row::default()
+fn this_thread() -> ThreadRow {
+    ThreadRow::default()
 }

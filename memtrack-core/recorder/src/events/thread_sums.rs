@@ -21,7 +21,7 @@ static ENDED: [Totals; DEVICE_SLOTS] = [const { Totals::new() }; DEVICE_SLOTS];
 /// Counts changes of the statics above: odd during a change.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// How often adding up is retried.
+/// The number of times that adding up is retried.
 const TRIES: usize = 100;
 
 /// Makes a change. The caller holds the lock of the states that belong to one thread, so there is one at a time.
@@ -112,7 +112,7 @@ pub(crate) struct Bounds {
     pub(crate) freed_first: u64,
     pub(crate) allocated: u64,
     pub(crate) freed_last: u64,
-    /// How many threads live.
+    /// The number of live threads.
     pub(crate) threads: u64,
 }
 

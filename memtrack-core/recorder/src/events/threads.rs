@@ -70,7 +70,7 @@ pub(crate) struct ThreadState {
     pub(super) id: AtomicU32,
     /// Odd while the thread is inside a hook: a collector waits for it to change.
     pub(super) activity: AtomicU64,
-    /// The current scope of the thread: for collectors, which add what it has allocated there.
+    /// The current scope of the thread: for collectors, which add its allocations there.
     scope: AtomicU32,
     /// A bit for each slot but the host's that the thread has allocated from.
     devices: AtomicU64,
@@ -82,7 +82,7 @@ pub(crate) struct ThreadState {
 }
 
 impl ThreadState {
-    /// Whether it belongs to the calling thread.
+    /// Returns whether it belongs to the calling thread.
     pub(super) fn is_current(&self) -> bool {
         current_thread::is_current(self)
     }
@@ -124,7 +124,7 @@ impl ThreadState {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         if switch::is_on(switch::SCOPES) {
-            // Makes visible what was written before the switch was turned on: the beginning of the sums.
+            // Makes visible the data that was written before the switch was turned on: the beginning of the sums.
             std::sync::atomic::fence(Ordering::Acquire);
             let before = ScopeId(self.scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {
@@ -141,8 +141,8 @@ impl ThreadState {
         }
     }
 
-    /// Returns what the thread has allocated in its current scope, in bytes and blocks, and that scope. Of another
-    /// thread that changes its scope all the time, the result may be slightly off.
+    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope. For
+    /// another thread that changes its scope all the time, the result may be slightly off.
     pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
         const TRIES: usize = 100;
         let mut growths = Vec::new();

@@ -55,7 +55,7 @@ impl Totals {
     pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
         std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
 
-    /// All sums at 0.
+    /// Creates all sums, at 0.
     pub(super) const fn new() -> Self {
         const fn zero() -> AtomicU64 {
             AtomicU64::new(0)
@@ -149,7 +149,7 @@ impl Totals {
         add(&self.frees, 1);
     }
 
-    /// Returns what was allocated, in bytes and blocks, since the last addition to scopes.
+    /// Returns the bytes and blocks that were allocated since the last addition to scopes.
     #[inline(always)]
     pub(crate) fn growth(&self) -> [u64; 2] {
         let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);

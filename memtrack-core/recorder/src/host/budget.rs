@@ -34,18 +34,19 @@ const LOAD_WINDOW_NS: f64 = 0.15e9;
 /// The loan to all threads of a session, spendable before they have earned anything, in nanoseconds: a short run is
 /// recorded completely though it costs a little more than its budget.
 const START_LOAN_NS: i64 = 120_000_000;
-/// The part of it that a thread may spend whatever its load is, in nanoseconds: programs have bursts (those of the
-/// `train` example take up to 3.4 ms). Beyond that it gets more only while its spending stays below [`BURST_FACTOR`]
-/// times its income: a heavier load would use up everything at once, and the recording would hardly be better for it.
+/// The part of it that a thread may spend at any load, in nanoseconds: programs have bursts (those of the
+/// `train` example take up to 3.4 ms). Beyond that it gets more only while its spending stays below
+/// [`BURST_FACTOR`] times its income: a heavier load would use up everything at once, and the recording would
+/// hardly be better for it.
 const BURST_NS: f64 = 6e6;
 /// The part of [`BURST_NS`] that is available at once, and the part of the thread's processor time so far that is
 /// added: a load that is heavy from the first moment on is no burst, and would spend all of it in ten milliseconds
 /// (the tiny model of `examples/benches/cost`, which spends 2.0 ms in its first 4; the `train` example 1.25).
 const BURST_AT_ONCE_NS: f64 = 0.9e6;
 const BURST_GROWTH: f64 = 0.25;
-/// How many times its income a thread may spend in a burst. A thread that allocates all blocks earns for itself
-/// alone: the training run of `examples/benches/cost` on two cores spends 5 % of its processor time on recording
-/// everything, and its main thread 6 to 7 % of its own.
+/// The factor of its income that a thread may spend in a burst. A thread that allocates all blocks earns for
+/// itself alone: the training run of `examples/benches/cost` on two cores spends 5 % of its processor time on
+/// recording everything, and its main thread 6 to 7 % of its own.
 const BURST_FACTOR: f64 = 3.0;
 /// A thread that samples borrows again if recording every block would take less than this part of [`BURST_FACTOR`]
 /// times the budget: so a burst, or a neighbour that took the caches for a moment, does not leave the rest of a run
@@ -60,8 +61,9 @@ const COUNTED_NS: f64 = 3.0;
 /// The largest part of a budget that is charged for counting, which cannot be avoided: the rest is for samples, or a
 /// program of nothing but tiny blocks would have none.
 const MAX_COUNTED_PART: f64 = 2.0 / 3.0;
-/// How full the savings must be for every block to be recorded for a while though that takes more than the budget: up
-/// to [`BURST_EASE`] of [`BURST_FACTOR`] times as much. With a heavier load they would last for an instant.
+/// The share of the savings beyond which every block is recorded for a while even if that takes more than the
+/// budget: up to [`BURST_EASE`] of [`BURST_FACTOR`] times as much. With a heavier load they would last for an
+/// instant.
 const FULL_SAVINGS: f64 = 0.5;
 /// The deviation of the samples' cost from its aim is limited to the earnings of so much processor time; more is
 /// forgotten.
@@ -145,9 +147,9 @@ pub(super) struct Activity {
     pub(super) cpu_ns: f64,
     /// Blocks that it allocated.
     pub(super) blocks: u64,
-    /// How many of them were recorded.
+    /// The number of them that were recorded.
     pub(super) recorded: u64,
-    /// How many of these are always recorded, being large.
+    /// The number of these that are always recorded because they are large.
     pub(super) large: u64,
     /// Bytes of the small ones, with [`BLOCK_BYTES`] for each.
     pub(super) small_bytes: u64,
@@ -163,7 +165,7 @@ pub(super) struct Ledger {
     lent_ns: f64,
     /// The spending beyond [`BURST_FACTOR`] times the income so far.
     beyond_ns: f64,
-    /// How much more samples could have cost lately.
+    /// The cost of more samples that would have been affordable lately.
     steer_ns: f64,
     /// Processor time that the thread used, in all.
     used_ns: f64,
@@ -194,8 +196,8 @@ impl Ledger {
         self.credit_ns / (pair_ns * EXACT_COST_FACTOR)
     }
 
-    /// Settles what was `seen` and returns the class to use from now on. `budget`: the share of processor time that
-    /// recording may take; `pair_ns`: the cost of a recorded block and its free.
+    /// Settles the blocks `seen` and returns the class to use from now on. `budget`: the share of processor
+    /// time that recording may take; `pair_ns`: the cost of a recorded block and its free.
     pub(super) fn settle(&mut self, seen: &Activity, budget: f64, pair_ns: f64, least_class: u8) -> u8 {
         let income_ns = budget * seen.cpu_ns;
         let counted_ns = seen.blocks.saturating_sub(seen.recorded) as f64 * COUNTED_NS;
@@ -219,7 +221,7 @@ impl Ledger {
             self.credit_ns -= repaid;
             self.lent_ns -= repaid;
         }
-        // The recording states its full cost, beyond what was charged.
+        // The recording contains its full cost, beyond the charged part.
         add_to_sums(self.class, seen.cpu_ns, recorded_ns + counted_ns);
         let keep = LOAD_WINDOW_NS / (LOAD_WINDOW_NS + seen.cpu_ns);
         self.cpu_ns = self.cpu_ns * keep + seen.cpu_ns;
@@ -235,7 +237,7 @@ impl Ledger {
         self.class
     }
 
-    /// Whether more may be lent to record every block, or to do so again.
+    /// Returns whether more may be lent to record every block, or to do so again.
     fn may_borrow(&self, budget: f64, pair_ns: f64) -> bool {
         match self.class {
             0 => self.beyond_ns < BURST_NS.min(BURST_AT_ONCE_NS + BURST_GROWTH * self.used_ns),
@@ -267,8 +269,8 @@ impl Ledger {
         {
             return 0;
         }
-        // Classes are far apart, so two alternate, such that samples cost what is intended. In short turns: estimates
-        // are as good as the interval is even over time.
+        // Classes are far apart, so two alternate, such that samples cost the intended amount. In short turns:
+        // estimates are as good as the interval is even over time.
         let narrowest_class = self.narrowest_class(budget, self.aim(), pair_ns);
         if self.steer_ns > 0.0 { narrowest_class.saturating_sub(1).max(1) } else { narrowest_class.max(1) }
     }
@@ -278,7 +280,7 @@ impl Ledger {
         if self.lent_ns > LOAN_SLICE_NS as f64 { SAMPLE_PART * SAMPLE_PART_IN_DEBT } else { SAMPLE_PART }
     }
 
-    /// Whether recording every block under the present load takes at most `share` of the processor time.
+    /// Returns whether recording every block under the present load takes at most `share` of the processor time.
     fn is_cheap(&self, share: f64, pair_ns: f64) -> bool {
         let pair_ns = if self.exact_pair_ns > 0.0 { self.exact_pair_ns.min(pair_ns) } else { pair_ns };
         (self.small + self.large) * pair_ns * EXACT_COST_FACTOR <= share * self.cpu_ns
@@ -337,7 +339,7 @@ impl Cost {
     /// One call in so many is timed, on average.
     const TIMED_ONE_IN: u32 = 16;
 
-    /// Whether this call is to be timed.
+    /// Returns whether this call is to be timed.
     #[inline(always)]
     pub(super) fn is_due(&mut self, random: u64) -> bool {
         match self.calls_left.checked_sub(1) {
@@ -393,7 +395,7 @@ mod tests {
         share: f64,
         /// The fraction of the blocks that were recorded.
         recorded: f64,
-        /// How many times more samples its last half took for the same precision than evenly spaced ones would have.
+        /// The factor of samples that its last half took for the same precision compared with evenly spaced ones.
         uneven: f64,
         class: u8,
     }

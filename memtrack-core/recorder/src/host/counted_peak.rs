@@ -24,7 +24,7 @@ const SLOT: usize = super::HOST_SLOT;
 /// With several threads, this many ticks for each of them pass between two observations: their sums are in the caches
 /// of other processors.
 const TICKS_PER_THREAD: u64 = 2048;
-/// How often the reader at the end retries.
+/// The number of times that the reader at the end retries.
 const TRIES: usize = 10_000;
 
 /// Whether blocks are or were only counted in this session.
@@ -42,10 +42,10 @@ static HIGHEST_TICKS: AtomicU64 = AtomicU64::new(0);
 static UPPER_BOUND: AtomicI64 = AtomicI64::new(0);
 static SINCE_TICKS: AtomicU64 = AtomicU64::new(0);
 static UNTIL_TICKS: AtomicU64 = AtomicU64::new(0);
-/// When the next observation is due.
+/// The time at which the next observation is due.
 static NEXT_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether blocks may have been only counted, so that observations are needed.
+/// Returns whether blocks may have been only counted, so that observations are needed.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)

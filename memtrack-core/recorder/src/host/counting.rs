@@ -34,13 +34,13 @@ impl Counting {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what is left after a block of `size_bytes`: the block is picked if that is not above 0.
+    /// Returns the rest of the countdown after a block of `size_bytes`: the block is picked if that is not above 0.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
         self.left() - self.counts_for(size_bytes)
     }
 
-    /// Returns what a block of `size_bytes` takes off the countdown.
+    /// Returns the part of the countdown that a block of `size_bytes` takes.
     #[inline(always)]
     fn counts_for(&self, size_bytes: u64) -> i64 {
         (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
@@ -57,7 +57,7 @@ impl Counting {
         self.block_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether an allocated block is small and not picked; if so, it is taken off the countdown.
+    /// Returns whether an allocated block is small and not picked; if so, it is taken off the countdown.
     #[inline(always)]
     pub(super) fn passes(&self, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ impl Counting {
         passes
     }
 
-    /// Whether a freed block is certainly small and not in the live table.
+    /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
     pub(super) fn is_surely_untracked(&self, address: u64, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {

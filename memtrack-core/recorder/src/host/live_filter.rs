@@ -68,7 +68,7 @@ fn few_of(address: u64) -> &'static AtomicU8 {
     &FEW[page_of(address) % FEW_SLOTS]
 }
 
-/// Whether the block at `address` may be in the live table.
+/// Returns whether the block at `address` may be in the live table.
 #[inline(always)]
 pub(super) fn may_contain(address: u64) -> bool {
     let counts = COUNTS.load(Ordering::Acquire);

@@ -204,7 +204,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is the one the inner allocator asks for.
+        // SAFETY: the caller's promise is the one that the inner allocator requires.
         let block = unsafe { self.inner.alloc(layout) };
         Self::observe_alloc(block, layout.size(), layout.align())
     }
@@ -252,14 +252,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Reports that the heap refused a request: prints who holds the memory, if the session's options say so. Called
-/// after the hook and under none of memtrack's locks.
+/// Reports that the heap refused a request: prints the holders of memory, if the session's options request it.
+/// Called after the hook and under none of memtrack's locks.
 #[cold]
 pub fn report_refusal(size_bytes: usize) {
     crate::events::report_heap_refusal(size_bytes as u64);
 }
 
-/// Whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
+/// Returns whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
     drop(std::hint::black_box(Box::new(0_u8)));
@@ -328,7 +328,7 @@ pub fn after_alloc(block: *mut u8, size: usize) {
     }
 }
 
-/// Whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
+/// Returns whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
@@ -418,7 +418,7 @@ pub fn before_free(block: *mut u8, size: usize) {
     }
 }
 
-/// Whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
+/// Returns whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
 /// needed.
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
@@ -513,7 +513,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     new
 }
 
-/// Whether a block may be in the live table: it is large, or it may have been sampled.
+/// Returns whether a block may be in the live table: it is large, or it may have been sampled.
 #[inline(always)]
 fn may_be_tracked(address: u64, size_bytes: u64) -> bool {
     size_bytes >= sample_threshold_bytes() || live_filter::may_contain(address)
@@ -560,11 +560,11 @@ fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: Event
 /// Updates the counted peak after a block was recorded with `stamp`, as the last of the thread's `blocks`.
 #[inline(never)]
 fn update_counted_peak(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
-    /// Of the small blocks of a thread that records all of its blocks, one in so many is enough.
+    /// For a thread that records all of its blocks, an update at one small block in so many is enough.
     const ONE_IN: u64 = 8;
     if flags.contains(EventFlags::SAMPLED) {
-        // This update happens because the block was sampled; what was live just before the block does not depend on
-        // that.
+        // This update happens because the block was sampled; the memory that was live just before the block
+        // does not depend on that.
         counted_peak::observe(stamp - 1);
     } else if !is_small || blocks.is_multiple_of(ONE_IN) {
         counted_peak::observe(stamp);

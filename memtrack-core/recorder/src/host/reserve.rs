@@ -39,12 +39,12 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Whether memory ran out inside memtrack, so that recording has ended.
+/// Returns whether memory ran out inside memtrack, so that recording has ended.
 pub(crate) fn ran_out() -> bool {
     RAN_OUT.load(Ordering::Acquire)
 }
 
-/// Whether so much memory is available, as far as that can be known without keeping it.
+/// Returns whether so much memory is available, as far as that can be known without keeping it.
 pub(crate) fn is_available(bytes: usize) -> bool {
     #[cfg(unix)]
     {
@@ -90,7 +90,7 @@ pub(super) fn allocate(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Whether a block is from the reserve, and must not go to the program's allocator.
+/// Returns whether a block is from the reserve, and must not go to the program's allocator.
 #[inline(always)]
 pub(super) fn contains(block: *mut u8) -> bool {
     switch::is_on(switch::RESERVE) && block.addr().wrapping_sub(START.load(Ordering::Relaxed)) < RESERVE_BYTES

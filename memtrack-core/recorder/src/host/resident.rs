@@ -16,8 +16,8 @@ fn opened() -> Option<GuardedFile> {
     std::fs::File::open("/proc/self/statm").and_then(GuardedFile::new).ok()
 }
 
-/// How often the file was reopened because the program had closed it. Each time leaks a few bytes; a program that
-/// closes all files in a loop gets no number in the end.
+/// The number of times that the file was reopened because the program had closed it. Each time leaks a few
+/// bytes; a program that closes all files in a loop gets no number in the end.
 #[cfg(target_os = "linux")]
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 #[cfg(target_os = "linux")]

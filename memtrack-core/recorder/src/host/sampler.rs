@@ -1,9 +1,9 @@
-//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from an
-//! exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), whatever came before, and
-//! weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A
-//! mean of 0 picks every block. With a budget the mean follows the load, each sample's event contains the mean at
-//! which it was picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled
-//! too.
+//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from
+//! an exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), independently of
+//! earlier blocks, and weighting it by the inverse
+//! ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0 picks every
+//! block. With a budget the mean follows the load, each sample's event contains the mean at which it was
+//! picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled too.
 
 use super::Counting;
 use super::budget::{Activity, Cost, Ledger, interval, least_class, sample_block_bytes};
@@ -17,25 +17,25 @@ use std::sync::atomic::Ordering;
 const SETTLE_BLOCKS: u32 = 1024;
 /// The longest time between two settlings, in nanoseconds: the next recorded block after it settles.
 const SETTLE_NS: f64 = 4e6;
-/// How long a measurement of the live table's size is used, in nanoseconds, by a thread that records few blocks: each
-/// takes some microseconds, because the shards are in no cache.
+/// The time that a measurement of the live table's size is used, in nanoseconds, by a thread that records few
+/// blocks: each takes some microseconds, because the shards are in no cache.
 const MEASURE_NS: f64 = 64e6;
 /// The assumed cost of a recorded block and its free until it was measured, in nanoseconds.
 const UNMEASURE_NS: f64 = 400.0;
 
-/// How small blocks are picked in a session.
+/// The rules by which small blocks are picked in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
     /// The mean gap in bytes where it is fixed; 0: every block.
     pub mean_bytes: u64,
     /// The share of processor time that recording may take; 0: the mean is fixed.
     pub budget: f64,
-    /// How many blocks the live table may hold before small ones are sampled to save memory.
+    /// The number of blocks that the live table may hold before small ones are sampled to save memory.
     pub live_blocks: u64,
 }
 
-/// How one thread picks blocks. The countdown itself is in its [`Counting`], which is passed to every function that
-/// moves it.
+/// The sampling state of one thread. The countdown itself is in its [`Counting`], which is passed to every
+/// function that moves it.
 pub struct Sampler {
     /// The session whose rules are used.
     session: u64,
@@ -61,14 +61,14 @@ struct Account {
     /// The costs of recording a block, and its free.
     alloc: Cost,
     free: Cost,
-    /// When the call began that is being timed; 0: none is.
+    /// The begin of the call that is being timed; 0: none is.
     timed_from: u64,
     /// The countdown when it was last set.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
     recorded: u32,
-    /// How many blocks may be recorded until the next settling, and the stamp from which on it is due.
+    /// The number of blocks that may be recorded until the next settling, and the stamp from which on it is due.
     recorded_most: u32,
     due_ticks: u64,
     /// Readings at the last settling.
@@ -97,7 +97,7 @@ impl Sampler {
         Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, piece_ended: false, account: None }
     }
 
-    /// Whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
+    /// Returns whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
     #[inline(always)]
     pub(super) fn picks(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
@@ -119,18 +119,18 @@ impl Sampler {
         self.piece_ended
     }
 
-    /// Whether the counted peak must be updated, once, after a block that was not picked.
+    /// Returns whether the counted peak must be updated, once, after a block that was not picked.
     #[inline(always)]
     pub(super) fn take_piece_ended(&mut self) -> bool {
         std::mem::take(&mut self.piece_ended)
     }
 
-    /// Returns what is left of the gap.
+    /// Returns the rest of the gap.
     fn left(&self, counting: &Counting) -> i64 {
         counting.left() + self.beyond
     }
 
-    /// Sets what is left of the gap, in pieces of its mean.
+    /// Sets the rest of the gap, in pieces of its mean.
     fn set_left(&mut self, counting: &Counting, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         counting.set_left(piece);
@@ -141,7 +141,7 @@ impl Sampler {
     #[cold]
     fn renew(&mut self, counting: &Counting, session: u64) {
         self.session = session;
-        // Makes visible what was written before the session was numbered: its rules.
+        // Makes visible the data that was written before the session was numbered: its rules.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(counting, sampling());
         counting.refresh(session);
@@ -395,7 +395,7 @@ impl StandaloneSampler {
         standalone
     }
 
-    /// Whether a block of `size_bytes` is picked: if so, returns its event's flags.
+    /// Returns whether a block of `size_bytes` is picked: if so, returns its event's flags.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
         self.sampler.picks(&self.counting, size_bytes, 0)
     }
@@ -422,7 +422,7 @@ mod tests {
         assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
     }
 
-    /// A sampler with a budget whose class the test changes.
+    /// Creates a sampler with a budget whose class the test changes.
     fn budgeted(seed: u64) -> StandaloneSampler {
         StandaloneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }

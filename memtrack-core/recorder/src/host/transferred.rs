@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// freed like blocks that existed before the session.
 const SLOTS: usize = 1 << 17;
 pub(super) const BYTES: usize = SLOTS * size_of::<AtomicU64>();
-/// How far from its first slot an address may be.
+/// The maximum distance of an address from its first slot.
 const MAX_STEPS: usize = 64;
 
 /// This slot was never used.
@@ -27,7 +27,7 @@ const GONE: u64 = u64::MAX;
 
 /// [`SLOTS`] addresses, allocated with the first block and never freed; null before.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// How many addresses there are, so that an empty table is not searched.
+/// The number of addresses, so that an empty table is not searched.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -57,7 +57,7 @@ pub(super) fn allocated(address: u64, size_bytes: u64) {
     }
 }
 
-/// Whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
+/// Returns whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
 #[inline]
 pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)

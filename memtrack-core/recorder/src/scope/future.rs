@@ -31,8 +31,8 @@ pin_project! {
             if this.future.is_none() {
                 return;
             }
-            // Guards inside the future restore scopes of the threads that polled it, so this thread's scope is saved
-            // whatever the state.
+            // Guards inside the future restore scopes of the threads that polled it, so this thread's scope is
+            // saved in any state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
                 State::New(_) | State::Inert => here(),
@@ -82,7 +82,7 @@ impl Site {
 }
 
 impl ScopeHandle {
-    /// Runs `future` in this scope, on whatever threads it is polled: for `spawn`, which loses the scope of the
+    /// Runs `future` in this scope, on any thread that polls it: for `spawn`, which loses the scope of the
     /// spawning task.
     pub fn future<F: Future>(self, future: F) -> ScopedFuture<F> {
         ScopedFuture::new(future, Begin::Resume(self))

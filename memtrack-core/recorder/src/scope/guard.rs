@@ -7,7 +7,7 @@ use super::observer;
 use crate::accounts::Membership;
 use crate::events::scope_changed;
 use crate::switch;
-use memtrack_model::Place;
+use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::ScopeKind;
 use std::cell::Cell;
@@ -68,7 +68,7 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
 /// let scope = memtrack_core::scope::current();
 /// std::thread::spawn(move || {
 ///     let _here = scope.enter();
-///     // what is allocated here belongs to the scope of the spawning thread
+///     // memory allocated here belongs to the scope of the spawning thread
 /// });
 /// ```
 #[inline]
@@ -106,7 +106,7 @@ impl ScopeHandle {
     }
 
     /// Returns the place of the scope: modules, phase and operator. For logs; walks up the scopes.
-    pub fn place(self) -> Place<'static> {
+    pub fn place(self) -> ScopePosition<'static> {
         self.here.node.map(ScopeNode::place).unwrap_or_default()
     }
 }

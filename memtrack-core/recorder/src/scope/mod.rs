@@ -35,7 +35,7 @@ pub(crate) use observer::switch_to_end;
 pub(crate) use nodes::MAX_BYTES;
 
 pub use memtrack_model::snapshot::ScopeKind;
-pub use memtrack_model::{Phase, Place, ScopeStep};
+pub use memtrack_model::{Phase, ScopePosition, ScopeStep};
 #[doc(hidden)]
 pub use site::Site;
 

@@ -1,6 +1,6 @@
-//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name). Guards
-//! and futures look scopes up here, the recorder reads them all at the end. The set only grows and is lock-free, so
-//! it stays usable in a forked child whatever the other threads were doing.
+//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name).
+//! Guards and futures look scopes up here, the recorder reads them all at the end. The set only grows and is
+//! lock-free, so it stays usable in a forked child, in any state of the other threads.
 //!
 //! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` are merged into one scope
 //! "(other)" per parent and kind; below [`MAX_DEPTH`] levels a new scope is added next to the innermost one; an
@@ -14,7 +14,7 @@ use crate::reentry;
 use crate::zeroed::Zeroed;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable};
-use memtrack_model::{Place, ScopeStep};
+use memtrack_model::{ScopePosition, ScopeStep};
 use std::hash::{BuildHasher, Hasher};
 use std::iter;
 use std::ptr;
@@ -29,7 +29,7 @@ pub struct ScopeNode {
     /// The kind of scope.
     pub kind: ScopeKind,
     name: &'static Name,
-    /// How many scopes are around it.
+    /// The number of scopes around it.
     depth: u16,
     /// Whether it is the outermost module or inside it.
     in_root: bool,
@@ -86,13 +86,13 @@ const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// How often a scope was entered that did not fit; restarts at 0 in a forked child.
+/// The number of entries into scopes that did not fit; restarts at 0 in a forked child.
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
-    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is not the
-    /// outermost module, so it becomes a module. Costs two hashes and two look-ups, whatever the size; allocates only
-    /// for new scopes.
+    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is
+    /// not the outermost module, so it becomes a module. Costs two hashes and two look-ups for any size;
+    /// allocates only for new scopes.
     pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
@@ -128,8 +128,8 @@ impl ScopeNode {
     }
 
     /// Returns the place of this scope: modules, phase and operator.
-    pub fn place(&'static self) -> Place<'static> {
-        Place::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
+    pub fn place(&'static self) -> ScopePosition<'static> {
+        ScopePosition::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
     }
 
     /// Returns its row in a table.
@@ -137,7 +137,7 @@ impl ScopeNode {
         Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
     }
 
-    /// Whether a scope entered inside this one may be folded: then each time is counted.
+    /// Returns whether a scope entered inside this one may be folded: then each time is counted.
     pub(super) fn may_fold(&self) -> bool {
         self.is_other || self.depth >= MAX_DEPTH
     }
@@ -164,7 +164,7 @@ fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNo
     }
 }
 
-/// Whether scopes inside such a scope belong to another phase, or to the root, than those around it.
+/// Returns whether scopes inside such a scope belong to another phase, or to the root, than those around it.
 fn keeps_phase(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
 }
@@ -173,7 +173,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
 #[cold]
 fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
-    // Of a replacement, only the phase is kept.
+    // Only the phase of a replacement is kept.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;
@@ -282,7 +282,7 @@ impl Nodes {
     }
 }
 
-/// Whether both are the same scope.
+/// Returns whether both are the same scope.
 #[inline]
 pub(super) fn is_same(one: Option<&'static ScopeNode>, other: Option<&'static ScopeNode>) -> bool {
     match (one, other) {

@@ -14,11 +14,11 @@ use std::thread;
 
 /// The notifications for the tracker. When a scope has ended, the thread's scope is the one around `node` again.
 pub trait ScopeObserver: Sync {
-    /// An operator, a backward pass or an optimizer step ran to its end.
+    /// Called when an operator, a backward pass or an optimizer step ran to its end.
     fn operator_finished(&self, node: &'static ScopeNode);
-    /// The outermost module begins.
+    /// Called when the outermost module begins.
     fn root_entered(&self, node: &'static ScopeNode);
-    /// The outermost module ran to its end.
+    /// Called when the outermost module ran to its end.
     fn root_left(&self, node: &'static ScopeNode);
 }
 

@@ -1,6 +1,6 @@
-//! A set that only grows, of values that live for ever: open addressing over links that are each filled once. It is
-//! lock-free, so it stays usable in a forked child whatever the other threads were doing. Look-ups cost the same
-//! whatever its size, because its users stop filling it when half of it is full.
+//! A set that only grows, of values that live for ever: open addressing over links that are each filled once.
+//! It is lock-free, so it stays usable in a forked child, in any state of the other threads. Look-ups cost the
+//! same for any size, because its users stop filling it when half of it is full.
 
 use super::link::{Link, empty_links};
 use crate::zeroed::Zeroed;

@@ -36,7 +36,7 @@ pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
     kept: Mutex<KeptStacks>,
-    /// How often a stack had no room.
+    /// The number of stacks without room.
     omitted: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl KeptStacks {
         Self { pieces: Vec::with_capacity(MAX_PIECES), index: Vec::with_capacity(MAX_STACKS), addresses: 0 }
     }
 
-    /// Whether there is no room for a stack of so many addresses.
+    /// Returns whether there is no room for a stack of so many addresses.
     fn is_full(&self, addresses: usize) -> bool {
         self.addresses + addresses > MAX_ADDRESSES
             || self.index.len() >= MAX_STACKS
@@ -76,7 +76,7 @@ impl KeptStacks {
             || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
     }
 
-    /// Whether a stack of so many addresses needs another piece.
+    /// Returns whether a stack of so many addresses needs another piece.
     fn needs_piece(&self, addresses: usize) -> bool {
         self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE)
     }
@@ -192,7 +192,7 @@ impl StackInterner {
         addresses
     }
 
-    /// Whether a stack has any of these return addresses.
+    /// Returns whether a stack has any of these return addresses.
     pub(crate) fn goes_through(&self, stack: StackId, addresses: &[u64]) -> bool {
         self.kept().get(stack).iter().any(|address| addresses.contains(address))
     }

@@ -40,7 +40,7 @@ fn real_path(name: &str) -> String {
     name.to_owned()
 }
 
-/// Whether the loader's name means the program itself: glibc has none for it, musl the kernel's link to it, or the
+/// Returns whether the loader's name means the program itself: glibc has none for it, musl the kernel's link to it, or the
 /// name by which it was called.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";

@@ -18,13 +18,13 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// Before the frames of a group.
+/// The indentation of a group's frames.
 const INDENT: &str = "     ";
 
-/// Which of a device's peaks.
+/// The kind of a device's peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeakOf {
-    /// Requested bytes that were live: the sum of a trace's sizes.
+    /// Live requested bytes: the sum of a trace's sizes.
     #[default]
     Requested,
     /// Bytes of segments.
@@ -45,9 +45,9 @@ impl PeakOf {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtPeak {
-    /// Which peak it is.
+    /// The kind of peak.
     pub of: PeakOf,
-    /// The event that reached it, by its number in the device's trace; none if it was before the first event.
+    /// The event that reached the peak, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
     /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
     pub seconds: Option<f64>,
@@ -61,7 +61,7 @@ pub struct AtPeak {
     pub estimated: bool,
     /// Reserved bytes then; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line of the user's own.
+    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,
     /// The same by category, if the snapshot has categories.
     pub made_of: Option<TopReport>,
@@ -143,7 +143,7 @@ impl AtPeak {
         Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
     }
 
-    /// Formats when it was: by event and, if the file contains it, by time.
+    /// Formats the time of the peak: by event and, if the file contains it, by time.
     pub(super) fn when(&self) -> String {
         let Some(event) = self.event else { return "before the first event".to_owned() };
         let counted = if self.error.counted { "counted " } else { "" };
@@ -175,7 +175,7 @@ impl AtPeak {
         }
     }
 
-    /// Returns the report as JSON, as [`Self::answer`] has it.
+    /// Returns the report as JSON, with the content of [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
@@ -189,22 +189,22 @@ pub struct AtPeakAnswer {
     /// The memory that was live then, by stack.
     #[serde(flatten)]
     pub live: RankingAnswer,
-    /// How much that was, and when.
+    /// The bytes of the peak and its moment.
     pub highest: HighestAnswer,
     /// The same by category; null where the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
-/// How high a device's memory rose, and when.
+/// The highest amount of memory of a device, and its moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestAnswer {
     /// The kind of peak: `requested` or `reserved`.
     pub of: &'static str,
-    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    /// The event that reached the peak, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
-    /// When it was; null: before the first event, or the file does not contain the time.
+    /// The time of the peak; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,

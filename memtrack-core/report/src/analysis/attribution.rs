@@ -1,4 +1,4 @@
-//! Which operator an allocation belongs to: the one whose scope was open, or the one that its stack names, or none. Every
+//! The operator of an allocation: the one whose scope was open, or the one that its stack names, or none. Every
 //! report uses the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
@@ -6,12 +6,12 @@ use super::torch_stacks::TorchStack;
 use memtrack_model::event::{Action, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::shorten_middle;
-use memtrack_model::{Phase, Place};
+use memtrack_model::{Phase, ScopePosition};
 use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// How an operator was found.
+/// The source of an operator's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -19,11 +19,11 @@ pub enum Source {
     Annotated,
     /// A frame pattern matched the stack, or PyTorch's frames name the operator.
     NamedFromStack,
-    /// Neither.
+    /// Neither a scope nor the stack names the operator.
     Unattributed,
 }
 
-/// Bytes by how their operator was found.
+/// Bytes by the source of their operator's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AttributedBytes {
@@ -85,9 +85,10 @@ impl<'a> Attributor<'a> {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
-    /// Returns the operator of an event in `scope` with `stack`, and how it was found: `encoder.forward.matmul`, or with
-    /// a name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no operator)`.
-    /// Outside modules and phases, the name has no prefix.
+    /// Returns the operator of an event in `scope` with `stack`, and the source of the name:
+    /// `encoder.forward.matmul`, or with a name from the stack `encoder.forward.candle.matmul` or
+    /// `backward.aten::mm`, or `encoder.forward.(no operator)`. Outside modules and phases, the name has no
+    /// prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if place.operator.is_some() {
@@ -114,7 +115,8 @@ impl<'a> Attributor<'a> {
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
-        // Without any scope, and with stacks that may be of C++ alone, it is unknown what was outside.
+        // Without any scope, and with stacks that may be of C++ alone, it is unknown whether memory was outside
+        // of modules.
         if snapshot.scopes.rows.len() > 1 { OUTSIDE_MODULES } else { "(no module in the stack)" }.into()
     }
 
@@ -139,7 +141,7 @@ pub const OLDER: &str = super::top::rows::BEFORE;
 
 /// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are
 /// the operator and the phase that the stack shows.
-pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
+pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (row_name(&name), Source::Annotated);
     }
@@ -156,7 +158,7 @@ pub fn operator_at(place: &Place<'_>, from_stack: (Option<&str>, Option<Phase>))
 
 /// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside modules
 /// and phases.
-pub fn module_at(place: &Place<'_>) -> Option<String> {
+pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
         return Some(row_name(&place.module_path()));
     }

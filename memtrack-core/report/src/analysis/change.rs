@@ -32,12 +32,12 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns by how much it grew; negative if it shrank.
+    /// Returns the growth; negative if the number fell.
     pub fn by(&self) -> i128 {
         i128::from(self.after.value) - i128::from(self.before.value)
     }
 
-    /// Returns by how much it grew, with its error.
+    /// Returns the growth with its error.
     pub fn estimate(&self) -> Estimate {
         self.after.error.less(&self.before.error)
     }

@@ -10,8 +10,8 @@ use memtrack_model::event::{Action, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashSet;
 
-/// The number of different stacks that must end as they began before frees are taken to carry those of allocations: with
-/// a few lines, each may free what it allocated.
+/// The number of different stacks that must be equal at allocation and free before frees are taken to carry the
+/// stacks of allocations: with a few lines, each may free its own allocations.
 const ENOUGH: usize = 8;
 
 /// The stacks that frees carry.
@@ -21,7 +21,7 @@ enum Carried {
     Own,
     /// The stacks of the blocks' allocations.
     Allocations,
-    /// It is unknown.
+    /// Unknown which of the two.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Frees<'a> {
         Self { snapshot, carried }
     }
 
-    /// Returns the stack of a block's allocation, if its free carries it.
+    /// Returns the stack of the block's allocation, if its free carries it.
     pub(super) fn allocation(&self, lifetime: &Lifetime) -> Option<StackId> {
         self.stack(lifetime).filter(|_| self.carried == Carried::Allocations)
     }
@@ -62,7 +62,8 @@ impl<'a> Frees<'a> {
     }
 }
 
-/// Returns whether a block's end is its free: otherwise another block was allocated at its address, and the free is lost.
+/// Returns whether a block's end is its free: otherwise another block was allocated at its address, and its
+/// free was not recorded.
 fn is_free(snapshot: &Snapshot, row: usize) -> bool {
     matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested | Action::FreeCompleted)
 }

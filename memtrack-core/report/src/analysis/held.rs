@@ -1,5 +1,5 @@
-//! What a device holds at the end of a snapshot in PyTorch's form: bytes allocated, lost to rounding, pending and free.
-//! `summary` and `check` use it; the sums are those of PyTorch's own statistics.
+//! The memory that a device holds at the end of a snapshot in PyTorch's form: bytes allocated, lost to
+//! rounding, pending and free. `summary` and `check` use it; the sums are those of PyTorch's own statistics.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -13,44 +13,44 @@ use std::collections::BTreeMap;
 pub struct Held {
     /// Segments.
     pub segments: u64,
-    /// How many of those are parts of expandable ones.
+    /// The number of segments that are parts of expandable ones.
     pub expandable: u64,
     /// Bytes of all segments.
     pub reserved: u64,
     /// Allocated blocks.
     pub blocks: u64,
-    /// Bytes of those blocks.
+    /// Bytes of the allocated blocks.
     pub allocated: u64,
-    /// Requested bytes of those blocks, as far as they are known: [`Self::requested()`].
+    /// Requested bytes of the allocated blocks, as far as they are known: [`Self::requested()`].
     pub requested: u64,
     /// Allocated blocks without a requested size, as in some of PyTorch's older files.
     pub unknown_requests: u64,
     /// Blocks that were freed but are still in use by a stream.
     pub pending_blocks: u64,
-    /// Bytes of those.
+    /// Bytes of these blocks.
     pub pending: u64,
-    /// Requested bytes of those, as far as they are known.
+    /// Requested bytes of these blocks, as far as they are known.
     pub pending_requested: u64,
-    /// Whether sampled blocks are among the allocated ones, which makes their bytes and number estimates.
+    /// Whether sampled blocks are among the allocated ones, so that their bytes and number are estimates.
     pub estimated: bool,
     /// Bytes of free blocks.
     pub inactive: u64,
     /// Bytes of free blocks that share a segment with others, except in expandable segments: they cannot be released.
     pub inactive_split: u64,
-    /// The number of those blocks.
+    /// The number of these blocks.
     pub inactive_split_blocks: u64,
-    /// Bytes of the largest of them.
+    /// Bytes of the largest of these blocks.
     pub largest_inactive_split: u64,
     /// Bytes of the largest free block.
     pub largest_inactive: u64,
     /// Segments that are completely free.
     pub free_segments: u64,
-    /// Bytes of those.
+    /// Bytes of these segments.
     pub free_segment_bytes: u64,
 }
 
 impl Held {
-    /// Sums up what `device` holds.
+    /// Sums up the memory that `device` holds.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
         let pytorch = snapshot.details();
@@ -63,8 +63,8 @@ impl Held {
         held
     }
 
-    /// Sums up what each private pool of `device` holds, with the pool's number, the largest first. Memory that is free
-    /// in one serves only that pool's requests.
+    /// Sums up the memory that each private pool of `device` holds, with the pool's number, the largest first.
+    /// Free memory of a pool serves only that pool's requests.
     pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let pytorch = snapshot.details();
@@ -158,8 +158,8 @@ impl Held {
         Some(self.allocated.saturating_sub(self.requested()?))
     }
 
-    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: what the allocator holds but
-    /// can neither release nor use for a request larger than its pieces.
+    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: memory that the
+    /// allocator holds but can neither release nor use for a request larger than its pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
     }

@@ -1,15 +1,15 @@
-//! How much of a stack and of its names a text shows. C++ function names can fill pages: where they do not fit, their
-//! parameters are left out first, then their template arguments, then their middle.
+//! The amount of a stack and of its names that a text shows. C++ function names can fill pages: where they do
+//! not fit, their parameters are left out first, then their template arguments, then their middle.
 
 use memtrack_model::units::shorten_middle;
 
-/// How wide a text may be, and how many frames of a stack it shows.
+/// The maximum width of a text, and the number of frames of a stack in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
-    /// Characters that a line may have; none: as many as it needs, with no name shortened.
+    /// The maximum number of characters in a line; none: no limit, and names are not shortened.
     pub width: Option<usize>,
-    /// Frames shown of a stack, not counting those that only pass a call on; 0: all.
+    /// The number of frames shown of a stack, not counting those that only pass a call on; 0: all.
     pub frames: usize,
 }
 
@@ -20,14 +20,14 @@ impl Layout {
         Self::default()
     }
 
-    /// Sets the characters that a line may have; `None`: as many as it needs.
+    /// Sets the maximum number of characters in a line; `None`: no limit.
     #[must_use]
     pub fn width(mut self, characters: impl Into<Option<usize>>) -> Self {
         self.width = characters.into();
         self
     }
 
-    /// Sets the frames shown of a stack; 0: all.
+    /// Sets the number of frames shown of a stack; 0: all.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = frames;
@@ -35,7 +35,7 @@ impl Layout {
     }
 }
 
-/// Frames shown by default.
+/// The number of frames shown by default.
 pub const FRAMES: usize = 7;
 /// Names get at least this many characters before columns are left out.
 pub(super) const LEGIBLE_NAME: usize = 30;
@@ -43,13 +43,13 @@ pub(super) const LEGIBLE_NAME: usize = 30;
 pub(super) const SHORTEST_NAME: usize = 16;
 
 impl Default for Layout {
-    /// Returns no limit of width, and [`FRAMES`] frames.
+    /// Returns the layout without a limit of width, and with [`FRAMES`] frames.
     fn default() -> Self {
         Self { width: None, frames: FRAMES }
     }
 }
 
-/// A width with the usual number of frames.
+/// Returns the layout of a width with the usual number of frames.
 impl From<Option<usize>> for Layout {
     fn from(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }

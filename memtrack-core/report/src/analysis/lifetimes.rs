@@ -1,5 +1,5 @@
-//! From events to lifetimes: from which event to which each block was live. `peak`, `top` and `phases` use these instead
-//! of pairing frees with allocations themselves.
+//! From events to lifetimes: the events at which each block's life begins and ends. `peak`, `top` and `phases`
+//! use these instead of pairing frees with allocations themselves.
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::Key;
@@ -28,7 +28,7 @@ pub struct Lifetime {
     pub to: Option<usize>,
     /// Its row in the table of live blocks, when it is known only from there.
     pub block: Option<u32>,
-    /// Whether its allocation is known. Otherwise only its free was seen, and scope and stack are "none".
+    /// Whether its allocation is known. Otherwise only its free was recorded, and scope and stack are "none".
     pub known: bool,
 }
 
@@ -90,17 +90,17 @@ impl Lifetime {
         self.block.and_then(|row| snapshot.blocks.get(row as usize))
     }
 
-    /// Returns whether it is live right after event `row`; with none, whether it is before the first event.
+    /// Returns whether it is live right after event `row`; without a row, before the first event.
     pub fn is_live_after(&self, row: Option<usize>) -> bool {
         // `None < Some(0)`: a block that was live from the start comes before every row.
         self.from <= row && self.to.is_none_or(|to| row.is_none_or(|row| row < to))
     }
 }
 
-/// Returns the lifetimes of all blocks of `device`. A block counts until its free was requested. A block that is known
-/// only from its free or from the table of live blocks was live from the start, so that sums are right when the ring
-/// dropped events or memory existed before. A trace may contain no requests; then a block's only event may be that its
-/// free was completed.
+/// Returns the lifetimes of all blocks of `device`. A block counts until its free was requested. A block that
+/// is known only from its free or from the table of live blocks was live from the start, so that sums are right
+/// when the ring dropped events or memory existed before. A trace may contain no requests; then a block's only
+/// event may be the completion of its free.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     // There are millions: growing by doubling would take twice the memory for a moment, and copy all of them.
     let begun = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Alloc);
@@ -128,7 +128,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
-            // Its free was usually requested before. Where requests are not recorded, the block ends here.
+            // Its free was usually requested before. Where requests are not recorded, the block's life ends here.
             Action::FreeCompleted => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None if has_requests => {}

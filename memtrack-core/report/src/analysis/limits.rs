@@ -1,6 +1,6 @@
-//! Limits for a gate in CI: does a snapshot stay within a peak, a leak and a fragmentation? A number that is based on
-//! samples is judged with its error: when the limit is within the error, the result is uncertain, and the gate must not
-//! pass.
+//! Limits for a gate in CI: whether a snapshot stays within a peak, a leak and a fragmentation. A number that
+//! is based on samples is judged with its error: when the limit is within the error, the result is uncertain,
+//! and the gate must not pass.
 
 use super::diff::AgainstAnswer;
 use super::estimate::{Estimate, Precision, Sum};
@@ -61,17 +61,18 @@ impl Limits {
     }
 }
 
-/// How a number compares with its limit.
+/// The result of comparing a number with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is not above the limit; for an estimate, its whole interval is not, which holds the truth with 95 % confidence.
+    /// The number is not above the limit; for an estimate, its whole interval is not, which contains the true
+    /// value with 95 % confidence.
     Within,
     /// The limit is within that interval.
     CannotTell,
-    /// It is above the limit; for an estimate, its whole interval is.
+    /// The number is above the limit; for an estimate, its whole interval is.
     Exceeded,
 }
 
@@ -86,7 +87,7 @@ impl Verdict {
     }
 }
 
-/// Bytes of one device.
+/// The requested bytes of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measured {
@@ -109,7 +110,7 @@ impl Measured {
         }
     }
 
-    /// Returns the interval that holds the truth with 95 % confidence; for an exact number, the number.
+    /// Returns the interval that contains the true value with 95 % confidence; for an exact number, the number.
     fn interval(&self) -> (u64, u64) {
         match self.error.is_exact() {
             true => (self.bytes, self.bytes),
@@ -127,7 +128,7 @@ impl Measured {
     }
 }
 
-/// The numbers of each device.
+/// The measured numbers of each device.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Found {
@@ -193,7 +194,7 @@ impl Found {
                 bytes = bytes.saturating_add(one.bytes);
                 sum.add(one.size_bytes as f64, one.blocks);
             }
-            // No more of it can be left than was ever live.
+            // Leaked bytes cannot exceed the bytes that were ever live.
             let most = if estimated { peak.recorded.high } else { f64::INFINITY };
             let error = precision.bytes(&sum).at_most(most);
             let bytes = if most.is_finite() { bytes.min(most.ceil() as u64) } else { bytes };
@@ -237,8 +238,8 @@ impl Found {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Returns why one of the limits cannot be checked at all: nothing in the file could exceed it. A gate must not pass
-    /// then.
+    /// Returns the reason why one of the limits cannot be checked at all: nothing in the file could exceed it.
+    /// A gate must not pass then.
     pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.held) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
@@ -259,7 +260,7 @@ impl Found {
         }
     }
 
-    /// Returns what a reader of the verdict should know about its basis.
+    /// Returns remarks on the basis of the verdict.
     pub fn caveats(&self, limits: &Limits) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.events == 0 && limits.peak.is_some() {
@@ -337,7 +338,7 @@ impl Found {
         lines
     }
 
-    /// Returns lines for the byte limits that compare with the worst device that way.
+    /// Returns lines for the byte limits for which the worst device has this verdict.
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measured, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
@@ -415,7 +416,7 @@ impl Found {
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that is within the error of an estimate, or that an incomplete recording stays below.
+    /// A line for each limit that is within the error of an estimate, or that an incomplete recording does not reach.
     pub cannot_tell: Vec<String>,
     /// The highest requested bytes, for the worst device.
     pub peak: MeasuredAnswer,
@@ -448,7 +449,7 @@ pub struct MeasuredAnswer {
     pub estimated: bool,
     /// The limit; null: none was given.
     pub limit_bytes: Option<u64>,
-    /// How they compare with it.
+    /// The result of comparing the bytes with the limit.
     pub verdict: Option<Verdict>,
 }
 
@@ -464,7 +465,7 @@ pub struct FragmentationAnswer {
     pub share: Option<f64>,
     /// The limit; null: none was given.
     pub limit: Option<f64>,
-    /// How it compares with it.
+    /// The result of comparing the share with the limit.
     pub verdict: Option<Verdict>,
 }
 

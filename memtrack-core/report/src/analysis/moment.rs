@@ -1,4 +1,4 @@
-//! A moment of a snapshot that a report can be about: `peak`, `end`, `oom`, or an event by its number.
+//! A moment of a snapshot that a report describes: `peak`, `end`, `oom`, or an event by its number.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
@@ -6,20 +6,20 @@ use memtrack_model::snapshot::Snapshot;
 /// A moment on one device. Rows are those of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// When the most bytes were live.
+    /// The moment when the most bytes were live.
     Peak,
-    /// When the most bytes were reserved: after the event at that row, or before the first event.
+    /// The moment when the most bytes were reserved: after the event at that row, or before the first event.
     Reserved(Option<usize>),
-    /// After the last event.
+    /// The moment after the last event.
     End,
-    /// When memory last ran out, at this row.
+    /// The moment when memory last ran out, at this row.
     Oom(usize),
-    /// After the event with this number in the device's trace, at that row.
+    /// The moment after the event with this number in the device's trace, at that row.
     Event(usize, usize),
 }
 
 impl Moment {
-    /// Returns when `device` last ran out of memory; `None` if it never did.
+    /// Returns the moment when `device` last ran out of memory; `None` if it never did.
     pub fn last_oom(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let rows = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Oom);
         rows.last().map(Self::Oom)
@@ -37,7 +37,7 @@ impl Moment {
         found.map(|row| Self::Event(number, row))
     }
 
-    /// Returns how many events the device's trace has in PyTorch's form.
+    /// Returns the number of events in the device's trace in PyTorch's form.
     pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
         snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
     }

@@ -1,6 +1,6 @@
-//! What a heap has allocated and not freed, by the recorder's own count: exact even where sums over sampled blocks are
-//! estimates. Every report takes what a heap holds at the end from [`counted_at_end`]; [`net`] only bounds the retained
-//! memory, which `check` compares with the limit.
+//! The memory that a heap has allocated and not freed, by the recorder's own count: exact even where sums over
+//! sampled blocks are estimates. Every report takes the heap's memory at the end from [`counted_at_end`];
+//! [`net`] only bounds the retained memory, which `check` compares with the limit.
 //!
 //! **When is the count not used?** Where it is less than the blocks that were recorded one by one: then an unknown amount
 //! of memory from before the recording was freed too, and the estimate is reported. The only row of a ranking does not
@@ -21,7 +21,7 @@ pub struct Net {
     pub blocks: i64,
 }
 
-/// What a sampled heap holds at the end, in every report.
+/// The memory that a sampled heap holds at the end, in every report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtEnd {
@@ -35,9 +35,9 @@ pub struct AtEnd {
     pub blocks_error: Estimate,
 }
 
-/// Returns what `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own count. `None` where
-/// sums over blocks are exact, where there is no count, and where the count is less than the recorded blocks: then older
-/// memory, which was never counted, was freed.
+/// Returns the memory that `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own
+/// count. `None` where sums over blocks are exact, where there is no count, and where the count is less than
+/// the recorded blocks: then older memory, which was never counted, was freed.
 pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<AtEnd> {
     let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
     let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);

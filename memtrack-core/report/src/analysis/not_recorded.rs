@@ -1,11 +1,12 @@
-//! What a file lacks because of how it was recorded, and what to call instead.
+//! The parts that a file lacks because of how it was recorded, and the calls that record them.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{FrameId, Since, Snapshot};
 use memtrack_model::units::counted;
 
-/// Returns why a snapshot has no events, and what to call and when; none if it has any. `snapshot` must have been read with its
+/// Returns the reason why a snapshot has no events, with the call that records them; none if it has any.
+/// `snapshot` must have been read with its events.
 /// events.
 pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.events.is_empty() {
@@ -33,7 +34,8 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     )
 }
 
-/// Returns why allocations on `device` have no stacks in a file of PyTorch's, and which option records them; none where all have
+/// Returns the reason why allocations on `device` have no stacks in a file of PyTorch's, with the option that
+/// records them; none where all have some, or the reason is unknown.
 /// some, or the reason is unknown.
 pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     if snapshot.seconds_since() == Since::Start {

@@ -1,15 +1,16 @@
-//! Which functions name an operator where no scope does: the user's own patterns, then tables for well-known
+//! The functions that name an operator where no scope does: the user's own patterns, then tables for well-known
 //! frameworks. `attribution` calls [`Patterns::name_of`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
 //! patterns form groups: the user's, then the tensor libraries, then the layers below. The first group that matches any
 //! frame of the stack decides.
 //!
-//! A library's operator is what its user calls: of the functions that are operators of tensors (`Library::operators`)
-//! the innermost, and of those that call one another the outermost. So `Tensor::sqrt`, a backend's `float_sqrt` and a
-//! closure of either are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`. What a module's `forward` or a
-//! `backward` calls has its own name. Where none is an operator, the innermost function of the library names the memory, with the
-//! type that it is a method of: `candle.Linear.forward`. A closure of which only the file is known names nothing.
+//! A library's operator is the function that its user calls: of the functions that are operators of tensors
+//! (`Library::operators`) the innermost, and of those that call one another the outermost. So `Tensor::sqrt`, a
+//! backend's `float_sqrt` and a closure of either are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`.
+//! An operator that a module's `forward` or a `backward` calls has its own name. Where no function is an
+//! operator, the innermost function of the library names the memory, with the type that it is a method of:
+//! `candle.Linear.forward`. A closure of which only the file is known names nothing.
 //!
 //! The user's own patterns name the innermost function that matches; the library is its crate.
 //!
@@ -31,7 +32,8 @@ struct Library {
     operators: &'static [&'static str],
     /// Prefixes of functions that are operators too, for one kind of tensor: they are left out of the name.
     prefixes: &'static [&'static str],
-    /// Those that may lie between an operator and what it calls; others, such as modules and optimizers, call operators.
+    /// Those that may lie between an operator and the operators that it calls; others, such as modules and
+    /// optimizers, call operators.
     internal: &'static [&'static str],
 }
 
@@ -78,7 +80,7 @@ const LIBRARIES: [Library; 4] = [
             "burn_tensor::tensor::loss::*",
             "burn_tensor::tensor::module::*",
         ],
-        // The methods of `FloatTensorOps`, `IntTensorOps`, `BoolTensorOps` and `QTensorOps`, whatever backend has them.
+        // The methods of `FloatTensorOps`, `IntTensorOps`, `BoolTensorOps` and `QTensorOps` of any backend.
         prefixes: &["float_", "int_", "bool_", "q_"],
         internal: &[
             "burn_tensor::*",
@@ -121,7 +123,7 @@ const LIBRARIES: [Library; 4] = [
     },
 ];
 
-/// Functions that call operators and are none, wherever they stand.
+/// Functions that call operators and are none, anywhere in a stack.
 const CALLERS: [&str; 7] =
     ["forward", "forward_t", "backward", "backward_step", "run_backward", "step", "backward_impl"];
 
@@ -263,7 +265,7 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
         functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
     loop {
         let (found, next) = operator_of(library, functions, place);
-        // A library that is another one's backend is not what the user calls.
+        // A library that is another one's backend is not called by the user.
         let caller = functions[next..].iter().position(|function| !is_plumbing(function.raw));
         let caller = caller.map(|caller| next + caller);
         match caller.and_then(|caller| Some((caller, functions[caller].library()?))) {
@@ -416,7 +418,7 @@ mod tests {
             "app::main",
         ];
         for inner in [
-            // Closures, traits' methods, what was inlined, in both manglings.
+            // Closures, traits' methods and inlined functions, in both manglings.
             "<burn_ndarray::backend::NdArray as burn_backend::backend::ops::tensor::FloatTensorOps<burn_ndarray::backend::NdArray>>::float_sqrt::{closure#0}",
             "burn_ndarray::ops::tensor::<impl burn_backend::FloatTensorOps<burn_ndarray::NdArray<E,I,Q>> for burn_ndarray::NdArray<E,I,Q>>::float_sqrt::{{closure}}",
             "burn_ndarray::ops::base::NdArrayMathOps<E>::sqrt",
@@ -459,7 +461,7 @@ mod tests {
                 ],
                 "burn.softmax",
             ),
-            // What the backward pass calls, and a module.
+            // Functions that the backward pass calls, and a module.
             (
                 &[
                     "burn_ndarray::ops::tensor::float_div",
@@ -599,7 +601,11 @@ mod tests {
         ];
         let name = |stack: &[&str]| Patterns::default().name(stack.iter().copied());
         assert_eq!(name(&stack).as_deref(), Some("app.Layer.new"));
-        assert_eq!(name(&stack[..4]).as_deref(), Some("cudarc.cuMemAllocAsync"), "nobody else is there");
+        assert_eq!(
+            name(&stack[..4]).as_deref(),
+            Some("cudarc.cuMemAllocAsync"),
+            "no other function is there"
+        );
         assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
         // Frames inside the layer requested nothing, and a stack without an outer frame has no name.
         assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));

@@ -1,5 +1,5 @@
-//! How high a device's live bytes rose, and when. Every report takes the peak from [`Peak::of`], and then the lifetimes
-//! that were live at that moment.
+//! The height of a device's peak of live bytes, and its time. Every report takes the peak from [`Peak::of`],
+//! and then the lifetimes that were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
@@ -11,20 +11,20 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde::Serialize;
 
-/// The highest sum of live bytes of a device, and when it was first reached.
+/// The highest sum of live bytes of a device, and the time when it was first reached.
 ///
-/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the one with the
-/// largest error. So the moment is the one at which the recorder's count was highest, the number is that count, and the
-/// peak is not below it. In files without that count, the moment is the one at which most was live for certain, and the
-/// interval allows for the number of moments compared.
+/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the
+/// one with the largest error. So the moment is the one at which the recorder's count was highest, the number
+/// is that count, and the peak is not below it. In files without that count, the moment is the one with the
+/// highest certain lower limit, and the interval allows for the number of moments compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
     /// Live bytes at the peak; for a sampled heap, a lower limit.
     pub bytes: u64,
-    /// The row of the event that reached it; none when nothing later exceeded what was live before the first event.
+    /// The row of the event that reached the peak; none when nothing later exceeded the level before the first event.
     pub row: Option<usize>,
-    /// When it was, in ticks of the recorder's clock; none when [`Self::row`] is.
+    /// The time of the peak, in ticks of the recorder's clock; none when [`Self::row`] is.
     pub ticks: Option<u64>,
     /// The number of that event in the device's trace; none when [`Self::row`] is.
     pub event: Option<usize>,
@@ -34,14 +34,15 @@ pub struct Peak {
     pub since: Since,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// The error of the number: how high the peak may have been, at any moment. Has no upper limit if the recording is
-    /// incomplete.
+    /// The error of the number: the possible height of the peak, at any moment. Has no upper limit if the
+    /// recording is incomplete.
     pub error: Estimate,
-    /// The same for the recorded blocks alone: no more was live at any moment of the recording than its upper limit.
+    /// The same for the recorded blocks alone: the live bytes never exceeded its upper limit at any moment of
+    /// the recording.
     pub(in crate::analysis) recorded: Estimate,
 }
 
-/// A level that was reached, and the row after which it was.
+/// A level that was reached, and the row after which it was reached.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     bytes: f64,
@@ -81,7 +82,8 @@ impl Peak {
         self.error.counted
     }
 
-    /// Formats when it was, as the end of a sentence: by time, or by event if the file does not contain the time.
+    /// Formats the time of the peak, as the end of a sentence: by time, or by event if the file does not
+    /// contain the time.
     pub(super) fn when(&self) -> String {
         let counted = if self.is_counted() { "counted " } else { "" };
         match (self.seconds, self.event) {
@@ -120,22 +122,22 @@ impl Peak {
     }
 }
 
-/// When the most bytes of a device were live.
+/// The moment when the most bytes of a device were live.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakAnswer {
-    /// Live bytes then. If small blocks were sampled, the recorder's count: the peak is not lower.
+    /// Live bytes at the peak. If small blocks were sampled, the recorder's count: the peak is not lower.
     pub live_bytes: u64,
     /// The error of the live bytes: the highest level at any moment lies within its ends.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// When it was; null: before the first event, or the file does not contain the time.
+    /// The time of the peak; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// The phase of the event that reached it.
+    /// The phase of the event that reached the peak.
     pub phase: Option<String>,
-    /// Its operator.
+    /// The operator of that event.
     pub operator: Option<String>,
     /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
@@ -168,7 +170,7 @@ fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached 
     Reached { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
 }
 
-/// Returns the peak of a heap whose small blocks were sampled, and how high it may have been.
+/// Returns the peak of a heap whose small blocks were sampled, with its possible height.
 fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Reached, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
@@ -188,13 +190,13 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
     });
     let mut reached: Vec<Reached> = Vec::new();
     let mut high = 0.0_f64;
-    // After this row nothing was counted, or nothing is known.
+    // After this row nothing was counted, or the counts are unknown.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Up to the first reading, every block was recorded.
         reached.extend(since.map(|since| highest(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
-        // A moment whose events are gone only shows how much was live.
+        // A moment whose events are missing only shows the number of live bytes.
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Reached { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
@@ -227,7 +229,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
                 Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
             (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
-        // The count is above everything that samples would allow: so they give no upper limit for the peak.
+        // The count is above everything that samples would allow: they give no upper limit for the peak.
         Some((_, error)) if error.high < certain && mark.is_none() => {
             (Reached { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
         }
@@ -251,8 +253,9 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
     }
 }
 
-/// Returns the moment from the event of row `from` on at which most was live for certain, as far as samples show, and the
-/// highest level of all: its interval holds the truth with 95 % confidence although the moments are many.
+/// Returns the moment from the event of row `from` on with the highest certain lower limit, as far as samples
+/// show, and the highest level of all: its interval contains the true value with 95 % confidence although the
+/// moments are many.
 fn most_certain(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -318,9 +321,9 @@ mod tests {
 
     struct Program {
         snapshot: Snapshot,
-        /// The most that was live.
+        /// The highest number of live bytes.
         peak: u64,
-        /// What each row had live at each event of the trace, before it.
+        /// The live bytes of each row before each event of the trace.
         live: Vec<[u64; ROWS]>,
     }
 

@@ -1,5 +1,5 @@
-//! The short report: how much each phase requested and held at the peak, and where the peak was. Programs print it after
-//! a run; the numbers are those of [`top`](super::top) by phase.
+//! The short report: the memory that each phase requested and held at the peak, and the place of the peak.
+//! Programs print it after a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::{Peak, PeakAnswer};
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};

@@ -1,11 +1,11 @@
-//! Reserved bytes over time. The segments at the end are known, so the events are undone from there, which is also right
-//! when older events are lost.
+//! Reserved bytes over time. The segments at the end are known, so the events are undone from there, which is
+//! also right when older events are missing.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// The most bytes in segments that a device held, and when it first did.
+/// The most bytes in segments of a device, and the time when they were first reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReservedPeak {
@@ -54,8 +54,8 @@ fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize
     })
 }
 
-/// Returns whether the file states what a device holds at the end: a PyTorch file without segments has events, but not
-/// the earlier state. memtrack's own files always have the live blocks.
+/// Returns whether the file contains the memory that a device holds at the end: a PyTorch file without segments
+/// has events, but not the earlier state. memtrack's own files always have the live blocks.
 pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     // Segments on the host may be among those of the devices.
@@ -63,9 +63,9 @@ pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
 
-/// Returns whether the file states what an allocator reserved for a device. For a heap there is no such thing. PyTorch's
-/// memory profiles, and memtrack's snapshots of operator traces, have categories and segments that only show where blocks
-/// were seen: no event is about them, and nothing was counted in them.
+/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves
+/// nothing. PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories and
+/// segments that only show where blocks were seen: no event describes them, and nothing was counted in them.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
@@ -96,7 +96,7 @@ pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// Returns by how many bytes the event in `row` changes the reserved bytes.
+/// Returns the change of the reserved bytes by the event in `row`.
 pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {

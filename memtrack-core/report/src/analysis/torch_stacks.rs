@@ -31,7 +31,7 @@ pub struct TorchStack {
 
 /// Operators that only optimizers call.
 const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
-/// How a profiler names the frames of modules.
+/// The form of a profiler's names for frames of modules.
 pub const PROFILED_MODULE: &str = "nn.Module: ";
 
 impl TorchStack {
@@ -41,10 +41,10 @@ impl TorchStack {
         let mut explicit = None;
         // The operators of the innermost caller are complete.
         let mut called = false;
-        let mut inner: Option<Line<'_>> = None;
+        let mut inner: Option<ParsedFrame<'_>> = None;
         let profiled = frames.iter().any(|frame| frame.function.starts_with(PROFILED_MODULE));
         for frame in frames {
-            let line = Line::of(frame);
+            let line = ParsedFrame::of(frame);
             if line.is_python || is_autograd(line.function) {
                 called = true;
             } else if let Some(name) = operator(line.function).filter(|_| !called) {
@@ -69,7 +69,7 @@ impl TorchStack {
 
 /// A frame, whether a tracer wrote it as function, file and line, or a profiler as `file(line): function`.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct ParsedFrame<'a> {
     /// The file; empty where it is not known.
     pub file: &'a str,
     /// The function.
@@ -80,7 +80,7 @@ pub struct Line<'a> {
     pub is_python: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ParsedFrame<'a> {
     /// Splits a frame into its parts.
     pub fn of(frame: &'a Frame) -> Self {
         let function = frame.function.as_str();
@@ -128,7 +128,7 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the part of the training step that the frame begins: backward or optimizer.
-pub fn phase_of(line: &Line<'_>) -> Option<Phase> {
+pub fn phase_of(line: &ParsedFrame<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
         || (line.is_in("torch/_tensor.py") && line.method() == "backward")

@@ -1,6 +1,6 @@
-//! Which frames of a stack carry no information: memtrack's own, the unwinder's, the allocator's and the standard
-//! library's, as long as they are the innermost, and everything inside an allocator that the program brought itself.
-//! `top` groups stacks by the remaining frames.
+//! The frames of a stack that carry no information: memtrack's own, the unwinder's, the allocator's and the
+//! standard library's, as long as they are the innermost, and everything inside an allocator that the program
+//! provides. `top` groups stacks by the remaining frames.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
@@ -95,8 +95,8 @@ pub fn is_plumbing(function: &str) -> bool {
     }
 }
 
-/// Prefixes of functions that pass a call on, wherever they stand in a stack: PyTorch's dispatcher, and what its engine
-/// and its generated code add.
+/// Prefixes of functions that pass a call on, anywhere in a stack: PyTorch's dispatcher, and functions that its
+/// engine and its generated code add.
 const PASSING_ON: [&str; 14] = [
     "c10::impl::",
     "c10::Dispatcher::",
@@ -139,7 +139,7 @@ const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
     ("torch/utils/_contextlib.py", "decorate_context"),
 ];
 
-/// Returns whether a frame only passes a call on, so that a reader misses nothing without it.
+/// Returns whether a frame only passes a call on, so that it carries no information for a reader.
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
@@ -155,7 +155,8 @@ pub fn is_internal(frame: &Frame) -> bool {
         || is_plumbing(function)
 }
 
-/// Returns the frames from the first on that does more than perform an allocation; all of them when none does.
+/// Returns the frames from the first on that does more than perform an allocation; all of them where there is
+/// no such frame.
 pub fn interesting(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);

@@ -28,8 +28,8 @@ impl Axis {
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// Creates an axis of memory that holds `low..=high`. It starts at 0 unless the values are all so far from it that
-    /// their course would be a flat line.
+    /// Creates an axis of memory that contains `low..=high`. It starts at 0 unless the values are all so far
+    /// from it that their course would be a flat line.
     pub fn of_memory(low: f64, high: f64) -> Self {
         let (mut from, mut to) = (low.min(0.0), high.max(0.0));
         if low > 0.0 && low > 0.75 * high {
@@ -74,7 +74,7 @@ fn label(value: f64, step: f64) -> String {
         return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };
     }
     let decimals = (-step.log10().floor()).max(0.0) as usize;
-    // A sum of steps may miss 0 by a hair, and -0 is no label.
+    // A sum of steps may miss 0 by rounding, and -0 is no label.
     let value = if value.abs() < step / 2.0 { 0.0 } else { value };
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

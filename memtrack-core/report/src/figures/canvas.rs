@@ -46,13 +46,13 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     /// Fills the whole area, of that size in pixels of scale 1.
     ///
     /// # Errors
-    /// When the backend fails, as for all that follows.
+    /// Returns the errors of the backend, as do all methods below.
     pub fn background(&self, width: u32, height: u32) -> Drawn<DB> {
         let corner = (width as i32 * self.scale, height as i32 * self.scale);
         self.root.draw(&Rectangle::new([(0, 0), corner], BACKGROUND.filled()))
     }
 
-    /// Fills an area within points in real pixels; what lies behind it shines through as far as `opacity` is below 1.
+    /// Fills an area within points in real pixels; the background shines through as far as `opacity` is below 1.
     pub fn area(&self, points: Vec<Point>, color: RGBColor, opacity: f64) -> Drawn<DB> {
         self.root.draw(&Polygon::new(points, color.mix(opacity).filled()))
     }
@@ -88,7 +88,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     }
 }
 
-/// Returns the most width of a text, in pixels, for a font of `size`.
+/// Returns the maximum width of a text, in pixels, for a font of `size`.
 pub fn width_of(text: &str, size: i32) -> i32 {
     let ems: f64 = text.chars().map(|character| if character.is_ascii() { 0.64 } else { 1.05 }).sum();
     (ems * f64::from(size)).ceil() as i32

@@ -1,5 +1,5 @@
-//! The elements of figures, whatever they show: axes, a canvas and its colours. Nothing here measures text with a font:
-//! SVG is drawn without any, and the layout is the same for all backends.
+//! The elements of all figures: axes, a canvas and its colours. Nothing here measures text with a font: SVG is
+//! drawn without any, and the layout is the same for all backends.
 
 mod axis;
 mod canvas;
@@ -11,9 +11,9 @@ use plotters::style::RGBColor;
 
 /// The background of figures.
 pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
-/// Text that is read first.
+/// The colour of text that is read first.
 pub const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-/// Text that is read last.
+/// The colour of text that is read last.
 pub const MUTED: RGBColor = RGBColor(0x57, 0x60, 0x6a);
 /// The lines of a grid.
 pub const GRID: RGBColor = RGBColor(0xe6, 0xe9, 0xed);

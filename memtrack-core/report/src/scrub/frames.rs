@@ -5,7 +5,7 @@ use super::paths;
 use super::pseudonyms::Pseudonyms;
 use super::public;
 use crate::analysis::ownership::{on_name, on_path, plain};
-use crate::analysis::torch_stacks::{Line, PROFILED_MODULE};
+use crate::analysis::torch_stacks::{PROFILED_MODULE, ParsedFrame};
 use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
 
@@ -29,8 +29,8 @@ const BUILT_IN: [&str; 9] =
 
 /// Returns the frame with its private parts replaced.
 pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
-    let line = Line::of(frame);
-    // A profiler's frame is all in the function's name: `file.py(12): function`.
+    let line = ParsedFrame::of(frame);
+    // A profiler's frame is completely in the function's name: `file.py(12): function`.
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
     if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
         let number = &frame.function[line.file.len()..at + 3];

@@ -13,7 +13,7 @@ mod public;
 mod pytorch;
 
 use crate::analysis::patterns::matches;
-use memtrack_file::operators::{Entry, Line, LoggedTensor, append, lines};
+use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, lines};
 use memtrack_model::event::StackId;
 use memtrack_model::optrace::OperatorTrace;
 use memtrack_model::snapshot::{
@@ -27,7 +27,7 @@ use std::path::Path;
 /// The default key: it distinguishes names, but does not hide them from guessing.
 const DEFAULT_KEY: &str = "memtrack";
 
-/// When scrubbed snapshots begin, in nanoseconds since the Unix epoch: on 1 January 2000.
+/// The begin of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
 const BEGINS_NS: u64 = 946_684_800_000_000_000;
 
 /// Replaces everything in a snapshot that identifies its author.
@@ -55,8 +55,8 @@ impl Default for Scrub {
 }
 
 impl Scrub {
-    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard libraries …),
-    /// and hides others under a public key: anyone who guesses a name can confirm it.
+    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard
+    /// libraries …), and hides others under a public key: a guessed name can be confirmed.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
@@ -80,8 +80,9 @@ impl Scrub {
         self
     }
 
-    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and it brings the new names with it,
-    /// without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing twice is scrubbing once.
+    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and the result
+    /// contains the new names, without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing
+    /// twice is the same as scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
     #[must_use]
@@ -89,8 +90,8 @@ impl Scrub {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
     }
 
-    /// Gives an operator trace the time of day of scrubbed snapshots, if it has one; everything else stays. Its names are
-    /// hidden in the snapshot that is made of it.
+    /// Sets the time of day of an operator trace to that of scrubbed snapshots, if it has one; everything else
+    /// stays. Its names are hidden in the snapshot that is made of it.
     pub fn times(&self, trace: &mut OperatorTrace) {
         let Some(first) =
             trace.records.first().map(|record| record.time_ns).filter(|_| trace.header.unix_time)
@@ -111,7 +112,7 @@ impl Scrub {
         paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns how many pseudonyms are longer because the first digits were those of another name.
+    /// Returns the number of pseudonyms that are longer because the first digits were those of another name.
     #[must_use]
     pub fn collisions(&self) -> usize {
         self.pseudonyms.collisions
@@ -148,7 +149,7 @@ impl Scrub {
         snapshot
     }
 
-    /// Scrubs the parts that every snapshot has.
+    /// Scrubs the parts that all snapshots have.
     fn common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
         meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
@@ -219,29 +220,32 @@ impl Scrub {
         OperatorLog { pieces, left_out: log.left_out }
     }
 
-    fn operator_line(&mut self, entry: &Entry<'_>) -> Line {
+    fn operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
         let mut named = |owned: &memtrack_file::operators::Owned<'_>| {
             (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
         };
-        let (mut line, tensors): (Line, Vec<&LoggedTensor>) = match entry {
-            Entry::Enter(scope) => (Line::enter(*scope), Vec::new()),
-            Entry::Leave(scope) => (Line::leave(*scope), Vec::new()),
-            Entry::Inputs(tensors) => (Line::inputs(), tensors.iter().collect()),
-            Entry::Outputs(tensors) => (Line::outputs(), tensors.iter().collect()),
+        let (mut line, tensors): (OperatorLine, Vec<&LoggedTensor>) = match entry {
+            Entry::Enter(scope) => (OperatorLine::enter(*scope), Vec::new()),
+            Entry::Leave(scope) => (OperatorLine::leave(*scope), Vec::new()),
+            Entry::Inputs(tensors) => (OperatorLine::inputs(), tensors.iter().collect()),
+            Entry::Outputs(tensors) => (OperatorLine::outputs(), tensors.iter().collect()),
             Entry::Parameter(owned, tensor, gradient) => {
                 let (owner, class, name) = named(owned);
-                (Line::parameter(owner, &class, &name), [tensor].into_iter().chain(gradient).collect())
+                (
+                    OperatorLine::parameter(owner, &class, &name),
+                    [tensor].into_iter().chain(gradient).collect(),
+                )
             }
             Entry::Buffer(owned, tensor) => {
                 let (owner, class, name) = named(owned);
-                (Line::buffer(owner, &class, &name), vec![tensor])
+                (OperatorLine::buffer(owner, &class, &name), vec![tensor])
             }
             Entry::State(owned, parameter, state) => {
                 let (owner, class, name) = named(owned);
-                (Line::state(owner, &class, &name), vec![parameter, state])
+                (OperatorLine::state(owner, &class, &name), vec![parameter, state])
             }
             Entry::Gradient(parameter, gradient) => {
-                (Line::gradient(), parameter.iter().chain([gradient]).collect())
+                (OperatorLine::gradient(), parameter.iter().chain([gradient]).collect())
             }
         };
         for tensor in tensors {
@@ -287,11 +291,11 @@ mod tests {
     fn the_log_of_operators_keeps_its_tensors_and_loses_its_names() {
         let tensor = TensorInfo::new(7, DeviceId::HOST, Dtype::Bf16, &[2, 3][..]).storage(0x7f00, 4096);
         let mut written = [
-            Line::parameter(9, "SecretLayer", "blocks.3.secret"),
-            Line::buffer(9, "Linear", "secret_mean"),
-            Line::state(4, "SecretAdam", "exp_avg"),
-            Line::inputs(),
-            Line::enter(ScopeId(5)),
+            OperatorLine::parameter(9, "SecretLayer", "blocks.3.secret"),
+            OperatorLine::buffer(9, "Linear", "secret_mean"),
+            OperatorLine::state(4, "SecretAdam", "exp_avg"),
+            OperatorLine::inputs(),
+            OperatorLine::enter(ScopeId(5)),
         ];
         for (line, tensors) in written.iter_mut().zip([2, 1, 2, 3, 0]) {
             (0..tensors).for_each(|number| assert!(line.with(&tensor, number == 0)));
@@ -305,10 +309,10 @@ mod tests {
         let mut scrub = Scrub::new();
         let scrubbed = scrub.operators(&log);
         assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
-        let said = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
+        let text = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
         assert!(
-            !said.to_lowercase().contains("secret") && said.contains("exp_avg") && said.contains("Linear"),
-            "{said}"
+            !text.to_lowercase().contains("secret") && text.contains("exp_avg") && text.contains("Linear"),
+            "{text}"
         );
         let read = |log: &OperatorLog| -> Vec<_> {
             let piece = &log.pieces[0];

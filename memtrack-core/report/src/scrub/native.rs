@@ -5,7 +5,7 @@
 use super::pseudonyms::Pseudonyms;
 use super::public;
 
-/// The context that decides about the paths in a name.
+/// The context that decides on the paths in a name.
 pub(super) struct Naming<'a> {
     pub(super) pseudonyms: &'a mut Pseudonyms,
     /// Whether the function itself stays; its arguments are judged separately.
@@ -191,7 +191,7 @@ fn after_own_bracket(inner: &Level, outer: &mut Level) {
         outer.path = inner.path.or(inner.first.is_none().then_some(true));
         outer.then = inner.first.is_some().then_some(subject.unwrap_or(false));
     } else if inner.is_impl {
-        // `<impl Y for X>`: the trait is first. Of `<impl [T]>` the module around it decides.
+        // `<impl Y for X>`: the trait is first. For `<impl [T]>` the module around it decides.
         let of_trait = inner.first.unwrap_or(inner.path);
         outer.path = of_trait.or(outer.path);
         outer.then = inner.first.is_some().then_some(inner.path.unwrap_or(false));

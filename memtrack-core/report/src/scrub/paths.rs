@@ -20,7 +20,7 @@ const ENDINGS: [&str; 25] = [
     "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
 ];
 
-/// Files that are none, as interpreters name them.
+/// Names of interpreters' files that are not real files.
 const PLACES: [&str; 7] = [
     "<string>",
     "<stdin>",

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Digits of a pseudonym, four bits each.
 const DIGITS: usize = 8;
-/// Digits if the first ones are another name's already.
+/// The number of digits if another name already has the first ones.
 const LONG_DIGITS: usize = 16;
 
 /// The kind of a name, with which its pseudonym begins.
@@ -37,7 +37,7 @@ pub(super) struct Pseudonyms {
     digits: HashMap<String, String>,
     /// The name of each group of digits.
     owners: HashMap<String, String>,
-    /// Names whose first digits another name had already.
+    /// Names whose first digits another name already had.
     pub(super) collisions: usize,
 }
 

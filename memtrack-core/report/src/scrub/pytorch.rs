@@ -2,13 +2,13 @@
 //! according to their key, and values under unknown keys are left out, because their content is unknown.
 
 use super::{BEGINS_NS, Scrub};
-use memtrack_formats::pytorch::{StringInterner, find_own};
+use memtrack_formats::pytorch::{StringInterner, restore_settings};
 use memtrack_model::event::{Action, ScopeId};
 use memtrack_model::snapshot::pytorch::{Key, Kind, Odd, Part, PyTorch, Records, Samples, Shape, known};
 use memtrack_model::snapshot::{
     Clock, KnownNames, Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value,
 };
-use memtrack_model::{Frame, Place, ScopeStep};
+use memtrack_model::{Frame, ScopePosition, ScopeStep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Scrub {
         snapshot.modules.clear();
         snapshot.clock = Clock::of_microseconds(moved(snapshot.clock.first.0, offset_us));
         snapshot.pytorch = Some(pytorch);
-        find_own(&mut snapshot);
+        restore_settings(&mut snapshot);
         // Its scopes have their new names.
         let scopes = std::mem::take(&mut snapshot.scopes);
         self.common(&mut snapshot);
@@ -376,8 +376,8 @@ impl Tables<'_> {
     }
 
     /// Scrubs memtrack's own entries among the settings.
-    fn own(&mut self, ours: &Value) -> Value {
-        let Value::Dict(entries) = ours else { return Value::Dict([].into()) };
+    fn own(&mut self, settings: &Value) -> Value {
+        let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let mut parts: Vec<(String, &Value)> = Vec::new();
         for (name, value) in entries.iter() {
             if let Value::Str(id) = name {
@@ -429,7 +429,7 @@ impl Tables<'_> {
                 scopes.push(Scope { parent: ScopeId::NONE, kind, name: self.scrub.label("scope", &name) });
             }
             let outwards = scopes.iter().rev().map(|scope| ScopeStep { kind: scope.kind, name: &scope.name });
-            let place = Place::of(outwards);
+            let place = ScopePosition::of(outwards);
             let text = place.operator_name().unwrap_or_else(|| place.prefix());
             let new_path = self.to.intern(text.trim_start_matches('.').as_bytes());
             self.metadata.insert(*path, new_path);

@@ -1,11 +1,12 @@
-//! How high a recording's allocated bytes rose, counted as a tracker counts them: from the moment at which monitoring began.
+//! The peak of a recording's allocated bytes, counted as a tracker counts them: from the moment at which
+//! monitoring began.
 
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::peak::Peak;
 use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeKind, Snapshot};
 
-/// The highest level of a device in a recording, and where it was reached.
+/// The highest level of a device in a recording, and its moment and operators.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReachedPeak {
@@ -13,9 +14,9 @@ pub struct ReachedPeak {
     pub least_bytes: f64,
     /// Bytes that were not exceeded: the same if the peak is exact, infinite if nothing bounds it.
     pub most_bytes: f64,
-    /// When it was, in ticks of the recorder's clock.
+    /// The time, in ticks of the recorder's clock.
     pub ticks: u64,
-    /// The operators, backward passes and optimizer steps in which it was, the innermost first.
+    /// The operators, backward passes and optimizer steps around it, the innermost first.
     pub operators: Vec<ScopeId>,
 }
 
@@ -45,7 +46,7 @@ impl ReachedPeak {
             (true, 0) => -older(&|one| one.from.is_none() && one.to.is_some() && !one.known),
             (true, _) => 0.0,
         };
-        // Events that are gone may have been higher.
+        // Events that are missing may have been higher.
         let most = if counts.dropped > 0 { f64::INFINITY } else { peak.error.high };
         let mut operators = Vec::new();
         let (scopes, mut at) = (&snapshot.scopes.rows, snapshot.events.scope[row]);

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// memtrack's own key: how many operators ran before those of the file.
+/// memtrack's own key: the number of operators that ran before those of the file.
 const FOLDED: &str = "memtrack_folded_operators";
 /// Another: the earlier positions of markers that moved.
 const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
@@ -25,7 +25,7 @@ impl TrackerStats {
     /// `memories_allocated` is used.
     ///
     /// # Errors
-    /// When the file cannot be read, is not a pickle of plain data, or holds something else.
+    /// Fails when the file cannot be read, is not a pickle of plain data, or holds something else.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -35,8 +35,8 @@ impl TrackerStats {
         })
     }
 
-    /// Does the same as [`TrackerStats::load`] from any reader. Because the length is not known in advance, it reads no more than
-    /// 256 MiB.
+    /// Does the same as [`TrackerStats::load`] from any reader. Because the length is not known in advance, it
+    /// reads at most 256 MiB.
     ///
     /// # Errors
     /// Those of [`TrackerStats::load`].
@@ -49,17 +49,17 @@ impl TrackerStats {
     /// versions read too.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails when the file cannot be written.
     pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), StatsError> {
         let file = ReplacingFile::create_pickle(path.as_ref())?;
         self.save_to(file)?.commit()?;
         Ok(())
     }
 
-    /// Writes what [`TrackerStats::save_stats`] saves, and returns the writer, flushed.
+    /// Writes the same pickle as [`TrackerStats::save_stats`], and returns the writer, flushed.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails when `out` cannot be written.
     pub fn save_to<W: Write>(&self, out: W) -> io::Result<W> {
         let mut writer = Writer::new(out)?;
         let keys = [

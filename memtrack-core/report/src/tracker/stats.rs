@@ -42,11 +42,11 @@ pub struct TrackerStats {
     /// The highest level of allocated memory, which may lie between two samples; `None` where it is not known, as in files
     /// that PyTorch wrote.
     pub peak: Option<AllocatedPeak>,
-    /// How often the allocator had to empty its cache and try again.
+    /// The number of times that the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
     /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
     pub op_index: u64,
-    /// What is known about operators that came before those of the series; empty if the series has them all.
+    /// Data on operators that came before those of the series; empty if the series has all operators.
     pub folded: Folded,
 }
 
@@ -84,7 +84,7 @@ impl AllocatedPeak {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Folded {
-    /// How many there were, all before those of the series.
+    /// The number of operators, all before those of the series.
     pub operators: u64,
     /// Allocated MiB after the last of them.
     pub allocated_mib: f64,

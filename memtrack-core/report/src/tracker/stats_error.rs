@@ -1,10 +1,10 @@
-//! Why the tracker's statistics cannot be used.
+//! The reasons why the tracker's statistics cannot be used.
 
 use memtrack_formats::pickle::PickleError;
 use std::fmt;
 use std::io;
 
-/// Why a statistics file was not read or written, or why its content has no summary. Displays as one line.
+/// The reason why a statistics file was not read or written, or why its content has no summary. Displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StatsError {

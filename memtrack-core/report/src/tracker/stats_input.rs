@@ -23,7 +23,7 @@ pub(super) fn pickle(
         _ if head == b"MEMTRACK" => {
             Some("this is a recording, not a tracker's statistics; use `memtrack top`")
         }
-        // Neither is an instruction of pickle's.
+        // Neither of them is an instruction of pickle's.
         [b'{' | b'[', ..] => Some(
             "this is JSON, not a tracker's statistics; if it is a memory snapshot, use `memtrack summary`",
         ),

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How much memory grew with one operator.
+/// The growth of memory with one operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Growth {
@@ -35,13 +35,14 @@ impl Growth {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// How often the allocator had to empty its cache and try again.
+    /// The number of times that the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
-    /// How many operators were requested.
+    /// The number of operators requested.
     pub top: usize,
     /// The operators, largest growth first; those with equal growth in the order they ran.
     pub operators: Vec<Growth>,
-    /// How many operators ran before those that were kept; at most the 1,000 of them that grew most are ranked.
+    /// The number of operators that ran before those that were kept; at most the 1,000 of them that grew most
+    /// are ranked.
     #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }
@@ -51,7 +52,7 @@ impl TrackerStats {
     /// of several records with the same name the last one counts, at the position of the first.
     ///
     /// # Errors
-    /// When there are no records (PyTorch: `KeyError`), or fewer than `op_index` says.
+    /// Fails when there are no records (PyTorch: `KeyError`), or fewer than `op_index` states.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
         self.rank(top, 1, first.mib)
@@ -61,7 +62,7 @@ impl TrackerStats {
     /// operator is listed like any other. Without records, the list is empty.
     ///
     /// # Errors
-    /// When there are fewer records than `op_index` says.
+    /// Fails when there are fewer records than `op_index` states.
     pub fn summary_since(&self, top: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
         self.rank(top, 0, baseline_mib)
     }

@@ -17,7 +17,7 @@ pub(super) struct Blocks<'a> {
     pub(super) pytorch: &'a PyTorch,
 }
 
-/// An earlier tenant of a block, as PyTorch wrote them up to 2.0.
+/// An earlier allocation in a block, as PyTorch wrote them up to 2.0.
 pub(super) struct Tenant {
     pub(super) bytes: i128,
     /// The stack of the entry; none if it has no frames.
@@ -79,7 +79,7 @@ impl<'a> Blocks<'a> {
         integer(&self.pytorch.blocks, block, Key::Size)
     }
 
-    /// Returns the tenants of a block; `None` when it has no history.
+    /// Returns the earlier allocations of a block; `None` when it has no history.
     pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
         match self.pytorch.blocks.odd_under(block, Key::History)? {
             Value::List(entries) => Some(entries),
@@ -87,7 +87,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Reads one tenant.
+    /// Reads one earlier allocation.
     pub(super) fn tenant(self, entry: &Value) -> Tenant {
         let mut tenant = Tenant { bytes: 0, stack: None };
         let Value::Dict(entries) = entry else { return tenant };
@@ -103,7 +103,8 @@ impl<'a> Blocks<'a> {
         tenant
     }
 
-    /// Returns the requested size of a block and its stack: as written beside its frames, else those of the first tenant.
+    /// Returns the requested size of a block and its stack: as written beside its frames, else those of the
+    /// first entry of its history.
     pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
         let blocks = &self.pytorch.blocks;
         let size = || integer(blocks, block, Key::RequestedSize);

@@ -1,5 +1,5 @@
-//! `compare`: which segments are only in one of two snapshots. A segment is identified by its address and size, so an
-//! expandable one that grew counts as gone and new.
+//! `compare`: the segments that only one of two snapshots has. A segment is identified by its address and size,
+//! so an expandable one that grew counts as gone and new.
 
 use super::blocks::Blocks;
 use super::folded::Folder;
@@ -26,10 +26,10 @@ pub fn only_in(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey
     one.difference(&other).copied().collect()
 }
 
-/// Writes the lists of addresses and the folded lines of what is only in one of the two.
+/// Writes the lists of addresses and the folded lines of the segments that only one of the two has.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn compare_folded(
     before: &PytorchSnapshot,
     after: &PytorchSnapshot,
@@ -59,7 +59,7 @@ pub fn compare_folded(
     Ok(odd)
 }
 
-/// Returns the segments that are only in one of the two, for a picture or as data: before, then after.
+/// Returns the segments that only one of the two has, for a picture or as data: before, then after.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
     let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
     let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));

@@ -1,4 +1,4 @@
-//! Flame graphs of [`Usage`] by inferno. Nothing negative and nothing empty reaches it.
+//! Flame graphs of [`Usage`] by inferno, which gets no negative and no empty rows.
 //!
 //! **Why in this package and not in the command?** A program draws flame graphs too (`save_memory_usage`). inferno, without its
 //! default features, is a dependency of the feature `plot` only.
@@ -37,7 +37,7 @@ fn colour_of(frame: &str) -> Option<Color> {
 /// Returns the colours of all frames before the stacks.
 fn palette(lines: &[String]) -> PaletteMap {
     let mut palette = PaletteMap::default();
-    // The frame around all has no name.
+    // The frame around all others has no name.
     palette.insert("", colour(200, 210, 220));
     for line in lines {
         let frames = line.rsplit_once(' ').map_or(line.as_str(), |(frames, _)| frames);
@@ -53,7 +53,7 @@ fn palette(lines: &[String]) -> PaletteMap {
 /// lines make equal images; no lines make one with a note.
 ///
 /// # Errors
-/// When `out` cannot be written, or a line does not end in a number.
+/// Fails when `out` cannot be written, or a line does not end in a number.
 pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
     options.title = title.to_owned();
@@ -68,11 +68,11 @@ pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::R
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Draws what the segments of a snapshot hold to `path`, replacing what is there: requested bytes under their stacks,
-/// rounding apart, free blocks as free.
+/// Draws the contents of a snapshot's segments to `path`, replacing an existing file: requested bytes under
+/// their stacks, rounding apart, free blocks as free.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Fails when the file cannot be written.
 pub fn save_usage(snapshot: &PytorchSnapshot, grouping: Grouping, path: impl AsRef<Path>) -> io::Result<()> {
     let usage = Usage::of(snapshot, grouping);
     let mut file = ReplacingFile::create(path.as_ref())?;

@@ -1,5 +1,5 @@
-//! `segments` and `memory` as folded lines, PyTorch's to the byte: also for inactive blocks, whose requested size is
-//! stale, so that gaps may be negative. [`super::Usage`] has the true sizes.
+//! `segments` and `memory` as folded lines, byte for byte as PyTorch's: also for inactive blocks, whose
+//! requested size is stale, so that gaps may be negative. [`super::Usage`] has the true sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the folded lines of every segment by itself.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
     let mut sink = Sink::new(out);
     let mut folder = Folder::new(snapshot);
@@ -25,7 +25,7 @@ pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::
 /// Writes the folded lines of all segments of a stream as one.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
     let mut sink = Sink::new(out);
     let mut folder = Folder::new(snapshot);

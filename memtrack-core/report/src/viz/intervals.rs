@@ -15,7 +15,7 @@ pub(super) struct Intervals {
 }
 
 impl Intervals {
-    /// Adds a range; its number is how many were added before.
+    /// Adds a range; its number is the number of ranges that were added before.
     pub(super) fn add(&mut self, start: i128, size: i128) {
         let number = self.starts.len() as u32;
         self.starts.push(start);

@@ -1,9 +1,10 @@
-//! What PyTorch's `_memory_viz.py` prints about a snapshot, byte for byte: `stats`, `trace`, [`segments_folded`],
-//! [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for a flame graph.
+//! The output of PyTorch's `_memory_viz.py` for a snapshot, byte for byte: `stats`, `trace`,
+//! [`segments_folded`], [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for
+//! a flame graph.
 //!
 //! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
-//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file: where PyTorch
-//! gives up, they report as much as the file allows, and the oddities describe what is wrong with it.
+//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file: where
+//! PyTorch gives up, they report as much as the file allows, and the oddities describe its faults.
 
 mod blocks;
 mod compare;

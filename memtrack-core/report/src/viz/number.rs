@@ -70,8 +70,8 @@ pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     out.extend_from_slice(UNITS[unit].as_bytes());
 }
 
-/// Returns the digits of an integer of any width, little-endian in two's complement; `None` when it has more than Python
-/// would print.
+/// Returns the digits of an integer of any width, little-endian in two's complement; `None` when it has more
+/// digits than Python would print.
 pub(super) fn wide_decimal(bytes: &[u8]) -> Option<String> {
     const MOST_BYTES: usize = 1785;
     if bytes.len() > MOST_BYTES {

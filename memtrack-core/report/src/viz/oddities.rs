@@ -3,14 +3,14 @@
 
 use std::fmt;
 
-/// Odd things, each kind with its first example and its number.
+/// Oddities, each kind with its first example and its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
 impl Oddities {
-    /// Notes something odd: the text that is the same for all of its `kind`, and the subject of the first one.
+    /// Records an oddity: the text that is the same for all of its `kind`, and the subject of the first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
         match self.kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
@@ -18,7 +18,7 @@ impl Oddities {
         }
     }
 
-    /// Returns whether nothing is odd.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }

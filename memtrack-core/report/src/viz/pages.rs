@@ -6,17 +6,17 @@ use std::collections::HashMap;
 /// Bytes of a page.
 pub(super) const PAGE: i128 = 20 << 20;
 
-/// Most pages of one report: two segments of a petabyte and some.
+/// The most pages of one report: two segments of a petabyte and some.
 const MOST_PAGES: u64 = 128 << 20;
-/// Most strokes of one report, each a block on a page.
+/// The most strokes of one report, each a block on a page.
 const MOST_STROKES: u64 = 256 << 20;
-/// Most pages of one segment that several blocks share.
+/// The most pages of one segment that several blocks share.
 const MOST_SHARED: usize = 2 << 20;
 
 /// Draws page strings.
 pub(super) struct Pages {
-    /// How full the pages are that blocks fill in part, or several blocks share. Others are empty, or full of one block:
-    /// real segments have few pages here, however large they are.
+    /// The filled bytes of the pages that blocks fill in part, or several blocks share. Others are empty, or
+    /// full of one block: real segments have few pages here, however large they are.
     filled: HashMap<usize, f64, foldhash::fast::RandomState>,
     pages_left: u64,
     strokes_left: u64,
@@ -28,8 +28,8 @@ impl Pages {
         Self { filled: HashMap::default(), pages_left: MOST_PAGES, strokes_left: MOST_STROKES }
     }
 
-    /// Draws the string of a segment: `ranges` are the offset and requested size of each active block. The first block on
-    /// a page paints its letter; from the second on the page shows how full it is.
+    /// Draws the string of a segment: `ranges` are the offset and requested size of each active block. The
+    /// first block on a page paints its letter; from the second on the page shows its filled share.
     pub(super) fn draw(
         &mut self,
         total: i128,

@@ -1,5 +1,5 @@
-//! Which characters Python 3.11 prints unescaped inside quotes. Its `repr` follows Unicode 14, Rust's own escaping a
-//! newer one, so the ranges are kept here for `repr`.
+//! The characters that Python 3.11 prints unescaped inside quotes. Its `repr` follows Unicode 14, Rust's own
+//! escaping a newer one, so the ranges are kept here for `repr`.
 
 /// Code points at which printable and not printable alternate, beginning with not printable; generated from Python's own
 /// `str.isprintable`.
@@ -124,7 +124,7 @@ const TURNS: [u32; 1401] = [
 
 /// Returns whether Python prints the code point unescaped.
 pub(super) fn is_printable(code_point: u32) -> bool {
-    // Nearly all text is ASCII, and nearly all of a long one's time was the search.
+    // Nearly all text is ASCII, and the search would take nearly all of the time of a long one.
     if code_point < 0x7f {
         return code_point >= 0x20;
     }

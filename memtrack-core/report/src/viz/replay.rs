@@ -1,8 +1,8 @@
 //! The bookkeeping of the event listing: a letter for each allocation and segment, and the segment that an address lies
 //! in. `trace` writes it as text, `trace_json` as JSON.
 //!
-//! The rules are PyTorch's, with their quirks: names are not reused, and a segment that was freed still holds the
-//! addresses it had.
+//! The rules are PyTorch's, with their quirks: names are not reused, and a segment that was freed still has its
+//! addresses.
 
 use super::blocks::Blocks;
 use super::intervals::Intervals;
@@ -30,15 +30,16 @@ impl Name {
 /// The segment that an allocation lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// One that the trace saw allocated.
+    /// A segment that the trace allocated.
     Named(Name),
     /// One of the file's segments, by its row.
     Row(u32),
-    /// An unknown one: the offset is the address.
+    /// An unknown segment: the offset is the address.
     Nowhere,
 }
 
-/// The segments at the end, by their allocated bytes: where PyTorch looks up addresses that the trace does not contain.
+/// The segments at the end, by their allocated bytes: PyTorch looks up addresses there that the trace does not
+/// contain.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {

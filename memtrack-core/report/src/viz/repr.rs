@@ -19,10 +19,10 @@ const EVENTS_EACH: usize = 64 << 10;
 /// Writes values of one snapshot.
 pub(super) struct Repr<'a> {
     snapshot: &'a Snapshot,
-    /// Most bytes of one text, and of all.
+    /// The most bytes of one text, and of all.
     most: usize,
     left: usize,
-    /// Where the text must end.
+    /// The end of the text at most.
     end: usize,
     /// Whether the last text was cut.
     pub(super) cut: bool,

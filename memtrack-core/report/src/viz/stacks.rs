@@ -1,5 +1,5 @@
-//! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Whether a name
-//! is left out is determined once per distinct string.
+//! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Each
+//! distinct name is checked once.
 
 use super::repr::Repr;
 use super::sink::push_decimal;

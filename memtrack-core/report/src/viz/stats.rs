@@ -1,4 +1,4 @@
-//! `stats`: how full the segments are. [`Stats`] are the numbers; their text is PyTorch's to the byte.
+//! `stats`: how full the segments are. [`Stats`] has the numbers; its text is PyTorch's, byte for byte.
 
 use super::blocks::Blocks;
 use super::number::push_size;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// How full one segment is.
+/// The sizes of one segment and its blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentFill {
@@ -31,7 +31,7 @@ pub struct SegmentFill {
     pub pages: String,
 }
 
-/// How full the segments are, and the sums.
+/// The sizes of the segments and their blocks, and the sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -45,7 +45,7 @@ pub struct Stats {
     pub internal: i128,
     /// Bytes of blocks that are not allocated.
     pub external: i128,
-    /// Where the file does not add up.
+    /// Inconsistencies in the file.
     pub odd: Oddities,
 }
 
@@ -116,7 +116,7 @@ impl Stats {
     /// Writes PyTorch's text.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails when `out` cannot be written.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let mut sink = Sink::new(out);
         sink.str("Summary of segments >= ");
@@ -175,7 +175,7 @@ impl Stats {
     }
 }
 
-/// How full the segments are.
+/// The sizes of the segments and their blocks, and the sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -192,7 +192,7 @@ pub struct StatsAnswer {
     pub external_free_bytes: WideAnswer,
 }
 
-/// How full one segment is.
+/// The sizes of one segment and its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! `trace`: every event as a line of code, PyTorch's to the byte, its odd total included.
+//! `trace`: every event as a line of code, byte for byte as PyTorch's, including its odd total.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 /// Writes the events of all devices. There is no line break after a device's total.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Oddities> {
     let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();
@@ -133,7 +133,7 @@ fn line<W: Write>(
     sink.str("\n");
 }
 
-/// Writes the name of the event's subject, or its address when nothing there has a name.
+/// Writes the name of the event's subject, or its address when no known segment or block has it.
 fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),

@@ -37,7 +37,7 @@ pub struct DeviceTraceAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EntryAnswer {
-    /// What happened, in the file's word.
+    /// The action, as the file names it.
     pub action: String,
     /// The address, as `0x…`.
     pub address: Option<String>,
@@ -55,7 +55,7 @@ pub struct EntryAnswer {
     pub segment: Option<String>,
     /// For an allocation: the offset in the segment.
     pub offset_bytes: Option<WideAnswer>,
-    /// The program's own text for it.
+    /// The program's own text for the event.
     pub user_metadata: Option<String>,
     /// The stack, innermost first, without the frames that PyTorch leaves out; null where there is none.
     pub stack: Option<Vec<FrameAnswer>>,
@@ -64,7 +64,7 @@ pub struct EntryAnswer {
 /// Writes the events of all devices as one JSON object, a [`TraceAnswer`] that names `schema`, an event a line.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write) -> io::Result<Oddities> {
     let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();

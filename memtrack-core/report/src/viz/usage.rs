@@ -1,5 +1,5 @@
-//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free. Pictures and
-//! `--json` show this; the folded lines repeat what PyTorch computes from stale sizes.
+//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free.
+//! Pictures and `--json` show this; the folded lines repeat the numbers that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -35,7 +35,7 @@ impl Grouping {
     }
 }
 
-/// Which part of a block a row counts.
+/// The part of a block that a row counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -44,7 +44,7 @@ pub enum Part {
     Requested,
     /// The bytes that rounding added.
     Rounding,
-    /// A free block: all of it is free.
+    /// A free block, which is free as a whole.
     Free,
 }
 
@@ -99,7 +99,7 @@ pub struct Usage<'a> {
     pub groups: Vec<Group>,
     /// The rows, in the order in which they first appear in the file.
     pub rows: Vec<UsageRow>,
-    /// Where the file does not add up.
+    /// Inconsistencies in the file.
     pub odd: Oddities,
     /// The heap, and the precision of its samples.
     heap: Option<(DeviceId, Precision)>,
@@ -176,7 +176,7 @@ impl<'a> Usage<'a> {
         self.groups.iter().map(|group| group.device).collect()
     }
 
-    /// Formats a title: `what`, the device if there is but one, and the sum.
+    /// Formats a title: `what`, the device if there is only one, and the sum.
     pub fn title(&self, what: &str) -> String {
         let devices = self.devices();
         let of = match devices.len() {
@@ -197,7 +197,7 @@ impl<'a> Usage<'a> {
             false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
         };
         if is_heap {
-            // It reserves nothing, and its rounding is not visible.
+            // A heap reserves nothing, and its rounding is not visible.
             return format!("{what}{of}: {requested} in use{estimated}");
         }
         format!(
@@ -229,7 +229,7 @@ impl<'a> Usage<'a> {
         u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
     }
 
-    /// Returns lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames hold no `;` and no line
+    /// Returns lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames contain no `;` and no line
     /// breaks. Several devices have a root each.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
@@ -319,7 +319,7 @@ pub struct UsageAnswer {
     pub part: Part,
     /// The bytes of that part.
     pub size_bytes: WideAnswer,
-    /// The error of those bytes.
+    /// The error of these bytes.
     pub size_bytes_error: Option<ErrorAnswer>,
     /// The stack that allocated the blocks, innermost first, without the frames that PyTorch leaves out; null where there
     /// is no stack.

@@ -2,16 +2,16 @@
 
 use std::ffi::c_void;
 
-use crate::books::Kind;
 use crate::call::{entries, get, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Flat {
+struct Descriptor2d {
     width: usize,
     height: usize,
     format: i32,
@@ -21,7 +21,7 @@ struct Flat {
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Solid {
+struct Descriptor3d {
     width: usize,
     height: usize,
     depth: usize,
@@ -32,13 +32,13 @@ struct Solid {
 
 entries! {
     fn cuArrayCreate_v2(array: *mut u64, descriptor: *const c_void) {
-        let Flat { width, height, format, channels } = get(descriptor.cast::<Flat>())?;
-        let bytes = Solid { width, height, depth: 0, format, channels, flags: 0 }.bytes()?;
+        let Descriptor2d { width, height, format, channels } = get(descriptor.cast::<Descriptor2d>())?;
+        let bytes = Descriptor3d { width, height, depth: 0, format, channels, flags: 0 }.bytes()?;
         create(array, bytes)
     }
 
     fn cuArray3DCreate_v2(array: *mut u64, descriptor: *const c_void) {
-        create(array, get(descriptor.cast::<Solid>())?.bytes()?)
+        create(array, get(descriptor.cast::<Descriptor3d>())?.bytes()?)
     }
 
     fn cuArrayDestroy(array: u64) {
@@ -46,7 +46,7 @@ entries! {
     }
 
     fn cuMipmappedArrayCreate(array: *mut u64, descriptor: *const c_void, levels: u32) {
-        let mut level = get(descriptor.cast::<Solid>())?;
+        let mut level = get(descriptor.cast::<Descriptor3d>())?;
         let mut bytes = level.bytes()?;
         for _ in 1..levels {
             (level.width, level.height, level.depth) = (half(level.width), half(level.height), half(level.depth));
@@ -60,9 +60,9 @@ entries! {
     }
 }
 
-impl Solid {
-    /// All its elements; a height or depth of 0 means a line or a plane.
-    fn bytes(&self) -> Answer<u64> {
+impl Descriptor3d {
+    /// Returns the size of all elements; a height or depth of 0 means a line or a plane.
+    fn bytes(&self) -> CuResult<u64> {
         let component = match self.format {
             1 | 8 => 1,
             2 | 9 | 16 => 2,
@@ -78,16 +78,16 @@ impl Solid {
     }
 }
 
-/// The next level's length: nothing stays nothing, one stays one.
+/// Returns the next level's length: 0 stays 0, and 1 stays 1.
 fn half(length: usize) -> usize {
     length.min(1).max(length / 2)
 }
 
-fn create(array: *mut u64, bytes: u64) -> Answer {
+fn create(array: *mut u64, bytes: u64) -> CuResult {
     put(array, 0)?;
     put(array, machine()?.allocate(Context::current()?, Kind::Array, bytes)?)
 }
 
-fn destroy(array: u64) -> Answer {
+fn destroy(array: u64) -> CuResult {
     machine()?.free(array, &[Kind::Array]).map_err(|_| Status::INVALID_HANDLE)
 }

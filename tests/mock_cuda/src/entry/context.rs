@@ -1,11 +1,11 @@
-//! Contexts. The last release of a primary context, its reset, and the end of any other take back what it holds.
+//! Contexts. The last release of a primary context, its reset, and the destruction of any other context free its memory.
 
 use std::ffi::c_void;
 
 use crate::call::{entries, put};
 use crate::context::{self, Context};
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
 entries! {
@@ -161,7 +161,7 @@ entries! {
 
     fn cuCtxEnablePeerAccess(peer: *mut c_void, flags: u32) {
         let _ = flags;
-        // Which pairs were enabled is not kept: every device reaches every other.
+        // Enabled pairs are not recorded: every device can access every other.
         if Context::of(peer)? == Context::current()? { Err(Status::PEER_ACCESS_ALREADY_ENABLED) } else { Ok(()) }
     }
 
@@ -170,7 +170,7 @@ entries! {
     }
 }
 
-fn create(handle: *mut *mut c_void, device: i32) -> Answer {
+fn create(handle: *mut *mut c_void, device: i32) -> CuResult {
     let machine = machine()?;
     machine.device(device)?.count_context(true);
     let context = Context::create(device as usize)?;

@@ -1,14 +1,14 @@
-//! Copies and fills, done when the call returns. Device memory is host memory, so one way serves all directions.
+//! Copies and fills, done when the call returns. Device memory is host memory, so all directions share one function.
 
 use std::ffi::c_void;
 
 use crate::call::{entries, get};
 use crate::context::Context;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
-/// From here on, zeros are asked of the kernel instead of written: simulated gigabytes then cost nothing.
-const PAGES_WORTH: usize = 1 << 20;
+/// From this size on, memory is zeroed by the kernel instead of written: simulated gigabytes then cost nothing.
+const MIN_MADVISE_BYTES: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// `CU_MEMORYTYPE_ARRAY`.
 const ARRAY: i32 = 3;
@@ -90,8 +90,8 @@ entries! {
     }
 }
 
-/// Does work on a stream that uses these addresses, so many bytes of each.
-fn on(stream: *mut c_void, uses: &[(u64, usize)], act: impl FnOnce() -> Answer) -> Answer {
+/// Runs `act` as work on a stream, which uses these ranges: an address and a size each.
+fn on(stream: *mut c_void, uses: &[(u64, usize)], act: impl FnOnce() -> CuResult) -> CuResult {
     let context = Context::of_stream(stream)?;
     act()?;
     for &(address, bytes) in uses.iter().filter(|(_, bytes)| *bytes > 0) {
@@ -104,19 +104,19 @@ fn pointer<T>(address: u64) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-fn copy(to: u64, from: u64, bytes: usize) -> Answer {
+fn copy(to: u64, from: u64, bytes: usize) -> CuResult {
     if bytes == 0 {
         return Ok(());
     }
     if to == 0 || from == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller promises both ranges, as it does to the real driver; both are host memory here.
+    // SAFETY: the caller promises that both ranges are valid, as with the real driver; both are host memory here.
     unsafe { std::ptr::copy(pointer::<u8>(from), pointer(to), bytes) };
     Ok(())
 }
 
-fn copy_rectangle(rectangle: *const c_void) -> Answer {
+fn copy_rectangle(rectangle: *const c_void) -> CuResult {
     let Rectangle { from, to, width, height } = get(rectangle.cast::<Rectangle>())?;
     if from.memory == ARRAY || to.memory == ARRAY {
         return Err(Status::NOT_SUPPORTED);
@@ -125,7 +125,7 @@ fn copy_rectangle(rectangle: *const c_void) -> Answer {
 }
 
 impl Side {
-    /// Where a row begins. `CU_MEMORYTYPE_HOST` is 1; a pitch of 0 means rows without gaps.
+    /// Returns the address of a row. `CU_MEMORYTYPE_HOST` is 1; a pitch of 0 means rows without gaps.
     fn row(&self, row: usize, width: usize) -> u64 {
         let start = if self.memory == 1 { self.host } else { self.device };
         let pitch = if self.pitch == 0 { width } else { self.pitch };
@@ -133,7 +133,7 @@ impl Side {
     }
 }
 
-fn fill<T: Copy + Default + PartialEq>(to: u64, value: T, count: usize) -> Answer {
+fn fill<T: Copy + Default + PartialEq>(to: u64, value: T, count: usize) -> CuResult {
     if count == 0 {
         return Ok(());
     }
@@ -141,19 +141,21 @@ fn fill<T: Copy + Default + PartialEq>(to: u64, value: T, count: usize) -> Answe
         return Err(Status::INVALID_VALUE);
     }
     let bytes = count * size_of::<T>();
-    if value == T::default() && bytes >= PAGES_WORTH && crate::machine::machine()?.area_of(to).is_some() {
+    if value == T::default() && bytes >= MIN_MADVISE_BYTES && crate::machine::machine()?.area_of(to).is_some()
+    {
         return zero_pages(to, bytes);
     }
-    // SAFETY: the caller promises the range.
+    // SAFETY: the caller promises that the range is valid.
     unsafe { std::slice::from_raw_parts_mut(pointer::<T>(to), count) }.fill(value);
     Ok(())
 }
 
-/// Zeros by giving whole pages back; the ends by writing.
-fn zero_pages(to: u64, bytes: usize) -> Answer {
+/// Zeroes whole pages by discarding them, and the ends by writing.
+fn zero_pages(to: u64, bytes: usize) -> CuResult {
     let start = (to as usize).next_multiple_of(PAGE);
     let end = (to as usize + bytes) / PAGE * PAGE;
-    // SAFETY: the caller promises the range; its pages are the mock's own private memory, which reads as zero after.
+    // SAFETY: the caller promises that the range is valid; its pages are private memory of the mock, which reads as zero
+    // afterwards.
     unsafe {
         std::ptr::write_bytes(pointer::<u8>(to), 0, start - to as usize);
         libc::madvise(pointer(start as u64), end - start, libc::MADV_DONTNEED);

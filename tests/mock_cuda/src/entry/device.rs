@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use crate::call::{entries, put};
 use crate::machine::machine;
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// Its name: nobody shall take figures from a mock for a GPU's.
+/// The name of every device, which distinguishes the mock's numbers from a GPU's.
 const NAME: &[u8] = b"memtrack mock device\0";
 
 entries! {
@@ -75,7 +75,7 @@ entries! {
     }
 }
 
-fn check(device: i32) -> Answer {
+fn check(device: i32) -> CuResult {
     machine()?.index(device).map(drop)
 }
 
@@ -85,8 +85,8 @@ fn uuid_of(device: i32) -> [u8; 16] {
     uuid
 }
 
-/// Writes a text that ends with a zero, cut to the caller's length.
-fn put_text(place: *mut c_char, length: i32, text: &[u8]) -> Answer {
+/// Writes a null-terminated text, truncated to the caller's length.
+fn put_text(place: *mut c_char, length: i32, text: &[u8]) -> CuResult {
     let length = usize::try_from(length).ok().filter(|&length| length > 0).ok_or(Status::INVALID_VALUE)?;
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
@@ -100,7 +100,7 @@ fn put_text(place: *mut c_char, length: i32, text: &[u8]) -> Answer {
     Ok(())
 }
 
-/// Values of a large present-day device, by the numbers of `CUdevice_attribute`.
+/// Returns the value of a large present-day device, by the numbers of `CUdevice_attribute`.
 fn attribute_of(attribute: i32, device: i32) -> i32 {
     match attribute {
         1..=3 => 1024,      // threads per block; block x, y
@@ -122,7 +122,7 @@ fn attribute_of(attribute: i32, device: i32) -> i32 {
         40 => 3,            // copy engines
         75 => 9,            // compute capability, major
         81 => 233_472,      // shared memory per multiprocessor
-        97 => 232_448,      // shared memory per block, when asked for
+        97 => 232_448,      // shared memory per block, opt-in
         106 => 32,          // blocks per multiprocessor
         // Overlap, mapped host memory, concurrent kernels, unified addresses, priorities, managed memory (three),
         // cooperative launch, virtual memory.

@@ -1,4 +1,4 @@
-//! Events: the one handle that is a pointer, because a time belongs to it and cudarc makes two for each buffer.
+//! Events: the one handle that is a pointer, because an event has a time and cudarc creates two for each buffer.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use crate::context::Context;
 use crate::machine::machine;
 use crate::report::EVENTS;
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work::{self, Point};
 
 #[derive(Default)]
 struct Event {
     /// Nanoseconds since the first event, plus one; 0 until it is recorded.
     time: AtomicU64,
-    /// So often it is still not ready when it is asked.
+    /// The number of queries that will still return "not ready".
     queries: AtomicU64,
-    /// What it was recorded behind.
+    /// The point of the stream at which it was recorded.
     point: Mutex<Option<Point>>,
 }
 
@@ -35,8 +35,8 @@ entries! {
     }
 
     fn cuEventDestroy_v2(event: *mut c_void) {
-        look(event)?;
-        // SAFETY: `cuEventCreate` made it, and its caller ends it once.
+        event_ref(event)?;
+        // SAFETY: `cuEventCreate` allocated it, and the caller destroys it once.
         drop(unsafe { Box::from_raw(event.cast::<Event>()) });
         EVENTS.fetch_sub(1, Ordering::Relaxed);
         Ok(())
@@ -52,7 +52,7 @@ entries! {
     }
 
     fn cuEventQuery(event: *mut c_void) {
-        let left = &look(event)?.queries;
+        let left = &event_ref(event)?.queries;
         match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
             Ok(_) => Err(Status::NOT_READY),
             Err(_) => reached(event),
@@ -60,7 +60,7 @@ entries! {
     }
 
     fn cuEventSynchronize(event: *mut c_void) {
-        look(event)?.queries.store(0, Ordering::Relaxed);
+        event_ref(event)?.queries.store(0, Ordering::Relaxed);
         if let Ok(context) = Context::current() {
             machine()?.area(context.device).synchronized();
         }
@@ -76,39 +76,39 @@ entries! {
     }
 }
 
-fn look(event: *mut c_void) -> Answer<&'static Event> {
-    // SAFETY: the caller promises that it is null or an event that lives.
+fn event_ref(event: *mut c_void) -> CuResult<&'static Event> {
+    // SAFETY: the caller promises that it is null or a live event.
     unsafe { event.cast::<Event>().as_ref() }.ok_or(Status::INVALID_HANDLE)
 }
 
-/// What an event was recorded behind, if it was.
+/// Returns the point of the stream at which an event was recorded, if it was.
 ///
 /// # Errors
 /// Invalid handle for null.
-pub(super) fn point(event: *mut c_void) -> Answer<Option<Point>> {
-    Ok(*look(event)?.point.lock().unwrap_or_else(PoisonError::into_inner))
+pub(super) fn point(event: *mut c_void) -> CuResult<Option<Point>> {
+    Ok(*event_ref(event)?.point.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn reached(event: *mut c_void) -> Answer {
+fn reached(event: *mut c_void) -> CuResult {
     if let Some(point) = point(event)? {
         work::reached(point);
     }
     Ok(())
 }
 
-fn record(event: *mut c_void, stream: *mut c_void) -> Answer {
+fn record(event: *mut c_void, stream: *mut c_void) -> CuResult {
     static START: OnceLock<Instant> = OnceLock::new();
     let context = Context::of_stream(stream)?;
     let since = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
-    let event = look(event)?;
+    let event = event_ref(event)?;
     *event.point.lock().unwrap_or_else(PoisonError::into_inner) = Some(work::point(context, stream));
     event.time.store(since + 1, Ordering::Relaxed);
     event.queries.store(settings().event_queries, Ordering::Relaxed);
     Ok(())
 }
 
-fn elapsed(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> Answer {
-    let time = |event| match look(event)?.time.load(Ordering::Relaxed) {
+fn elapsed(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> CuResult {
+    let time = |event| match event_ref(event)?.time.load(Ordering::Relaxed) {
         0 => Err(Status::INVALID_HANDLE),
         time => Ok(time as f64),
     };

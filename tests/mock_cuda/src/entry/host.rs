@@ -1,12 +1,12 @@
-//! Page-locked memory of the host.
+//! Page-locked host memory.
 
 use std::ffi::c_void;
 
-use crate::books::Kind;
 use crate::call::{entries, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 entries! {
     fn cuMemHostAlloc(place: *mut *mut c_void, bytes: usize, flags: u32) {
@@ -49,7 +49,7 @@ entries! {
     }
 }
 
-fn allocate(place: *mut *mut c_void, bytes: usize) -> Answer {
+fn allocate(place: *mut *mut c_void, bytes: usize) -> CuResult {
     let context = Context::current()?;
     put(place, std::ptr::null_mut())?;
     let address = machine()?.allocate_host(context, bytes as u64)?;

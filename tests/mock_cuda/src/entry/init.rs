@@ -1,4 +1,4 @@
-//! Start, versions, errors, and addresses of functions.
+//! Initialization, versions, errors, and addresses of functions.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -6,7 +6,7 @@ use crate::call::{entries, put};
 use crate::machine;
 use crate::proc_address::{chosen, named};
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 entries! {
     fn cuInit(flags: u32) {
@@ -51,7 +51,7 @@ fn describe(
     error: i32,
     place: *mut *const c_char,
     choose: impl FnOnce((&'static CStr, &'static CStr)) -> &'static CStr,
-) -> Answer {
+) -> CuResult {
     match Status(error).known() {
         Some(known) => put(place, choose(known).as_ptr()),
         None => {
@@ -61,7 +61,7 @@ fn describe(
     }
 }
 
-/// What became of a look-up: found, not known, or too new for the driver.
+/// The result of a look-up: found, unknown, or too new for the driver.
 const FOUND: i32 = 0;
 const UNKNOWN: i32 = 1;
 const TOO_NEW: i32 = 2;
@@ -72,24 +72,24 @@ fn find(
     version: i32,
     flags: u64,
     status: *mut i32,
-) -> Answer {
+) -> CuResult {
     if symbol.is_null() || address.is_null() {
         return Err(Status::INVALID_VALUE);
     }
     // SAFETY: the caller promises a string.
     let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| Status::INVALID_VALUE)?;
-    let tell = |what| if status.is_null() { Ok(()) } else { put(status, what) };
+    let put_status = |result| if status.is_null() { Ok(()) } else { put(status, result) };
     let found = if version > settings().driver_version { None } else { chosen(name, version, flags) };
     match found {
         Some(function) => {
-            tell(FOUND)?;
+            put_status(FOUND)?;
             put(address, function.0.cast())
         }
         None => {
             put(address, std::ptr::null())?;
             let exists = chosen(name, i32::MAX, flags).or_else(|| named(name)).is_some();
-            tell(if exists { TOO_NEW } else { UNKNOWN })?;
-            // The second form tells by its status; the first has only its result.
+            put_status(if exists { TOO_NEW } else { UNKNOWN })?;
+            // `cuGetProcAddress_v2` reports it in its status; the first version only in its result.
             if status.is_null() { Err(Status::NOT_FOUND) } else { Ok(()) }
         }
     }

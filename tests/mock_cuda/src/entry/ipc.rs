@@ -1,13 +1,13 @@
-//! Memory of other processes. A handle tells size and process; the bytes themselves are not shared, each opening gives
-//! fresh addresses.
+//! Memory of other processes. A handle contains the size and the process. The bytes themselves are not shared: each open
+//! returns new memory.
 
-use crate::books::Kind;
 use crate::call::{entries, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::machine::machine;
 use crate::status::Status;
 
-/// What a handle begins with, so that one of anything else is told.
+/// The beginning of every handle, by which invalid ones are recognized.
 const MAGIC: u64 = 0x6D65_6D74_7261_636B;
 
 /// `CUipcMemHandle`: 64 bytes that only the driver reads.

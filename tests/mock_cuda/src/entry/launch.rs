@@ -1,4 +1,4 @@
-//! Launches do nothing but count; functions of the host are called at once.
+//! Launches, which are only counted, and host functions, which are called immediately.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use crate::call::{entries, put};
 use crate::context::Context;
 use crate::handle::{self, Tag};
 use crate::report::LAUNCHES;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 type HostFunction = Option<extern "C" fn(*mut c_void)>;
 type StreamCallback = Option<extern "C" fn(*mut c_void, i32, *mut c_void)>;
@@ -62,7 +62,7 @@ entries! {
     }
 }
 
-fn launch(function: *mut c_void, sizes: [u32; 6], stream: *mut c_void) -> Answer {
+fn launch(function: *mut c_void, sizes: [u32; 6], stream: *mut c_void) -> CuResult {
     handle::read(Tag::Function, function)?;
     Context::of_stream(stream)?;
     if sizes.contains(&0) {

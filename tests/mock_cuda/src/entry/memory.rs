@@ -1,13 +1,13 @@
-//! Memory of a device: plain, pitched, managed, from the current pool; and how much there is.
+//! Device memory: linear, pitched, managed, from the current pool; and the free and total bytes.
 
 use std::ffi::c_void;
 
-use crate::books::Kind;
 use crate::call::{entries, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::machine::machine;
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
 /// Rows of pitched memory begin at multiples of this.
@@ -44,7 +44,7 @@ entries! {
         if address == 0 {
             return Ok(());
         }
-        // It waits for all that uses the memory.
+        // It waits for all work that uses the memory.
         if let Ok(context) = Context::current() {
             work::context_done(context.number);
         }
@@ -66,7 +66,7 @@ entries! {
         }
         let area = machine()?.area_of(address).ok_or(Status::INVALID_VALUE)?;
         if let Some((start, block)) = machine()?.area(area).block_around(address) {
-            work::goes_on("cuMemFreeAsync", start, block.bytes, context, stream);
+            work::check_free_on("cuMemFreeAsync", start, block.bytes, context, stream);
         }
         machine()?.free(address, &[Kind::Pooled])
     }
@@ -109,18 +109,18 @@ entries! {
     }
 }
 
-/// Memory by the `cuMemAlloc_v2` that `dlsym` finds from here.
+/// Allocates memory with the `cuMemAlloc_v2` that `dlsym` finds.
 ///
 /// # Errors
-/// Its own; unknown where that is the mock's, so that no hook would see the call.
-fn nested_alloc(address: *mut u64, bytes: usize) -> Answer {
+/// The error of that call; unknown if the mock's own function was found, so that no hook would see the call.
+fn nested_alloc(address: *mut u64, bytes: usize) -> CuResult {
     type Alloc = extern "C" fn(*mut u64, usize) -> i32;
     // SAFETY: a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cuMemAlloc_v2".as_ptr()) };
     if found.is_null() || std::ptr::eq(found.cast_const().cast(), cuMemAlloc_v2 as *const ()) {
         return Err(Status::UNKNOWN);
     }
-    // SAFETY: whatever has the name has its signature.
+    // SAFETY: every function of this name has this signature.
     let alloc = unsafe { std::mem::transmute::<*mut c_void, Alloc>(found) };
     match alloc(address, bytes) {
         0 => Ok(()),
@@ -128,8 +128,10 @@ fn nested_alloc(address: *mut u64, bytes: usize) -> Answer {
     }
 }
 
+/// Checks that the devices have pools.
+///
 /// # Errors
-/// Not supported on a device without pools.
-pub(super) fn has_pools() -> Answer {
+/// Not supported if they have none.
+pub(super) fn has_pools() -> CuResult {
     if settings().pools { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
 }

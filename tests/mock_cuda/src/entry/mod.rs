@@ -1,4 +1,4 @@
-//! The driver's functions, by what they are about. `build.rs` reads the names from these files.
+//! The driver's functions, by topic. `build.rs` reads the names from these files.
 
 mod array;
 mod context;

@@ -1,4 +1,4 @@
-//! Modules and functions: every image loads, every function is found, none has anything in it.
+//! Modules and functions: every image loads, every function is found, and all are empty.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::call::{entries, put};
 use crate::context::Context;
 use crate::handle::{self, Tag};
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -70,7 +70,7 @@ entries! {
     }
 }
 
-fn new(place: *mut *mut c_void, tag: Tag) -> Answer {
+fn new(place: *mut *mut c_void, tag: Tag) -> CuResult {
     let context = Context::current()?;
     put(place, handle::make(tag, context.number, NEXT.fetch_add(1, Ordering::Relaxed)))
 }

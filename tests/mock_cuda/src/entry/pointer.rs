@@ -1,12 +1,12 @@
-//! What an address is.
+//! Attributes of addresses.
 
 use std::ffi::c_void;
 
-use crate::books::Kind;
 use crate::call::{entries, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
 entries! {
     fn cuPointerGetAttribute(value: *mut c_void, attribute: i32, address: u64) {
@@ -18,15 +18,15 @@ entries! {
         for index in 0..count as usize {
             let attribute = crate::call::get(attributes.wrapping_add(index))?;
             let place = crate::call::get(values.wrapping_add(index))?;
-            // Of an address that is not the driver's, all is zero, and that is no error here.
+            // All attributes of an address that is not the driver's are zero, which is no error here.
             write(place, attribute, attribute_of(attribute, address).unwrap_or(0))?;
         }
         Ok(())
     }
 }
 
-/// By the numbers of `CUpointer_attribute`.
-fn attribute_of(attribute: i32, address: u64) -> Answer<u64> {
+/// Returns an attribute of an address, by the numbers of `CUpointer_attribute`.
+fn attribute_of(attribute: i32, address: u64) -> CuResult<u64> {
     let machine = machine()?;
     let area = machine.area_of(address).ok_or(Status::INVALID_VALUE)?;
     let (start, block) = machine.area(area).block_around(address).ok_or(Status::INVALID_VALUE)?;
@@ -57,7 +57,7 @@ fn attribute_of(attribute: i32, address: u64) -> Answer<u64> {
     })
 }
 
-fn write(place: *mut c_void, attribute: i32, value: u64) -> Answer {
+fn write(place: *mut c_void, attribute: i32, value: u64) -> CuResult {
     match attribute {
         // Types and ordinals are ints, flags are bytes that callers declare as ints or bools.
         2 | 9 => put(place.cast(), value as i32),

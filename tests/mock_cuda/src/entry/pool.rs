@@ -1,19 +1,19 @@
-//! Memory pools. A pool's handle holds its device and its number there.
+//! Memory pools. A pool's handle contains its device and its number there.
 
 use std::ffi::c_void;
 
 use super::memory::has_pools;
-use crate::books::Kind;
 use crate::call::{entries, get, put};
 use crate::context::Context;
+use crate::counters::Kind;
 use crate::device::Device;
 use crate::handle::{self, Tag};
 use crate::machine::machine;
 use crate::pool::Attribute;
 use crate::settings::settings;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 
-/// The beginning of `CUmemPoolProps`: types, then where.
+/// The beginning of `CUmemPoolProps`: types, then the location.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PoolProperties {
@@ -59,7 +59,7 @@ entries! {
             return Err(Status::INVALID_VALUE);
         }
         with(pool, |device| {
-            // Blocks of it live on, as in the driver; what is not in use goes back.
+            // Its blocks stay live, as in the driver; unused memory is released.
             let chosen = &mut device.pools[number as usize];
             chosen.alive = false;
             chosen.trim(0, settings().pool_chunk);
@@ -117,12 +117,12 @@ entries! {
     }
 }
 
-/// Looks at the device of a pool that lives.
-fn with<T>(pool: *mut c_void, look: impl FnOnce(&mut Device) -> T) -> Answer<T> {
+/// Calls `act` with the device of a pool that was not destroyed.
+fn with<T>(pool: *mut c_void, act: impl FnOnce(&mut Device) -> T) -> CuResult<T> {
     let (device, number) = handle::read(Tag::Pool, pool)?;
     let mut device = machine()?.device(i32::from(device))?;
     if !device.pools.get(number as usize).is_some_and(|pool| pool.alive) {
         return Err(Status::INVALID_HANDLE);
     }
-    Ok(look(&mut device))
+    Ok(act(&mut device))
 }

@@ -1,4 +1,4 @@
-//! Streams. All work is done when a call returns; that it was waited for is kept all the same (`work`).
+//! Streams. All work is done when a call returns, but `work` still records which work the program has waited for.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -8,7 +8,7 @@ use crate::call::{entries, get, put};
 use crate::context::Context;
 use crate::handle::{self, Tag};
 use crate::machine::machine;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -90,10 +90,10 @@ entries! {
     }
 }
 
-fn create(stream: *mut *mut c_void, flags: u32) -> Answer {
+fn create(stream: *mut *mut c_void, flags: u32) -> CuResult {
     let context = Context::current()?;
-    let made = handle::make(Tag::Stream, context.number, NEXT.fetch_add(1, Ordering::Relaxed));
-    put(stream, made)?;
-    work::made(made, context.number, flags);
+    let created = handle::make(Tag::Stream, context.number, NEXT.fetch_add(1, Ordering::Relaxed));
+    put(stream, created)?;
+    work::created(created, context.number, flags);
     Ok(())
 }

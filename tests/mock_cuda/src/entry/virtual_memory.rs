@@ -1,4 +1,4 @@
-//! Physical memory and address ranges, apart: what PyTorch's expandable segments are made of.
+//! Physical memory and address ranges as separate objects, as PyTorch's expandable segments use them.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use crate::call::{entries, get, put};
 use crate::handle::{self, Tag};
 use crate::machine::machine;
 use crate::physical;
-use crate::status::{Answer, Status};
+use crate::status::{CuResult, Status};
 use crate::work;
 
 /// `CUmemAllocationProp`.
@@ -38,7 +38,7 @@ entries! {
     }
 
     fn cuMemAddressReserve(address: *mut u64, bytes: usize, alignment: usize, wanted: u64, flags: u64) {
-        // The wanted address is a wish.
+        // The requested address is only a hint.
         let _ = (wanted, flags);
         machine()?;
         put(address, 0)?;
@@ -103,12 +103,12 @@ entries! {
     }
 
     fn cuMemUnmap(address: u64, bytes: usize) {
-        work::goes("cuMemUnmap", address, bytes as u64);
+        work::check_free("cuMemUnmap", address, bytes as u64);
         physical::unmap_range(address, bytes as u64)
     }
 
     fn cuMemSetAccess(address: u64, bytes: usize, access: *const c_void, count: usize) {
-        // One memory serves all devices: the widest right holds.
+        // All devices share one memory: the widest access applies.
         let access = access.cast::<Access>();
         let mut widest = 0;
         for index in 0..count {
@@ -120,11 +120,11 @@ entries! {
     }
 }
 
-fn number(memory: u64) -> Answer<u32> {
+fn number(memory: u64) -> CuResult<u32> {
     let handle = std::ptr::without_provenance_mut(memory as usize);
     handle::read(Tag::Physical, handle).map(|(_, number)| number).map_err(|_| Status::INVALID_VALUE)
 }
 
-fn put_handle(memory: *mut u64, (device, number): (u16, u32)) -> Answer {
+fn put_handle(memory: *mut u64, (device, number): (u16, u32)) -> CuResult {
     put(memory, handle::make(Tag::Physical, device, number).addr() as u64)
 }

@@ -1,4 +1,4 @@
-"""Builders for allocator workloads (JSON Lines, see ../../data/allocator/README.md). Pure Python, no PyTorch."""
+"""Builders for allocator workloads (JSON Lines, see docs/FILES.md). Pure Python, no PyTorch."""
 import gzip
 import json
 import os
@@ -100,7 +100,7 @@ def mixed_size(r, big=1.0):
 
 def random_mix(w, nops, target, streams=(0,), p_record=0.05, p_empty=0.002, p_toggle=0.01, p_stats=0.003,
                big=1.0, devices=1, pools=0, fractions=(), p_reset=0.0005, settings=(), p_snap=0.0):
-    """Random allocs and frees; live requested bytes per device hover around target."""
+    """Random allocs and frees; the live requested bytes of each device stay near the target."""
     r = w.rng
     live = [dict() for _ in range(devices)]
     bytes_ = [0] * devices
@@ -314,8 +314,8 @@ def cnn(w, steps, batch=16, size=64, widths=(64, 128, 256, 512), stats_every=4, 
 
 
 def kvcache(w, tokens, layers=12, heads=12, dim=64, max_live=6, growth="cat", stats_every=50, elem=2, max_ops=None):
-    """Inference server: requests arrive, each decode step replaces every layer's K and V by a longer copy
-    (growth=cat) or by chunks of 256 tokens (growth=chunk)."""
+    """An inference server: requests arrive, and each decode step replaces every layer's K and V with a longer copy
+    (growth=cat) or extends them by chunks of 256 tokens (growth=chunk)."""
     r = w.rng
     h = heads * dim
     for _ in range(layers):

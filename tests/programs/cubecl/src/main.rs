@@ -1,11 +1,11 @@
-//! Burn's CUDA runtime on the mock: its pools take pages from the driver and hand out buffers of them. The driver's
-//! books and memtrack's agree at each step, in pages; the recording does not know of buffers. Argument: where to save
-//! the recording.
+//! Burn's CUDA runtime on the mock driver: its pools allocate pages from the driver and divide them into buffers. The
+//! driver's counts and memtrack's agree at each step, in pages; buffers are not recorded. Argument: the path for the
+//! recording.
 
-#[path = "../../cudarc_loaded/src/books.rs"]
-mod books;
+#[path = "../../cudarc_loaded/src/counts.rs"]
+mod counts;
 
-use books::{compare, of_driver};
+use counts::{compare, of_driver};
 use cubecl_cuda::{CudaDevice, CudaRuntime};
 use cubecl_runtime::runtime::Runtime;
 use memtrack_core::recorder::Options;
@@ -17,7 +17,7 @@ fn main() -> std::io::Result<()> {
 
     let numbers: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let first = client.create_from_slice(&numbers);
-    assert!(*client.read_one(first.clone()) == *numbers, "the mock's memory is memory");
+    assert!(*client.read_one(first.clone()) == *numbers, "the mock's memory keeps its content");
     compare("a buffer");
     let pages = of_driver(0);
     assert!(pages.allocations >= 1 && pages.live_bytes >= 100_000);
@@ -43,8 +43,8 @@ fn main() -> std::io::Result<()> {
     let used = client.memory_usage();
     compare("the cleanup");
     assert_eq!(used.number_allocs, 0, "{used:?}");
-    // cubecl counts a page as gone that it has only put on its list of those to free; the driver knows better.
-    println!("{} pages given back, {used:?}", of_driver(0).frees);
+    // cubecl counts a page as freed that is only on its list of pages to free; the driver's count is the right one.
+    println!("{} pages freed, {used:?}", of_driver(0).frees);
 
     memtrack_core::stop().save(file)
 }

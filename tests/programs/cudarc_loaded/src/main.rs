@@ -1,13 +1,13 @@
-//! Takes and gives back memory of the mock driver in every way there is, and asserts after each step that memtrack's
-//! books are the driver's. Argument: where to save the recording.
+//! Allocates and frees memory of the mock driver in every possible way, and asserts after each step that memtrack's counts
+//! are the driver's. Argument: the path for the recording.
 #![allow(unsafe_code)]
 
-mod books;
+mod counts;
 mod raw;
 mod steps;
 mod virtual_memory;
 
-use books::{Books, compare, of_driver};
+use counts::{Counts, compare, of_driver};
 use cudarc::driver::CudaContext;
 use memtrack_core::recorder::Options;
 use std::io;
@@ -28,12 +28,12 @@ fn main() -> io::Result<()> {
     raw::arrays();
     if CudaContext::new(0).expect("a device").has_async_alloc() {
         steps::statistics();
-        raw::own_pool();
+        raw::created_pool();
     }
     raw::failures();
     raw::contexts();
     for device in [0, 1, -2] {
-        let Books { allocations, frees, live_bytes } = of_driver(device);
+        let Counts { allocations, frees, live_bytes } = of_driver(device);
         assert!(
             allocations > 0 && allocations == frees && live_bytes == 0,
             "device {device}: {:?}",
@@ -41,7 +41,7 @@ fn main() -> io::Result<()> {
         );
     }
     compare("the end");
-    // The one that fails on purpose.
+    // The free that fails on purpose.
     assert_eq!(memtrack_core::cuda::unknown_frees(), 1);
 
     let recording = memtrack_core::stop();

@@ -1,6 +1,6 @@
-//! What cudarc's safe layer has no words for, through its raw functions.
+//! Calls that cudarc's safe layer does not have, through its raw functions.
 
-use crate::books::{compare, of_driver};
+use crate::counts::{compare, of_driver};
 use cudarc::driver::{CudaContext, result, sys};
 use std::ptr;
 
@@ -16,7 +16,7 @@ pub fn arrays() {
         Format: sys::CUarray_format::CU_AD_FORMAT_FLOAT,
         NumChannels: 4,
     };
-    // SAFETY: out-parameters and the descriptor are ours; everything is given back once.
+    // SAFETY: out-parameters and the descriptor are local variables; everything is freed once.
     unsafe {
         sys::cuMemAllocPitch_v2(&mut address, &mut pitch, 100, 30, 4).result().expect("pitched memory");
         assert_eq!(of_driver(0).live_bytes, pitch as i64 * 30);
@@ -33,10 +33,10 @@ pub fn arrays() {
 
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
         sys::cuIpcGetMemHandle(&mut handle, address).result().expect("a handle");
-        let mut theirs = 0;
-        sys::cuIpcOpenMemHandle_v2(&mut theirs, handle, 1).result().expect("another's memory");
-        compare("another's memory is none of ours");
-        sys::cuIpcCloseMemHandle(theirs).result().expect("another's memory");
+        let mut opened = 0;
+        sys::cuIpcOpenMemHandle_v2(&mut opened, handle, 1).result().expect("shared memory");
+        compare("memory of another process, which is not counted");
+        sys::cuIpcCloseMemHandle(opened).result().expect("shared memory");
         sys::cuMemFree_v2(address).result().expect("pitched memory");
         compare("the end of pitched memory");
 
@@ -46,11 +46,11 @@ pub fn arrays() {
     }
 }
 
-/// Memory of a pool of the program's own, on another device than the current one.
-pub fn own_pool() {
+/// Memory of a pool that the program creates, on a device that is not current.
+pub fn created_pool() {
     let context = CudaContext::new(0).expect("a device");
     let mut address = 0;
-    // SAFETY: out-parameters and properties are ours; everything is given back once.
+    // SAFETY: out-parameters and properties are local variables; everything is freed once.
     unsafe {
         let mut properties: sys::CUmemPoolProps = std::mem::zeroed();
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -70,27 +70,27 @@ pub fn own_pool() {
     }
 }
 
-/// What fails changes no books.
+/// Failed calls, which change no counts.
 pub fn failures() {
     let context = CudaContext::new(0).expect("a device");
     let stream = context.default_stream();
     let buffer = stream.alloc_zeros::<u8>(333).expect("a buffer");
-    assert!(stream.alloc_zeros::<u8>(1 << 50).is_err(), "more than there is");
+    assert!(stream.alloc_zeros::<u8>(1 << 50).is_err(), "more than the device has");
     compare("too much");
-    // SAFETY: nothing begins there, which the mock checks.
+    // SAFETY: no block begins there, which the mock detects.
     assert!(unsafe { result::free_sync(0x1234_5600) }.is_err());
     let mut address = 0;
-    // SAFETY: the out-parameter is ours.
-    assert!(unsafe { sys::cuMemAlloc_v2(&mut address, 0) }.result().is_err(), "nothing is no size");
+    // SAFETY: the out-parameter is a local variable.
+    assert!(unsafe { sys::cuMemAlloc_v2(&mut address, 0) }.result().is_err(), "a size of 0 is invalid");
     compare("failures");
     drop(buffer);
     compare("the end of failures");
 }
 
-/// A context takes with it what it holds.
+/// The end of a context, which frees its memory.
 pub fn contexts() {
     let mut context = ptr::null_mut();
-    // SAFETY: out-parameters are ours; the context ends once, and its memory with it.
+    // SAFETY: out-parameters are local variables; the context is destroyed once, which frees its memory.
     unsafe {
         sys::cuCtxCreate_v4(&mut context, ptr::null_mut(), 0, 1).result().expect("a context");
         result::malloc_sync(1_111).expect("memory");
@@ -103,7 +103,7 @@ pub fn contexts() {
 
     let primary = CudaContext::new(0).expect("a device");
     primary.bind_to_thread().expect("a context");
-    // SAFETY: the memory ends with the reset.
+    // SAFETY: the reset frees the memory.
     unsafe {
         result::malloc_sync(3_333).expect("memory");
         compare("before the reset");

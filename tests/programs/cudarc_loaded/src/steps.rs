@@ -1,6 +1,6 @@
-//! What programs do through cudarc's safe layer. Sizes are told apart, so that the recording's events are.
+//! The ways in which programs use cudarc's safe layer. All sizes differ, to distinguish the recorded events.
 
-use crate::books::{compare, of_driver};
+use crate::counts::{compare, of_driver};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use memtrack_core::cuda::{mem_get_info, pool_statistics, reset_pool_peaks};
 use memtrack_core::{scope, track_memory};
@@ -21,7 +21,7 @@ pub fn one_buffer() {
     compare("its copy");
     drop(buffer);
     compare("the buffer's end");
-    assert!(stream.clone_dtoh(&copy).expect("the copy") == numbers, "the mock's memory is memory");
+    assert!(stream.clone_dtoh(&copy).expect("the copy") == numbers, "the mock's memory keeps its content");
     drop(copy);
     compare("the copy's end");
 }
@@ -82,7 +82,7 @@ pub fn kinds_of_memory() {
     let unified = unsafe { context.alloc_unified::<u8>(70_001, true) }.expect("unified memory");
     compare("unified memory");
     if context.has_async_alloc() {
-        // The driver refuses it elsewhere.
+        // The driver fails without pools.
         let empty = stream.null::<f32>().expect("nothing");
         compare("nothing");
         drop(empty);
@@ -124,7 +124,7 @@ pub fn devices() {
     compare("the end of devices");
 }
 
-/// Threads hand buffers to each other, so that most frees happen elsewhere than their allocation.
+/// Threads that pass buffers to each other, so that most are freed on another thread.
 pub fn threads() {
     let (send, receive) = std::sync::mpsc::channel::<CudaSlice<u8>>();
     let receive = Arc::new(std::sync::Mutex::new(receive));
@@ -152,7 +152,7 @@ pub fn threads() {
     compare("the end of threads");
 }
 
-/// memtrack's questions to the driver agree with its hook.
+/// The driver's statistics, which must agree with memtrack's hook.
 pub fn statistics() {
     let stream = stream_of(0);
     stream.synchronize().expect("a stream");
@@ -164,8 +164,8 @@ pub fn statistics() {
     ];
     let tracked = of_driver(0).live_bytes as u64;
     let (memory, pool) = (mem_get_info(0).expect("memory"), pool_statistics(0).expect("a pool"));
-    assert_eq!(pool.used.current_bytes, tracked, "these are multiples of what the pool rounds to");
-    assert_eq!(memory.used_bytes(), pool.reserved.current_bytes, "nobody else takes memory");
+    assert_eq!(pool.used.current_bytes, tracked, "these sizes are multiples of the pool's rounding");
+    assert_eq!(memory.used_bytes(), pool.reserved.current_bytes, "nothing else uses memory");
     assert_eq!(memory.untracked_bytes(tracked), pool.cached_bytes());
     drop(buffers);
     let after = pool_statistics(0).expect("a pool");

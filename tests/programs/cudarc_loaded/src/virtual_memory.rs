@@ -1,6 +1,6 @@
-//! Physical memory mapped to reserved addresses, as PyTorch's expandable segments do it.
+//! Physical memory mapped to reserved addresses, as in PyTorch's expandable segments.
 
-use crate::books::{compare, of_driver};
+use crate::counts::{compare, of_driver};
 use cudarc::driver::{CudaContext, sys};
 
 pub fn mapped() {
@@ -8,7 +8,7 @@ pub fn mapped() {
     context.bind_to_thread().expect("a context");
     let piece = 2 << 20;
     let (mut range, mut handles) = (0, [0; 2]);
-    // SAFETY: out-parameters and structures are ours; what is mapped is unmapped, released and given back once.
+    // SAFETY: out-parameters and structures are local variables; all memory is unmapped, released and freed once.
     unsafe {
         let mut properties: sys::CUmemAllocationProp = std::mem::zeroed();
         properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -19,8 +19,8 @@ pub fn mapped() {
         };
         sys::cuMemAddressReserve(&mut range, 8 * piece, 0, 0, 0).result().expect("addresses");
         compare("addresses alone");
-        for (place, handle) in handles.iter_mut().enumerate() {
-            let at = range + (place * piece) as u64;
+        for (index, handle) in handles.iter_mut().enumerate() {
+            let at = range + (index * piece) as u64;
             sys::cuMemCreate(handle, piece, &properties, 0).result().expect("physical memory");
             sys::cuMemMap(at, piece, 0, *handle, 0).result().expect("a mapping");
             sys::cuMemSetAccess(at, piece, &access, 1).result().expect("access");

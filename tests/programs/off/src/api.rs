@@ -1,11 +1,13 @@
-//! Each item of the recording API, named once: what is missing in a build without the recorder does not compile. The tests
-//! compile the same file with the recorder (`tests/scope/off.rs`), so that it asks for nothing that is not there.
-#![allow(unused_qualifications, reason = "what is at two paths is named at both")]
+//! Each item of the recording API, used once: an item that is missing without the recorder does not compile. The tests
+//! compile the same file with the recorder (`tests/scope/off.rs`), so that it uses only items that exist.
+#![allow(unused_qualifications, reason = "an item with two paths is used through both")]
 
 use memtrack_core::event::{DeviceId, ScopeId, StreamId};
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
 use memtrack_core::recorder::{self, Context, Enabled, Options, UnknownOption, parse_actions};
-use memtrack_core::scope::{self, Guard, Phase, Place, ScopeHandle, ScopeKind, ScopeStep, ScopedFuture};
+use memtrack_core::scope::{
+    self, Guard, Phase, ScopeHandle, ScopeKind, ScopePosition, ScopeStep, ScopedFuture,
+};
 use memtrack_core::{
     OutOfMemory, OutOfMemoryObserver, Recording, References, TrackingAllocator, cycles, host, references,
     snapshot::Snapshot,
@@ -66,7 +68,7 @@ pub fn scopes() -> ScopedFuture<ScopedFuture<Ready<()>>> {
         scope::optimizer_named("sgd"),
     ];
     let here: ScopeHandle = scope::current();
-    let _: (ScopeId, Place<'static>, Guard) = (here.id(), here.place(), here.enter());
+    let _: (ScopeId, ScopePosition<'static>, Guard) = (here.id(), here.place(), here.enter());
     let _ = (None::<Phase>, None::<ScopeStep>);
     scope::future(ScopeKind::Operator, "read", here.future(ready(())))
 }

@@ -1,5 +1,5 @@
-//! Each function in four editions from one text: bare, annotated with `#[track_memory]` as a module and as an operator,
-//! and with a guard. Built without the recorder, the four must be the same machine code; `tests/scope_off.rs` compares them.
+//! Each function in four variants from one source: bare, annotated with `#[track_memory]` as a module and as an operator,
+//! and with a guard. Built without the recorder, the four must be the same machine code; `tests/scope/off.rs` compares them.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,7 @@ macro_rules! functions {
             pub fn forward(&self, input: &[f32], output: &mut Vec<f32>) -> f32 {
                 $($guard)*
                 output.extend(self.0.iter().zip(input).map(|(weight, input)| weight * input));
-                // Indexing would panic with the line of the edition, which is where the macro is called.
+                // Indexing would panic with the line of the macro's call, which differs between the variants.
                 output.first().copied().unwrap_or_default()
             }
         }
@@ -82,7 +82,7 @@ pub mod tracked {
     functions!([#[memtrack_core::track_memory(module)]] {});
 }
 
-/// As operators, whose arguments and results the recorder would read.
+/// Annotated as operators, whose arguments and results the recorder would read.
 pub mod reading {
     functions!([#[memtrack_core::track_memory]] {});
 }
@@ -91,7 +91,7 @@ pub mod guarded {
     functions!([] { let _scope = memtrack_core::scope::operator("guarded"); });
 }
 
-/// Derived as in a library that only annotates: the trait is there without the recorder.
+/// A derived type as in a library that only annotates: the trait exists without the recorder.
 #[derive(memtrack_core::References)]
 pub struct Node<T> {
     pub value: T,

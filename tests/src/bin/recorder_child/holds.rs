@@ -95,7 +95,7 @@ fn run_out() {
 
 /// A device runs out of memory, with a dump or without.
 pub fn device(dump: &str) {
-    let options = Options::new().without_host_heap().tell_who_holds();
+    let options = Options::new().without_host_heap().report_on_oom();
     let options = if dump.is_empty() { options } else { options.dump_on_oom(dump) };
     let halves = Halves::begin();
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -117,7 +117,7 @@ pub fn silent() {
 
 /// Memory runs out a thousand times.
 pub fn flood() {
-    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().report_on_oom()).unwrap();
     fill();
     (0..1000).for_each(|_| run_out());
     drop(memtrack_core::stop());
@@ -125,7 +125,7 @@ pub fn flood() {
 
 /// Two snapshots are dumped.
 pub fn dumps(path: &str) {
-    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().report_on_oom()).unwrap();
     fill();
     memtrack_core::dump_snapshot(path).unwrap();
     record_segment_alloc(DEVICE, STREAM, BASE + 4 * 512 * MIB, 512 * MIB);
@@ -150,7 +150,7 @@ fn rows() -> Vec<Vec<u8>> {
 /// The heap refuses a request, and the program continues. With a limit on its address space there is no memory to print more
 /// than a few lines.
 pub fn heap(limit_mib: u64) {
-    memtrack_core::start_monitor_with(&Options::new().exact().tell_who_holds()).unwrap();
+    memtrack_core::start_monitor_with(&Options::new().exact().report_on_oom()).unwrap();
     let _service = scope::module("service");
     let _operator = scope::operator("load");
     let rows = rows();
@@ -210,7 +210,7 @@ pub fn deaf(how: &str) {
 
 /// Memory runs out, and the program is killed at once.
 pub fn until_killed(path: &str) {
-    let options = Options::new().without_host_heap().tell_who_holds().stream_to(path);
+    let options = Options::new().without_host_heap().report_on_oom().stream_to(path);
     let halves = Halves::begin();
     memtrack_core::start_monitor_with(&options).unwrap();
     fill_in_halves(|| halves.pause());
@@ -232,7 +232,7 @@ fn kept(allocator: &memtrack_core::allocator::CachingAllocator<memtrack_core::al
 /// The caching allocator runs out of a device's memory.
 pub fn allocator() {
     use memtrack_core::allocator::{CachingAllocator, Settings, SimulatedMemory};
-    memtrack_core::start_monitor_with(&Options::new().without_host_heap().tell_who_holds()).unwrap();
+    memtrack_core::start_monitor_with(&Options::new().without_host_heap().report_on_oom()).unwrap();
     let memory = SimulatedMemory::new(0, 64 * MIB);
     let allocator = CachingAllocator::new([memory], &Settings::default()).unwrap();
     kept(&allocator);

@@ -1,4 +1,4 @@
-//! `#[limits]` on tests of all forms, above and below `#[test]`.
+//! `#[limits]` on every form of test, above and below `#[test]`.
 
 use super::block_on;
 use memtrack_core::testing::limits;
@@ -8,7 +8,7 @@ fn block(bytes: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(bytes))
 }
 
-const MOST: u64 = 1000;
+const LIMIT: u64 = 1000;
 
 #[limits(peak = "1.5 KiB", leaks = 0, count = 1)]
 #[test]
@@ -17,8 +17,8 @@ fn a_test_within_its_limits_passes() {
 }
 
 #[test]
-#[limits(peak = MOST, count = MOST / 500)]
-fn the_attribute_may_stand_below() {
+#[limits(peak = LIMIT, count = LIMIT / 500)]
+fn the_attribute_works_below_test() {
     drop(block(1000));
     drop(block(1000));
 }
@@ -36,7 +36,7 @@ fn a_result_is_returned() -> Result<(), String> {
 #[limits(peak = 100, count = 1)]
 #[test]
 #[should_panic(expected = "as it should")]
-fn a_panic_that_should_be_is_passed_on() {
+fn an_expected_panic_is_passed_on() {
     drop(block(100));
     panic!("{}", "as it should");
 }
@@ -44,7 +44,7 @@ fn a_panic_that_should_be_is_passed_on() {
 #[limits(leaks = 0)]
 #[test]
 #[should_panic(expected = "as it should, with 5")]
-fn what_a_panic_leaves_behind_is_no_leak() {
+fn memory_left_by_a_panic_is_no_leak() {
     let held = block(100);
     assert!(held.capacity() < 5, "as it should, with {}", 5);
 }
@@ -57,14 +57,14 @@ async fn an_async_body(text: &str) -> Result<usize, std::num::ParseIntError> {
 }
 
 #[test]
-fn an_async_function_is_held_to_its_limits() {
+fn limits_apply_to_an_async_function() {
     assert_eq!(block_on(an_async_body("5")), Ok(1005));
     assert!(block_on(an_async_body("five")).is_err());
 }
 
 #[limits(leaks = 0, ignore_leaks = "scope::limits::attribute::*::a_cache")]
 #[test]
-fn ignored_leaks_are_none() {
+fn ignored_leaks_do_not_count() {
     #[inline(never)]
     fn a_cache() {
         std::mem::forget(block(10));

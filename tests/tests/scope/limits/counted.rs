@@ -1,4 +1,4 @@
-//! What counts for a test: exact numbers for threads, tasks, reallocations, and what is left out.
+//! The memory that counts toward a test: exact numbers for threads, tasks and reallocations, and the exceptions.
 
 use memtrack_core::scope;
 use memtrack_core::testing::{DeviceUsage, Limits, measure};
@@ -7,17 +7,17 @@ use std::hint::black_box;
 use std::sync::{LazyLock, OnceLock, mpsc};
 use std::thread;
 
-/// What `work` used of the host's heap.
+/// Returns the usage of the host heap by `work`.
 fn used(work: impl FnOnce()) -> DeviceUsage {
     measure(work).1.host()
 }
 
-/// A block of so many bytes.
+/// Allocates a block of this many bytes.
 fn block(bytes: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(bytes))
 }
 
-/// Peak, allocated, blocks and what is left.
+/// Returns the peak, the allocated bytes, the number of blocks, and the bytes that are left.
 fn numbers(used: DeviceUsage) -> [u64; 4] {
     [used.peak_bytes, used.allocated_bytes, used.count, used.left_bytes]
 }
@@ -36,7 +36,7 @@ fn every_block_counts_to_the_byte() {
 }
 
 #[test]
-fn a_reallocation_is_another_block_in_place_of_the_first() {
+fn a_reallocation_is_another_block_that_replaces_the_first() {
     let usage = used(|| {
         let mut grown = block(100);
         grown.reserve_exact(5000);
@@ -59,7 +59,7 @@ fn zeroed_and_aligned_blocks_count_as_requested() {
 }
 
 #[test]
-fn what_the_work_returns_is_left() {
+fn blocks_that_the_work_returns_are_left() {
     let (kept, usage) = measure(|| block(77));
     assert_eq!(numbers(usage.host()), [77, 77, 1, 77]);
     assert_eq!(usage.host().left_blocks, 1);
@@ -67,26 +67,26 @@ fn what_the_work_returns_is_left() {
 }
 
 #[test]
-fn a_block_belongs_to_who_allocated_it_whoever_frees_it() {
+fn a_block_belongs_to_the_test_that_allocated_it_wherever_it_is_freed() {
     let outside = block(500);
     let (send, receive) = mpsc::channel::<Vec<u8>>();
     let other = thread::spawn(move || receive.into_iter().for_each(drop));
     let (_, usage) = measure(|| {
-        // Not this one's, freed here.
+        // Allocated outside, freed here.
         drop(outside);
-        let mine = block(64);
-        // Allocates blocks of its own in this scope.
+        let inside = block(64);
+        // A measurement within this one has separate numbers.
         let (before, usage) = measure(|| block(32));
         assert_eq!(usage.host().allocated_bytes, 32);
         drop(before);
-        mine
+        inside
     });
     assert_eq!(numbers(usage.host()), [96, 96, 2, 64]);
 
     let usage = used(|| {
         let work = || {
-            let mine = block(4096);
-            thread::spawn(move || drop(mine)).join()
+            let moved = block(4096);
+            thread::spawn(move || drop(moved)).join()
         };
         work().unwrap();
     });
@@ -96,7 +96,7 @@ fn a_block_belongs_to_who_allocated_it_whoever_frees_it() {
 }
 
 #[test]
-fn what_an_inner_test_leaves_to_the_outer_is_the_outers() {
+fn an_outer_test_counts_the_blocks_of_an_inner_one() {
     let (_, outer) = measure(|| {
         let (kept, inner) = measure(|| block(1000));
         assert_eq!(numbers(inner.host()), [1000, 1000, 1, 1000]);
@@ -108,7 +108,7 @@ fn what_an_inner_test_leaves_to_the_outer_is_the_outers() {
 }
 
 #[test]
-fn what_a_panic_takes_is_in_no_number() {
+fn allocations_of_a_panic_are_not_counted() {
     let usage = used(|| {
         let held = block(100);
         let caught = std::panic::catch_unwind(move || {
@@ -117,7 +117,7 @@ fn what_a_panic_takes_is_in_no_number() {
         });
         assert!(caught.is_err());
     });
-    // Beside the block, the message's text is formatted before the panic begins.
+    // Besides the block, the text of the message is formatted before the panic begins.
     assert_eq!(numbers(usage), [2100, 2100, 2, 0]);
 }
 
@@ -133,15 +133,15 @@ fn a_thread_counts_while_it_is_in_the_scope() {
         inside.join().unwrap();
         thread::spawn(|| drop(block(5_000_000))).join().unwrap();
     });
-    // Beside it, the test's thread has what starting threads takes.
+    // Besides, the test's thread makes the allocations for starting threads.
     assert!((3_000_000..3_100_000).contains(&usage.allocated_bytes), "{usage:?}");
     assert_eq!(usage.left_bytes, 0);
 }
 
 #[test]
-fn scopes_of_the_program_carry_the_test_along() {
-    // Code that was written for a recording: it hands its scope on.
-    fn of_the_program() {
+fn scopes_of_the_program_carry_the_test_to_threads() {
+    // Code that was written for a recording: it passes its scope to its thread.
+    fn program() {
         let _op = scope::operator("matmul");
         let scope = scope::current();
         let worker = thread::spawn(move || {
@@ -151,7 +151,7 @@ fn scopes_of_the_program_carry_the_test_along() {
         });
         worker.join().unwrap();
     }
-    assert!(used(of_the_program).allocated_bytes >= 2_000_000);
+    assert!(used(program).allocated_bytes >= 2_000_000);
 }
 
 #[test]
@@ -175,9 +175,9 @@ fn tasks_count_where_their_futures_are_wrapped() {
             }
         });
     });
-    let of_tasks: u64 = (0..8).map(|number| 20 * (1000 + number) + (1..=20).sum::<u64>()).sum();
-    // What the runtime takes for sixteen tasks is small, and a task outside would be a million.
-    assert!((of_tasks..of_tasks + 500_000).contains(&usage.allocated_bytes), "{usage:?} {of_tasks}");
+    let expected: u64 = (0..8).map(|number| 20 * (1000 + number) + (1..=20).sum::<u64>()).sum();
+    // The runtime allocates little for sixteen tasks, and a task outside the scope would add a million.
+    assert!((expected..expected + 500_000).contains(&usage.allocated_bytes), "{usage:?} {expected}");
     assert!(usage.count >= 8 * 40);
 }
 
@@ -213,26 +213,26 @@ fn a_future_is_in_the_test_on_whatever_thread_it_is_polled() {
 }
 
 #[test]
-fn captured_output_is_the_harnesss() {
+fn captured_output_is_not_counted() {
     let usage = used(|| {
         for number in 0..2000 {
             println!("line {number} of what a test prints");
             eprintln!("and of its errors");
         }
     });
-    // Not captured (`--nocapture`), nothing is allocated.
+    // Without capturing (`--nocapture`), nothing is allocated.
     assert_eq!(numbers(usage), [0, 0, 0, 0]);
 }
 
 #[test]
-fn what_is_made_once_for_all_is_no_leak() {
+fn lazy_statics_and_thread_locals_are_no_leak() {
     static LAZY: LazyLock<Vec<u8>> = LazyLock::new(|| block(100));
     static ONCE: OnceLock<Box<[u8]>> = OnceLock::new();
-    thread_local!(static OF_THREAD: RefCell<Vec<u8>> = RefCell::new(block(300)));
+    thread_local!(static PER_THREAD: RefCell<Vec<u8>> = RefCell::new(block(300)));
     Limits::new().leaks(0).run(|| {
         assert_eq!(LAZY.capacity(), 100);
         assert_eq!(ONCE.get_or_init(|| vec![1; 200].into()).len(), 200);
-        OF_THREAD.with_borrow(|of_thread| assert_eq!(of_thread.capacity(), 300));
+        PER_THREAD.with_borrow(|value| assert_eq!(value.capacity(), 300));
     });
 }
 
@@ -250,7 +250,7 @@ fn leaks_can_be_ignored_by_function() {
 }
 
 #[test]
-fn memory_that_a_thread_gives_back_while_it_ends_is_no_leak() {
+fn memory_that_a_thread_frees_while_it_ends_is_no_leak() {
     struct Late(#[expect(dead_code, reason = "held")] Vec<u8>);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -260,7 +260,7 @@ fn memory_that_a_thread_gives_back_while_it_ends_is_no_leak() {
     thread_local!(static HELD: RefCell<Option<Late>> = const { RefCell::new(None) });
     Limits::new().leaks(0).run(|| {
         let scope = scope::current();
-        // The end of a scope of threads waits for their work, and not for what their thread-locals do.
+        // `thread::scope` waits for the closures of its threads, but not for the destructors of their thread-locals.
         thread::scope(|threads| {
             threads.spawn(move || {
                 let _in_the_test = scope.enter();
@@ -271,7 +271,7 @@ fn memory_that_a_thread_gives_back_while_it_ends_is_no_leak() {
 }
 
 #[test]
-fn a_test_that_is_over_takes_nothing_more() {
+fn a_finished_test_counts_nothing_more() {
     let (send, receive) = mpsc::channel::<()>();
     let (stray, usage) = measure(|| {
         let scope = scope::current();
@@ -282,15 +282,15 @@ fn a_test_that_is_over_takes_nothing_more() {
         })
     });
     assert!(usage.host().allocated_bytes < 100_000, "{usage:?}");
-    let (_, of_next) = measure(|| {
+    let (_, next) = measure(|| {
         send.send(()).unwrap();
         stray.join().unwrap();
     });
-    assert!(of_next.host().allocated_bytes < 100_000, "{of_next:?}");
+    assert!(next.host().allocated_bytes < 100_000, "{next:?}");
 }
 
 #[test]
-fn a_recording_of_the_programs_own_may_run_meanwhile() {
+fn the_program_can_record_during_a_test() {
     memtrack_tests::alone!();
     let usage = used(|| {
         let first = block(100);

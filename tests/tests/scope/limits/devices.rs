@@ -1,4 +1,4 @@
-//! Devices: each by itself, and what an allocator reports.
+//! Limits on devices: each device counts separately, with the blocks that its allocator reports.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{record_alloc, record_free, record_free_completed, record_free_requested};
@@ -7,7 +7,7 @@ use memtrack_core::testing::{Limits, measure};
 const STREAM: StreamId = StreamId(0);
 
 #[test]
-fn devices_have_numbers_of_their_own() {
+fn each_device_has_separate_numbers() {
     let (_, usage) = measure(|| {
         record_alloc(DeviceId(0), STREAM, 0x1000, 1 << 20);
         record_alloc(DeviceId(1), STREAM, 0x1000, 1 << 30);
@@ -42,13 +42,13 @@ fn a_block_that_waits_for_a_stream_is_in_use_and_no_leak() {
 }
 
 #[test]
-fn a_limit_holds_for_each_device_by_itself() {
+fn a_limit_applies_to_each_device_separately() {
     Limits::new().peak(1000).run(|| {
         record_alloc(DeviceId(0), STREAM, 0x1000, 900);
         record_alloc(DeviceId(1), STREAM, 0x1000, 900);
         drop(Vec::<u8>::with_capacity(900));
     });
-    // A GPU may hold more than the heap.
+    // The limit of a GPU may be higher than that of the heap.
     Limits::new().peak(1000).devices(Limits::new().peak(1 << 30)).run(|| {
         record_alloc(DeviceId(0), STREAM, 0x1000, 1 << 30);
         drop(Vec::<u8>::with_capacity(900));

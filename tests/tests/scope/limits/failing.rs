@@ -1,4 +1,4 @@
-//! What a test says that has exceeded its limits. Each is a test of its own process, which is ignored here.
+//! The messages of tests that exceed their limits. Each of these tests is ignored here, and run in a separate process.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::record_alloc;
@@ -10,21 +10,21 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// What a failing test of this program says.
+/// Runs a failing test of this program, and returns its output.
 pub(super) fn failure<R>(test: impl Fn() -> R) -> String {
     let output = child::this_program(test).env("RUST_BACKTRACE", "0").output().unwrap();
     assert!(!output.status.success());
-    let text = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     println!("{text}");
     text
 }
 
-/// Asserts that `text` has these, in this order.
+/// Asserts that `text` contains all of these, in this order.
 #[track_caller]
-pub(super) fn assert_says(text: &str, all: &[&str]) {
+pub(super) fn assert_contains(text: &str, all: &[&str]) {
     let mut rest = text;
     for expected in all {
-        let at = rest.find(expected).unwrap_or_else(|| panic!("no {expected:?} in what is left of\n{text}"));
+        let at = rest.find(expected).unwrap_or_else(|| panic!("no {expected:?} in the rest of\n{text}"));
         rest = &rest[at + expected.len()..];
     }
 }
@@ -53,9 +53,9 @@ fn holds_too_much() {
 }
 
 #[test]
-fn a_peak_is_explained_by_the_lines_that_held_it() {
+fn a_peak_is_explained_by_the_lines_with_its_blocks() {
     let text = failure(holds_too_much);
-    assert_says(
+    assert_contains(
         &text,
         &[
             "limits::failing::holds_too_much exceeded its memory limits",
@@ -71,7 +71,7 @@ fn a_peak_is_explained_by_the_lines_that_held_it() {
             "(101 blocks)",
         ],
     );
-    assert!(text.contains("failing.rs:"), "the place of the panic is in the test");
+    assert!(text.contains("failing.rs:"), "the panic is located in the test");
 }
 
 #[limits(leaks = 0)]
@@ -86,7 +86,7 @@ fn leaves_something_behind() {
 #[limits(leaks = 10_000)]
 #[test]
 #[ignore = "is run by the test below"]
-fn leaks_what_is_in_cells() {
+fn leaks_the_values_of_cells() {
     for _ in 0..3 {
         let cell: OnceLock<Vec<u8>> = OnceLock::new();
         cell.get_or_init(|| read_weights(10_000));
@@ -95,16 +95,16 @@ fn leaks_what_is_in_cells() {
 }
 
 #[test]
-fn what_one_line_puts_into_several_cells_is_a_leak() {
-    let text = failure(leaks_what_is_in_cells);
+fn values_that_one_line_puts_into_several_cells_are_a_leak() {
+    let text = failure(leaks_the_values_of_cells);
     let leaked = ["leaks of 29.3 KiB", "read_weights", "what stays on purpose", "ignore_leaks"];
-    assert_says(&text, &leaked);
+    assert_contains(&text, &leaked);
 }
 
 #[test]
 fn a_leak_is_named_by_the_line_that_allocated_it() {
     let text = failure(leaves_something_behind);
-    assert_says(
+    assert_contains(
         &text,
         &[
             "leaves_something_behind exceeded",
@@ -129,7 +129,7 @@ fn allocates_too_often() {
 #[test]
 fn a_count_is_explained_by_the_lines_with_the_most_blocks() {
     let text = failure(allocates_too_often);
-    assert_says(
+    assert_contains(
         &text,
         &[
             "host heap: 102 allocations, 97 more than the limit of 5",
@@ -146,7 +146,7 @@ fn a_count_is_explained_by_the_lines_with_the_most_blocks() {
 #[test]
 #[ignore = "is run by the test below"]
 fn fills_a_gpu() {
-    // It runs twice, and a device hands out no address twice.
+    // It runs twice, and a device never has two live blocks at one address.
     static NEXT: AtomicU64 = AtomicU64::new(0x7000_0000);
     let address = NEXT.fetch_add(3 << 30, Ordering::Relaxed);
     record_alloc(DeviceId(1), StreamId(0), address, 3 << 30);
@@ -155,7 +155,7 @@ fn fills_a_gpu() {
 #[test]
 fn a_device_is_named() {
     let text = failure(fills_a_gpu);
-    assert_says(
+    assert_contains(
         &text,
         &[
             "device 1: a peak of 3.00 GiB, 2.00 GiB more than the limit of 1.00 GiB",
@@ -170,12 +170,12 @@ fn a_device_is_named() {
 #[limits(peak = 10)]
 #[test]
 #[ignore = "is run by the test below"]
-fn has_threads_of_its_own() {
+fn allocates_on_other_threads() {
     let scope = scope::current();
     let outside = thread::Builder::new().name("a pool".into()).spawn(move || {
         let held = read_weights(5 << 20);
         drop(held);
-        // Named while it lives.
+        // The thread has a name only while it is alive.
         let _in_the_test = scope.enter();
         let (send, receive) = std::sync::mpsc::channel::<()>();
         thread::spawn(move || drop(send));
@@ -185,13 +185,13 @@ fn has_threads_of_its_own() {
 }
 
 #[test]
-fn what_belongs_to_no_test_is_said() {
-    let text = failure(has_threads_of_its_own);
-    assert_says(
+fn memory_that_belongs_to_no_test_is_reported() {
+    let text = failure(allocates_on_other_threads);
+    assert_contains(
         &text,
         &["5.0 MiB in ", "allocated by other threads while this test ran, belong to no test ("],
     );
-    assert_says(&text, &["5.0 MiB", "memtrack_core::scope::current()"]);
+    assert_contains(&text, &["5.0 MiB", "memtrack_core::scope::current()"]);
 }
 
 #[limits(peak = 10)]
@@ -206,7 +206,7 @@ fn panics_as_it_should_and_holds_too_much() {
 #[test]
 fn a_test_that_panics_as_it_should_fails_because_of_its_limits() {
     let text = failure(panics_as_it_should_and_holds_too_much);
-    assert_says(
+    assert_contains(
         &text,
         &["a peak of 1000 B, 990 B more than the limit of 10 B", "It fails because of its limits."],
     );
@@ -221,7 +221,7 @@ fn fails_by_itself() -> Result<(), String> {
 }
 
 #[test]
-fn a_test_that_fails_by_itself_says_only_that() {
+fn a_test_that_fails_by_itself_reports_only_that() {
     let text = failure(fails_by_itself);
     assert!(text.contains("the disk is gone") && !text.contains("exceeded"), "{text}");
 }
@@ -236,7 +236,7 @@ fn closures_too() {
 #[test]
 fn a_closure_is_named_by_its_test_and_place() {
     let text = failure(closures_too);
-    assert_says(
+    assert_contains(
         &text,
         &["closures_too (", "failing.rs:", ") exceeded its memory limits", "1 allocation, 1 more than"],
     );
@@ -255,7 +255,7 @@ fn a_future_too() {
 
 #[test]
 fn a_future_that_exceeds_a_limit_fails() {
-    assert_says(
+    assert_contains(
         &failure(a_future_too),
         &["a_future_too (", "a peak of 1000 B, 900 B more than the limit of 100 B"],
     );

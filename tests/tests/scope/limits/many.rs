@@ -1,4 +1,4 @@
-//! Many tests, at once and one after another.
+//! Many tests, concurrently and one after another.
 
 use memtrack_core::testing::measure;
 use memtrack_core::{host, scope};
@@ -12,7 +12,7 @@ fn block(bytes: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(bytes))
 }
 
-/// What one test does with its threads; returns its peak, bytes, and blocks, as far as blocks of 1,000 bytes and more say.
+/// Does the work of one test: each of three threads has a large block at the same moment.
 fn one_test(number: usize) {
     let scope = scope::current();
     let size = 10_000 * (number + 1);
@@ -28,7 +28,7 @@ fn one_test(number: usize) {
                         drop(block(1000));
                     }
                     let held = block(size);
-                    // All three hold theirs.
+                    // All three threads have their block now.
                     together.wait();
                     drop(held);
                 })
@@ -40,8 +40,8 @@ fn one_test(number: usize) {
 }
 
 #[test]
-fn sixteen_tests_at_once_each_have_their_own_numbers() {
-    // What starting three threads takes, which is the same each time.
+fn sixteen_concurrent_tests_have_separate_numbers() {
+    // The cost of starting three threads, which is the same each time.
     measure(|| one_test(0));
     let base = measure(|| one_test(0)).1.host();
     let tests: Vec<_> = (0..16)
@@ -55,14 +55,14 @@ fn sixteen_tests_at_once_each_have_their_own_numbers() {
         assert_eq!(used.count, 10 * base.count, "test {number}");
         assert_eq!(used.allocated_bytes, 10 * (base.allocated_bytes + 4 * more), "test {number}");
         assert_eq!((used.left_bytes, used.left_blocks), (0, 0), "test {number}");
-        // The three threads' small blocks and the ends of threads overlap as they like.
+        // Small blocks of the three threads and the ends of threads may overlap in any way.
         let most = 4 * (10_000 + more) + 20_000;
         assert!((4 * (10_000 + more)..most).contains(&used.peak_bytes), "test {number}: {used:?}");
     }
 }
 
 #[test]
-fn tasks_of_many_tests_on_one_runtime_are_told_apart() {
+fn tasks_of_many_tests_on_one_runtime_are_counted_separately() {
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap());
     let test = |number: usize| {
         let runtime = Arc::clone(&runtime);
@@ -89,13 +89,13 @@ fn tasks_of_many_tests_on_one_runtime_are_told_apart() {
     let tests: Vec<_> = (0..8).map(test).collect();
     for test in tests {
         let (number, used) = test.join().unwrap();
-        let of_tasks = 4 * 30 * 100_000 * (number as u64 + 1);
-        assert!((of_tasks..of_tasks + 90_000).contains(&used.allocated_bytes), "test {number}: {used:?}");
+        let expected = 4 * 30 * 100_000 * (number as u64 + 1);
+        assert!((expected..expected + 90_000).contains(&used.allocated_bytes), "test {number}: {used:?}");
     }
 }
 
 #[test]
-fn a_thousand_tests_cost_what_one_costs() {
+fn the_cost_of_a_test_does_not_grow_over_a_thousand_tests() {
     alone!();
     let hundred = || {
         let begun = time::of_thread();
@@ -110,7 +110,7 @@ fn a_thousand_tests_cost_what_one_costs() {
         time::of_thread() - begun
     };
     let mut hundreds = 10;
-    // One that runs all the time: the switch stays on, and blocks that are left stay known.
+    // One measurement runs all the time: the switch stays on, and left blocks stay registered.
     let (_, outer) = measure(|| {
         hundred();
         let first: Duration = (0..3).map(|_| hundred()).min().unwrap();
@@ -118,8 +118,8 @@ fn a_thousand_tests_cost_what_one_costs() {
         (0..6).for_each(|_| {
             hundred();
         });
-        // What grew with each test would take ten times as long, and longer each time. Another program on the same core may make
-        // a hundred tests take twice as long, but not each hundred.
+        // A cost that grows with each test would be ten times as high, and higher each time. Another program on the same core may
+        // double the time of some hundreds, but not of each one.
         let mut last = Duration::MAX;
         while last > 3 * first && hundreds < 60 {
             last = last.min(hundred());

@@ -1,15 +1,15 @@
-//! What is made once is distinguished from leaks by a second run of the test, where its stack does not show it.
+//! A second run of the test distinguishes memory that is allocated once from leaks, where its stack does not show this.
 
 use super::block_on;
-use super::failing::{assert_says, failure, read_weights};
+use super::failing::{assert_contains, failure, read_weights};
 use memtrack_core::testing::limits;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A library that keeps a buffer for each thread, in a thread-local without a lazy beginning: no frame shows that it is made
-/// once.
+/// A library that keeps a buffer for each thread, in a thread-local without lazy initialization: no frame shows that the buffer
+/// is allocated once.
 mod library {
     use std::cell::RefCell;
     use std::hint::black_box;
@@ -35,13 +35,13 @@ fn use_the_library() {
 
 #[limits(leaks = 0)]
 #[test]
-fn what_a_library_keeps_from_its_first_use_is_no_leak() {
+fn memory_kept_from_the_first_use_is_no_leak() {
     use_the_library();
 }
 
 #[limits(leaks = 0)]
 #[test]
-fn neither_is_it_in_a_test_that_returns_a_result() -> Result<(), String> {
+fn memory_kept_from_the_first_use_is_no_leak_in_a_test_with_a_result() -> Result<(), String> {
     use_the_library();
     Ok(())
 }
@@ -49,7 +49,7 @@ fn neither_is_it_in_a_test_that_returns_a_result() -> Result<(), String> {
 #[limits(leaks = 0)]
 #[test]
 #[should_panic(expected = "as it should")]
-fn neither_is_it_in_a_test_that_panics() {
+fn memory_kept_from_the_first_use_is_no_leak_in_a_test_that_panics() {
     use_the_library();
     panic!("as it should");
 }
@@ -62,8 +62,8 @@ async fn an_async_body() {
 }
 
 #[test]
-fn neither_is_it_in_an_async_test() {
-    // On a thread of its own, which has not used the library before.
+fn memory_kept_from_the_first_use_is_no_leak_in_an_async_test() {
+    // On a new thread, which has not used the library before.
     std::thread::spawn(|| block_on(an_async_body())).join().unwrap();
 }
 
@@ -90,15 +90,15 @@ fn a_test_that_leaves_nothing_runs_once() {
 #[limits(leaks = 0)]
 #[test]
 #[ignore = "is run by the test below"]
-fn leaks_beside_what_is_made_once() {
+fn leaks_besides_the_first_use() {
     use_the_library();
     std::mem::forget(read_weights(4096));
 }
 
 #[test]
-fn a_leak_is_what_the_second_run_leaves_and_the_rest_is_listed_as_allowed() {
-    let text = failure(leaks_beside_what_is_made_once);
-    assert_says(
+fn memory_left_by_the_second_run_is_a_leak_and_the_rest_is_listed_as_allowed() {
+    let text = failure(leaks_besides_the_first_use);
+    assert_contains(
         &text,
         &[
             "host heap: leaks of 4.0 KiB, 4.0 KiB more than the limit of 0 B",
@@ -123,8 +123,8 @@ fn leaks_a_little_more_each_time() {
 }
 
 #[test]
-fn what_a_collection_gains_in_each_run_is_a_leak() {
-    assert_says(&failure(leaks_a_little_more_each_time), &["host heap: leaks of 1000 B", "read_weights"]);
+fn memory_that_a_collection_gains_in_each_run_is_a_leak() {
+    assert_contains(&failure(leaks_a_little_more_each_time), &["host heap: leaks of 1000 B", "read_weights"]);
 }
 
 #[limits(leaks = 0, run_once)]
@@ -139,7 +139,7 @@ fn may_run_only_once() {
 #[test]
 fn the_second_run_can_be_switched_off() {
     let text = failure(may_run_only_once);
-    assert_says(&text, &["leaks of 320 B", "not given back, 1 block:"]);
+    assert_contains(&text, &["leaks of 320 B", "not given back, 1 block:"]);
     assert!(!text.contains("ran twice") && !text.contains("two runs"), "{text}");
 }
 
@@ -155,7 +155,7 @@ fn can_run_only_once() {
 #[test]
 fn a_test_whose_second_run_panics_is_judged_by_the_first() {
     let text = failure(can_run_only_once);
-    assert_says(
+    assert_contains(
         &text,
         &["the file exists already", "leaks of 320 B", "left by one run: a second one,", "panicked"],
     );
@@ -175,7 +175,7 @@ fn returns_an_error_the_second_time() -> Result<(), String> {
 
 #[test]
 fn a_test_whose_second_run_fails_is_judged_by_the_first() {
-    assert_says(&failure(returns_an_error_the_second_time), &["leaks of 320 B", "returned an error"]);
+    assert_contains(&failure(returns_an_error_the_second_time), &["leaks of 320 B", "returned an error"]);
 }
 
 thread_local! {
@@ -189,7 +189,7 @@ fn with_an_argument(kept: Vec<u8>) {
 
 #[test]
 fn a_function_with_arguments_runs_once() {
-    // What it is given was allocated outside of it.
+    // Its argument was allocated outside the function.
     with_an_argument(vec![1; 5000]);
     assert_eq!(KEPT.take().len(), 5000);
 }

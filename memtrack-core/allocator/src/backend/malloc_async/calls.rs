@@ -35,7 +35,7 @@ pub(super) fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceEr
 
 pub(super) fn get(pool: sys::CUmemoryPool, attribute: Attribute) -> Result<i64, DeviceError> {
     let mut bytes = 0u64;
-    // SAFETY: the pool is a device's, and the attributes asked for are 64-bit numbers.
+    // SAFETY: the pool is a device's, and the requested attributes are 64-bit numbers.
     let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
     done.map(|()| bytes as i64).map_err(|error| failed("cuMemPoolGetAttribute", error.0))
 }

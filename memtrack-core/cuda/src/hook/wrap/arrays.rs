@@ -1,5 +1,5 @@
-//! Arrays, which are identified by a handle and not an address. Their size is that of their elements: the driver does
-//! not report what it adds for tiling.
+//! Arrays, which are identified by a handle and not an address. Their size is that of their elements: the
+//! driver does not report the additional bytes for tiling.
 
 use super::memory::PLAIN;
 use super::{CuResult, allocate};

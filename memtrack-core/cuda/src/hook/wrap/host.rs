@@ -1,6 +1,6 @@
 //! Pinned host memory: the driver's own, and memory of the program that is registered with it.
 
-use super::{CuResult, SUCCESS, allocate, give_back};
+use super::{CuResult, SUCCESS, allocate, free_by};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
 use memtrack_recorder::recorder::driver_memory::Origin;
 use std::ffi::c_void;
@@ -46,5 +46,5 @@ pub(in crate::hook) unsafe fn register(
 /// `cuMemFreeHost` and `cuMemHostUnregister`.
 pub(in crate::hook) unsafe fn free(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
     // SAFETY: the caller's argument, passed on.
-    give_back(real as *const c_void, address, || unsafe { real(address) })
+    free_by(real as *const c_void, address, || unsafe { real(address) })
 }

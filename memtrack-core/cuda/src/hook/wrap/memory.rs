@@ -1,7 +1,7 @@
 //! Plain and managed device memory. Managed memory counts as memory of the device whose context allocated it,
 //! wherever its pages are.
 
-use super::{CuResult, SUCCESS, allocate, give_back};
+use super::{CuResult, SUCCESS, allocate, free_by};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
 use memtrack_recorder::recorder::driver_memory::Origin;
 use std::ffi::c_void;
@@ -54,5 +54,5 @@ pub(in crate::hook) unsafe fn alloc_pitch(
 /// `cuMemFree_v2`, and the functions that destroy arrays.
 pub(in crate::hook) unsafe fn free(real: unsafe extern "C" fn(u64) -> CuResult, address: u64) -> CuResult {
     // SAFETY: the caller's argument, passed on.
-    give_back(real as *const c_void, address, || unsafe { real(address) })
+    free_by(real as *const c_void, address, || unsafe { real(address) })
 }

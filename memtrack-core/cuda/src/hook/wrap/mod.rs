@@ -24,7 +24,8 @@ pub(super) const OUT_OF_MEMORY: CuResult = 2;
 /// Requests memory from the driver by `call`, which on success leaves an address at `out`.
 ///
 /// # Safety
-/// `out` must be what the caller passed to the driver: the driver accepts only a pointer that can be written.
+/// `out` must be the pointer that the caller passed to the driver: the driver accepts only a pointer that can
+/// be written.
 #[inline(always)]
 unsafe fn allocate(
     real: *const c_void,
@@ -43,7 +44,7 @@ unsafe fn allocate(
 
 /// Frees memory by `call`.
 #[inline(always)]
-fn give_back(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = HookedCall::enter(real) else { return call() };
     let freed = watch.free(address);
     let result = call();

@@ -1,7 +1,7 @@
 //! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: the driver does not
 //! notify when the stream reaches it.
 
-use super::{CuResult, Location, SUCCESS, allocate, give_back};
+use super::{CuResult, Location, SUCCESS, allocate, free_by};
 use crate::hook::driver::Driver;
 use crate::hook::watch::{AllocationDevice, Kind};
 use memtrack_recorder::recorder::ForkCell;
@@ -84,7 +84,7 @@ pub(in crate::hook) unsafe fn free(
     stream: u64,
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
-    give_back(real as *const c_void, address, || unsafe { real(address, stream) })
+    free_by(real as *const c_void, address, || unsafe { real(address, stream) })
 }
 
 /// `cuMemPoolCreate`.

@@ -1,14 +1,14 @@
-//! Visits again, several times, the values that seem to be held by nothing: a thread that moves a pointer
-//! from one value to another during a scan makes the scan count that pointer twice.
+//! Visits the values that seem to be held by nothing several more times: a thread that moves a pointer from one
+//! value to another during a scan makes the scan count that pointer twice.
 //!
 //! Unreachable values do not change: they have the same pointers and the same counts each time. A reachable
 //! value is taken for an unreachable one only if every single visit is deceived in the same way: each pointer
-//! is seen equally often, in the same places, and each count, read before, during and after the visits, is
-//! the same, while the one pointer that the thread moving the others must hold is never counted. The order is
-//! drawn anew each time, and it decides whether a pointer that moves between two values is seen in both or in
-//! neither, so that each visit detects the change with a probability of at least a half, whatever the threads
-//! do. There are at least [`MIN_VISITS`] such visits if threads share the values, and up to [`MAX_VISITS`]. Values of a
-//! single thread need only one: nothing moves in the meantime.
+//! is seen equally often, in the same places, and each count, read before, during and after the visits, is the
+//! same, while the one pointer that the thread moving the others must hold is never counted. The order is drawn
+//! at random each time, and it decides whether a pointer that moves between two values is seen in both or in
+//! neither, so that each visit detects the change with a probability of at least a half, regardless of the
+//! threads' actions. There are at least [`MIN_VISITS`] such visits if threads share the values, and up to
+//! [`MAX_VISITS`]. Values of a single thread need only one: nothing moves in the meantime.
 
 use super::garbage::{self, Twice};
 use super::table::{HELD, SHARED, Table};
@@ -37,7 +37,7 @@ pub(super) struct Confirmed {
     pub(super) remarks: Vec<String>,
 }
 
-/// Marks values as held that only seemed to be held by nothing.
+/// Marks values as held that only seemed to be held by nothing outside.
 pub(super) fn confirm(table: &mut Table) -> Confirmed {
     let mut unheld = garbage::unheld(table);
     let mut confirmed =
@@ -56,7 +56,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
         }
         if shared {
             chance.shuffle(&mut unheld);
-            // Lets other threads run, even on a single processor.
+            // Allows other threads to run, even on a single processor.
             match confirmed.looks % 4 {
                 0 => std::thread::sleep(Duration::from_micros(20 + chance.next() % 64)),
                 _ => std::thread::yield_now(),

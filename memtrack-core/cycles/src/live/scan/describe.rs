@@ -177,7 +177,7 @@ fn device(texts: &mut Texts, device: DeviceId) -> Text {
     }
 }
 
-/// Formats where a value was registered: the scope, if there was one, and the place.
+/// Formats the place where a value was registered: the scope, if there was one, and the line.
 fn created(origin: &registry::Origin) -> String {
     let scope = origin.scope.map(|node| {
         let place = node.place();

@@ -198,9 +198,9 @@ pub struct Report {
     /// The number of values that seemed to be held by nothing outside until they were visited again: threads
     /// were changing them.
     pub doubted: u64,
-    /// How often the unheld values were visited, with the same result.
+    /// The number of visits to the unheld values that had the same result.
     pub looks: u32,
-    /// The time it took.
+    /// The duration of the scan.
     pub took: Duration,
     /// The stacks of registrations, by node.
     stacks: Vec<(u32, StackId)>,

@@ -1,6 +1,6 @@
-//! The visited values: each once, whatever refers to it, with a strong pointer of the scan, so that no value
-//! ends and no address is reused while the scan runs. Values waiting to be visited are in the same list, so
-//! that nothing recurses.
+//! The visited values: each once, regardless of the number of references to it, with a strong pointer of the
+//! scan, so that no value ends and no address is reused while the scan runs. Values waiting to be visited are
+//! in the same list, so that nothing recurses.
 
 use super::super::registry::{self, Origin};
 use super::super::roots::{self, Root};

@@ -1,4 +1,4 @@
-//! Tests of what a scan finds and what it does not.
+//! Tests of the values that a scan finds.
 
 use super::*;
 
@@ -177,7 +177,7 @@ fn cycles_held_from_outside_are_included_on_request() {
         b.refer(&Layer::new("below", Some(2)));
     }
     assert!(scan().graph.nodes.is_empty());
-    let report = Scan::new().live_cycles(true).find().expect("nobody else scans");
+    let report = Scan::new().live_cycles(true).find().expect("no other scan runs");
     let held = [("a", Held::Reachable), ("b", Held::Reachable), ("below", Held::Reachable)];
     assert_eq!(names(&report.graph), held.map(|(name, held)| (name.to_owned(), held)));
     drop((outside, beside));
@@ -234,8 +234,8 @@ fn values_beyond_the_maximum_are_reported_as_left_out() {
         a.refer(&b);
         b.refer(&a);
     }
-    let report = Scan::new().most_values(1).find().expect("nobody else scans");
-    assert_eq!((report.values, report.unreachable), (1, 0), "what was passed over might be outside");
+    let report = Scan::new().most_values(1).find().expect("no other scan runs");
+    assert_eq!((report.values, report.unreachable), (1, 0), "a skipped pointer may be held from outside");
     assert!(
         report.graph.remarks[0].contains("1 pointer to further values passed over"),
         "{:?}",

@@ -57,7 +57,7 @@ fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
     let each = &report.graph.unexplained[0];
     assert!(each.site.contains(&format!("handles.rs:{line}:")), "{}", each.site);
     assert_eq!(each.scope.as_deref(), Some("step"));
-    assert_eq!(report.unreachable, 0, "counts alone cannot tell");
+    assert_eq!(report.unreachable, 0, "counts alone do not show it");
     assert_eq!(report.graph.nodes[each.node as usize].held, Held::Outside(1));
 }
 
@@ -68,7 +68,7 @@ fn handles_that_are_in_values_or_dropped_are_accounted_for() {
         let kept = Arc::new(Part::default());
         register(&kept);
         let inner = Tracked::new(Arc::new(Part::default()));
-        kept.parts.lock().expect("nobody panics").push(inner.clone());
+        kept.parts.lock().expect("not poisoned").push(inner.clone());
         kept
     });
     assert_eq!(unexplained(&scan()), []);
@@ -80,7 +80,7 @@ fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
     let _alone = alone();
     in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
-        part.parts.lock().expect("nobody panics").push(part.clone());
+        part.parts.lock().expect("not poisoned").push(part.clone());
     });
     let report = scan();
     assert_eq!(report.unreachable, 1);
@@ -94,19 +94,19 @@ fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
     let part = Arc::new(Part::default());
     let first = Tracked::new(Arc::clone(&part));
     for _ in 0..10 {
-        in_root("step", || CACHE.lock().expect("nobody panics").push(first.clone()));
+        in_root("step", || CACHE.lock().expect("not poisoned").push(first.clone()));
     }
     let report = scan();
     let reported = unexplained(&report);
     assert_eq!(reported, [("Part".to_owned(), 10, 10)], "one in each step");
     declare_root("a cache of a test", &CACHE);
-    let report = Scan::new().everything(true).find().expect("nobody else scans");
+    let report = Scan::new().everything(true).find().expect("no other scan runs");
     assert_eq!(unexplained(&report), []);
     let root =
         report.graph.nodes.iter().position(|node| report.graph.text(node.label).starts_with("root a cache"));
     let root = root.expect("a root") as u32;
     assert_eq!(report.graph.edges_of(root).len(), 10);
-    CACHE.lock().expect("nobody panics").clear();
+    CACHE.lock().expect("not poisoned").clear();
     drop(first);
 }
 
@@ -116,7 +116,7 @@ fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has
     let part = Tracked::new(Arc::new(Part::default()));
     Box::leak(Box::new(part.clone()));
     assert_eq!(unexplained(&scan()), []);
-    let all = Scan::new().all_handles(true).find().expect("nobody else scans");
+    let all = Scan::new().all_handles(true).find().expect("no other scan runs");
     assert_eq!(all.graph.unexplained.len(), 2, "the local variable is one of them");
     let theirs = part.clone();
     std::thread::spawn(move || std::mem::forget(theirs.clone())).join().expect("forgets");
@@ -131,7 +131,7 @@ fn a_handle_is_the_pointer_alone_while_registration_is_off() {
     enable();
     std::mem::forget(part.clone());
     drop(part);
-    let all = Scan::new().all_handles(true).find().expect("nobody else scans");
+    let all = Scan::new().all_handles(true).find().expect("no other scan runs");
     assert_eq!(all.values, 0, "its value was not registered");
 }
 

@@ -1,5 +1,5 @@
-//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; shared values are
-//! seen by all scans, so each test runs [`alone`].
+//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; all scans see the
+//! shared values, so each test runs [`alone`].
 
 mod found;
 mod handles;
@@ -27,11 +27,11 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn scan() -> Report {
-    Scan::new().find().expect("nobody else scans")
+    Scan::new().find().expect("no other scan runs")
 }
 
 fn everything() -> Report {
-    Scan::new().everything(true).find().expect("nobody else scans")
+    Scan::new().everything(true).find().expect("no other scan runs")
 }
 
 /// Returns 1 KiB of device memory.
@@ -69,7 +69,7 @@ impl References for Layer {
     }
 }
 
-/// Returns for each node the name that it shows and what keeps it alive, in the order of the names.
+/// Returns for each node the name that it shows and its holder, in the order of the names.
 fn names(graph: &Graph) -> Vec<(String, Held)> {
     let name = |node: &Node| {
         let label = graph.text(node.label);

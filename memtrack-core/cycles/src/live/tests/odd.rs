@@ -1,4 +1,4 @@
-//! Unusual values: over-reporting, opaque, panicking, without size, with destructors that do things.
+//! Unusual values: over-reporting, opaque, panicking, unsized, and those with destructors that scan or register.
 
 use super::super::{NotScanned, find, register_dyn};
 use super::*;
@@ -265,7 +265,7 @@ fn a_destructor_that_a_scan_runs_may_register_and_scan() {
     drop(fleeting);
     assert_eq!(scan().unreachable, 0);
     assert_eq!(DROPPED.get(), Some(Err(NotScanned::Busy)));
-    assert_eq!(scan().values, 0, "all is gone, and scans go on");
+    assert_eq!(scan().values, 0, "all values are gone, and scans still work");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_second_scan_leaves_a_running_one_alone() {
         let scan = scope.spawn(|| find().map(|report| report.values));
         slow.0.wait();
         assert_eq!(find().err(), Some(NotScanned::Busy));
-        assert_eq!(find().err(), Some(NotScanned::Busy), "it was not ended by who found it running");
+        assert_eq!(find().err(), Some(NotScanned::Busy), "a second scan does not end the first");
         slow.0.wait();
         assert_eq!(scan.join().expect("scans"), Ok(1));
     });

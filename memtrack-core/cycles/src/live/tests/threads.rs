@@ -21,11 +21,11 @@ impl Part {
     }
 
     fn push(&self, part: Arc<Self>) {
-        self.slots.lock().expect("nobody panics").push(part);
+        self.slots.lock().expect("not poisoned").push(part);
     }
 
     fn pop(&self) -> Option<Arc<Self>> {
-        self.slots.lock().expect("nobody panics").pop()
+        self.slots.lock().expect("not poisoned").pop()
     }
 }
 
@@ -119,7 +119,7 @@ fn locked_values_are_skipped_and_held() {
     let _alone = alone();
     let a = Part::new("a");
     a.push(Arc::clone(&a));
-    let locked = a.slots.lock().expect("nobody panics");
+    let locked = a.slots.lock().expect("not poisoned");
     let report = thread::scope(|scope| scope.spawn(everything).join().expect("scans"));
     assert_eq!((report.unreachable, report.incomplete), (0, 1));
     let why = report.graph.nodes[0].incomplete.expect("locked");
@@ -128,7 +128,7 @@ fn locked_values_are_skipped_and_held() {
     drop(locked);
     // A value that is locked for ever and otherwise unreachable hides the values that it holds.
     let part = Arc::clone(&a);
-    std::mem::forget(part.slots.lock().expect("nobody panics"));
+    std::mem::forget(part.slots.lock().expect("not poisoned"));
     drop(a);
     assert_eq!(scan().unreachable, 0);
     drop(part);
@@ -159,11 +159,11 @@ fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
     a.push(Arc::clone(&a));
     only_what_leaked_is_found_while(1, |_| {
         for _ in 0..100 {
-            let mut slots = a.slots.lock().expect("nobody panics");
+            let mut slots = a.slots.lock().expect("not poisoned");
             let moved = slots.pop().expect("it is here");
             slots[0].push(moved);
             drop(slots);
-            let mut slots = a.slots.lock().expect("nobody panics");
+            let mut slots = a.slots.lock().expect("not poisoned");
             let moved = slots[0].pop().expect("it is there");
             slots.push(moved);
         }
@@ -184,9 +184,9 @@ fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
     drop(last);
     let at = Mutex::new(first);
     only_what_leaked_is_found_while(1, |_| {
-        let mut at = at.lock().expect("nobody panics");
+        let mut at = at.lock().expect("not poisoned");
         for _ in 0..100 {
-            let next = Arc::clone(&at.slots.lock().expect("nobody panics")[0]);
+            let next = Arc::clone(&at.slots.lock().expect("not poisoned")[0]);
             *at = next;
         }
     });
@@ -199,8 +199,8 @@ fn values_that_are_made_and_dropped_meanwhile_are_no_cycles() {
         let (a, b) = (Part::new("dropped"), Part::new("dropped"));
         a.push(Arc::clone(&b));
         b.push(Arc::clone(&a));
-        // Ended by hand: for a moment only the scan may hold them.
-        let theirs = std::mem::take(&mut *a.slots.lock().expect("nobody panics"));
+        // Ended explicitly: for a moment only the scan may hold them.
+        let theirs = std::mem::take(&mut *a.slots.lock().expect("not poisoned"));
         drop(b);
         drop(theirs);
     });

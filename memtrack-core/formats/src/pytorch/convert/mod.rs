@@ -1,9 +1,9 @@
 //! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
 //! `free_completed`, scopes are stored in `user_metadata`, live blocks and held segments become segments with blocks.
 //!
-//! **What happens to integers beyond 63 bits?** Pickle has no unsigned ones, and the viewer gives nine bytes another
-//! type. Addresses and handles keep their bits as negative numbers, as in PyTorch's C++ writer; sizes are capped. What a
-//! PyTorch file held is written unchanged.
+//! **What happens to integers beyond 63 bits?** Pickle has no unsigned ones, and the viewer gives nine bytes
+//! another type. Addresses and handles keep their bits as negative numbers, as in PyTorch's C++ writer; sizes
+//! are capped. The content of a PyTorch file is written unchanged.
 
 mod builder;
 mod names;
@@ -319,7 +319,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
 
 /// Removes the flag of a sampled block: its size is already the bytes that it represents.
 fn without_sampling(flags: EventFlags) -> EventFlags {
-    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK];
+    let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));
     kept.fold(EventFlags::default(), EventFlags::with)
 }

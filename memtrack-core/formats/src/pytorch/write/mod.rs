@@ -64,7 +64,7 @@ pub enum Encoding {
 /// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) converts a recording to that form.
 ///
 /// # Errors
-/// When `output` cannot be written, or the snapshot holds a value that the encoding cannot represent
+/// Fails when `output` cannot be written, or the snapshot holds a value that the encoding cannot represent
 /// (bytes in JSON; values that share each other so often that their text would be endless).
 pub fn write<W: Write>(snapshot: &PytorchSnapshot, output: W, encoding: Encoding) -> io::Result<W> {
     write_tables(snapshot, output, encoding)

@@ -51,7 +51,7 @@ pub struct PyTorch {
     pub host_trace: Range<usize>,
     /// The device number of a recording's host heap. Only in files that memtrack wrote.
     pub heap: Option<DeviceId>,
-    /// When the recording began, in microseconds since the Unix epoch. Only in files that memtrack wrote.
+    /// The begin of the recording, in microseconds since the Unix epoch. Only in files that memtrack wrote.
     pub start_us: Option<u64>,
     /// The blocks that represent others; only in files that memtrack wrote.
     pub samples: Samples,
@@ -158,7 +158,7 @@ impl Snapshot {
     /// not contain it, and for a heap, whose free memory is unknown.
     ///
     /// # Panics
-    /// When there is no such event.
+    /// Panics when there is no such event.
     pub fn oom_free_bytes(&self, row: usize) -> Option<u64> {
         if self.is_heap(self.events.device[row]) {
             return None;

@@ -106,7 +106,7 @@ impl Records {
     /// Returns the shape of a record.
     ///
     /// # Panics
-    /// When `row` is not below [`Self::len`].
+    /// Panics when `row` is not below [`Self::len`].
     pub fn shape_of(&self, row: usize) -> &Shape {
         &self.shapes[self.shape[row] as usize]
     }

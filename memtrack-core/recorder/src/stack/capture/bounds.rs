@@ -36,13 +36,13 @@ impl StackBounds {
         Self { low: 0, high: 0 }
     }
 
-    /// Whether `sp` points into this stack.
+    /// Returns whether `sp` points into this stack.
     #[inline(always)]
     pub(crate) fn contain(&self, sp: u64) -> bool {
         sp >= self.low && sp < self.high
     }
 
-    /// Whether `sp` points into this stack, and `bytes` lie below it.
+    /// Returns whether `sp` points into this stack, and `bytes` lie below it.
     #[inline(always)]
     pub(crate) fn has_below(&self, sp: u64, bytes: u64) -> bool {
         sp < self.high && sp >= self.low.saturating_add(bytes)

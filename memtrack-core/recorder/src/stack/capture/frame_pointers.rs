@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static PROVEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the self-check found frame pointers.
+/// Returns whether the self-check found frame pointers.
 #[inline(always)]
 pub(super) fn proven() -> bool {
     PROVEN.load(Ordering::Relaxed)

@@ -221,8 +221,8 @@ pub(crate) fn listed_in_child(
     of_parent
 }
 
-/// Relocates a new stack's addresses before they are stored: an address in a recording has one meaning, whatever was
-/// unloaded.
+/// Relocates a new stack's addresses before they are stored: an address in a recording has one meaning, even
+/// after binaries were unloaded.
 pub(crate) fn relocate(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     unwind_tables::relocate(addresses);

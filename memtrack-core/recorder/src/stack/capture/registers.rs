@@ -10,7 +10,7 @@ pub(crate) struct Registers {
     pub(super) ip: u64,
     /// Stack pointer.
     pub(super) sp: u64,
-    /// Frame pointer, or whatever `rbp` holds.
+    /// The frame pointer, or any other value in `rbp`.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(super) bp: u64,
 }

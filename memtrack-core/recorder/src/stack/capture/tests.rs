@@ -1,5 +1,5 @@
-//! Reuse of the previous stack must be invisible: whatever a thread did before, a walk returns the same as the
-//! `backtrace` crate, which has no state.
+//! Reuse of the previous stack must be invisible: after any earlier work of a thread, a walk returns the same
+//! as the `backtrace` crate, which has no state.
 
 use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;

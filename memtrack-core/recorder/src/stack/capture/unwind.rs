@@ -16,7 +16,8 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 struct SavedFrame {
     sp: u64,
     bp: u64,
-    /// Where `bp` was read from; 0 if it is the inner frame's, [`UNKNOWN`] if another word was read as well.
+    /// The address that `bp` was read from; 0 if it is the inner frame's, [`UNKNOWN`] if another word was read
+    /// as well.
     bp_at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The gate: may a file hold as much as it does, compared with another one? `memtrack check --against` uses it.
+//! The gate: whether a file may have its size, compared with another file. `memtrack check --against` uses it.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
@@ -7,7 +7,7 @@ use crate::analysis::limits::Verdict;
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;
 
-/// By how much one device's peak grew, and the verdict.
+/// The growth of one device's peak, and the verdict.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Growth {
@@ -25,7 +25,7 @@ pub struct Growth {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Against {
-    /// By how much a device may grow, as a share of its earlier peak.
+    /// The allowed growth of a device, as a share of its earlier peak.
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<Growth>,
@@ -117,7 +117,7 @@ impl Against {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgainstAnswer {
-    /// By how much a device may grow, as a share of its earlier peak.
+    /// The allowed growth of a device, as a share of its earlier peak.
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<GrowthAnswer>,
@@ -127,14 +127,14 @@ pub struct AgainstAnswer {
     pub cannot_tell: Vec<String>,
 }
 
-/// By how much one device's peak grew.
+/// The growth of one device's peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GrowthAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// How that compares with the tolerance.
+    /// The result of comparing the growth with the tolerance.
     pub verdict: Verdict,
     /// The limit of the device.
     pub limit_bytes: u64,

@@ -1,4 +1,4 @@
-//! A diff by stack as folded lines with two numbers, for flame graphs that show what grew and what shrank.
+//! A diff by stack as folded lines with two numbers, for flame graphs of growth and shrinkage.
 
 use super::{Diff, DiffRow};
 #[cfg(feature = "plot")]
@@ -57,9 +57,10 @@ impl Diff {
         lines(&folded)
     }
 
-    /// Returns the tree of a picture, with at most this many rectangles: the informative functions, and for a Python
-    /// program its own lines, as rankings fold stacks. A stack is as wide as the later of its two numbers; one that is
-    /// gone would have no width, and stands below a frame of its own, as wide as it was.
+    /// Returns the tree of a picture, with at most this many rectangles: the informative functions, and for a
+    /// Python program its own lines, as rankings fold stacks. A stack is as wide as the later of its two
+    /// numbers; a stack that is missing in the later file would have no width, and is below a separate frame,
+    /// as wide as it was.
     #[cfg(feature = "plot")]
     fn drawn(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
@@ -68,7 +69,7 @@ impl Diff {
         // A foreign file may contain any numbers, of which the picture takes no more than this.
         let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
-        // Stacks that look the same are one, even if one of them is gone.
+        // Stacks that look the same are merged, even if one of them is missing in the later file.
         let mut sums: BTreeMap<(&str, Vec<Name>), [u64; 2]> = BTreeMap::new();
         for device in &self.devices {
             for row in &device.rows {
@@ -116,10 +117,10 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // Stacks were folded into the row whatever C++ is below its Python lines.
+    // The stack was folded into the row regardless of the C++ below its Python lines.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
-    // A stack of nothing but noise is shown as it is.
+    // A stack that contains only noise is shown as it is.
     let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
     let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);
     let mut names: Vec<Name> = shown.map(|(frame, _)| short(frame)).collect();
@@ -131,7 +132,7 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
 /// title is that of `answer`: the same two files in the reader's grouping. Equal diffs make equal images.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 #[cfg(feature = "plot")]
 pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
@@ -149,10 +150,10 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.text_truncate_direction = TextTruncateDirection::Right;
     // The rectangles were chosen already.
     options.min_width = 0.0;
-    // One is around all.
+    // One frame contains all others.
     let tree = stacks.drawn(MOST_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
-    // The frame around all has no name.
+    // That frame has no name.
     palette.insert("", UNCHANGED);
     palette.insert("all", UNCHANGED);
     let most = tree.nodes[1..].iter().map(|node| by(node).unsigned_abs()).max().unwrap_or(0);
@@ -168,7 +169,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Returns by how much a function grew with everything that it called.
+/// Returns the growth of a function with everything that it called.
 #[cfg(feature = "plot")]
 fn by(node: &Node) -> i128 {
     i128::from(node.bytes) - i128::from(node.before[1])

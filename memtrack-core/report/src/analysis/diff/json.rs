@@ -6,18 +6,18 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// What changed between two files. Bytes are requested ones.
+/// The changes between two files. Bytes are requested ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffAnswer {
-    /// What the groups are, as with `--by`.
+    /// The key of the groups, as with `--by`.
     pub by: &'static str,
-    /// Which blocks are compared, as with `--at`.
+    /// The blocks that are compared, as with `--at`.
     pub at: &'static str,
     /// Whether anything differs by more than the error of the numbers.
     pub different: bool,
-    /// What changed, as sentences.
+    /// The changes, as sentences.
     pub answer: Vec<String>,
     /// The devices that both files have.
     pub devices: Vec<DeviceDiffAnswer>,
@@ -34,15 +34,15 @@ pub struct DiffAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct BytesChangeAnswer {
-    /// In the earlier file.
+    /// The bytes in the earlier file.
     pub before_requested_bytes: u64,
     /// The error of those bytes.
     pub before_requested_bytes_error: Option<ErrorAnswer>,
-    /// In the later file.
+    /// The bytes in the later file.
     pub after_requested_bytes: u64,
     /// The error of those bytes.
     pub after_requested_bytes_error: Option<ErrorAnswer>,
-    /// By how much they grew; negative if they shrank.
+    /// The growth; negative if the bytes became fewer.
     pub change_requested_bytes: i64,
     /// The error of the change.
     pub change_requested_bytes_error: Option<ErrorAnswer>,
@@ -53,31 +53,31 @@ pub struct BytesChangeAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CountChangeAnswer {
-    /// In the earlier file.
+    /// The number in the earlier file.
     pub before_count: u64,
     /// The error of their number.
     pub before_count_error: Option<ErrorAnswer>,
-    /// In the later file.
+    /// The number in the later file.
     pub after_count: u64,
     /// The error of their number.
     pub after_count_error: Option<ErrorAnswer>,
-    /// By how much their number grew; negative if it shrank.
+    /// The growth; negative if the number fell.
     pub change_count: i64,
     /// The error of the change.
     pub change_count_error: Option<ErrorAnswer>,
 }
 
-/// What changed on one device.
+/// The changes on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DeviceDiffAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Its bytes in all.
+    /// The sum of its bytes.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
-    /// Its blocks in all.
+    /// The number of its blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
     /// The groups that differ, those with the largest change first.
@@ -106,13 +106,13 @@ pub struct DiffRowAnswer {
     /// Its blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// How many groups of the earlier file are in it, which differ only in an index, an address or a line.
+    /// The number of groups of the earlier file in this one, which differ only in an index, an address or a line.
     pub before_members: u64,
-    /// How many of the later file.
+    /// The number of groups of the later file in this one.
     pub after_members: u64,
-    /// The functions, innermost first, as in the later file; for a line one; null for other groups.
+    /// The functions, innermost first, as in the later file; for a line, a single one; null for other groups.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The innermost function's line in the earlier file, if it is another.
+    /// The innermost function's line in the earlier file, if it differs.
     pub line_before: Option<u32>,
 }
 
@@ -154,7 +154,7 @@ impl Change {
         }
     }
 
-    /// Returns the change, limited to what JSON's readers take: sums of a foreign file may be larger.
+    /// Returns the change, limited to a size that JSON's readers accept: the sums of a foreign file may be larger.
     fn by_answer(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -207,7 +207,7 @@ fn device(device: &DeviceDiff) -> DeviceDiffAnswer {
 
 fn row(row: &DiffRow) -> DiffRowAnswer {
     let change = row.kind();
-    debug_assert_ne!(change, Kind::Same, "what is the same is no row");
+    debug_assert_ne!(change, Kind::Same, "an unchanged group is no row");
     let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
     DiffRowAnswer {
         name: NameAnswer::shown(&row.name),

@@ -1,5 +1,5 @@
-//! The kind of a group's change: more, less, or as much as before. A difference within the error of an estimate counts as
-//! none.
+//! The kind of a group's change: more, less, or unchanged. A difference within the error of an estimate counts
+//! as unchanged.
 
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::Estimate;
@@ -10,7 +10,7 @@ impl Amount {
         Self::new(value, Estimate::exact(value as f64))
     }
 
-    /// Creates the estimate for nothing seen: where blocks are sampled, there may have been up to `most`.
+    /// Creates the estimate for a group without samples: where blocks are sampled, it may have had up to `most`.
     pub(in crate::analysis) fn unseen(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }
@@ -26,15 +26,15 @@ impl Amount {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// There is more of it.
+    /// The group became larger.
     Grew,
-    /// There is less of it.
+    /// The group became smaller.
     Shrank,
-    /// There was none before.
+    /// The group is missing in the earlier file.
     New,
-    /// There is none any more.
+    /// The group is missing in the later file.
     Gone,
-    /// It is equal, or the difference lies within the error of an estimate.
+    /// The group is unchanged, or the difference lies within the error of an estimate.
     Same,
 }
 

@@ -1,5 +1,5 @@
-//! What changed between two files: which groups of allocations grew, shrank, are new or are gone. `memtrack diff` prints
-//! it, and `memtrack check --against` judges it.
+//! The changes between two files: the groups of allocations that grew, shrank, are new or are gone. `memtrack
+//! diff` prints them, and `memtrack check --against` judges them.
 //!
 //! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups ([`Side`]),
 //! so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` decide which groups
@@ -29,11 +29,11 @@ use super::ownership::Rules;
 use super::top::StackLine;
 use memtrack_model::snapshot::Snapshot;
 
-/// What the groups of a diff are.
+/// The key of the groups of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffBy {
-    /// The innermost line of the user's own, or of a framework where there is none ([`ownership`](super::ownership)).
+    /// The innermost line in the user's code, or of a framework where there is none ([`ownership`](super::ownership)).
     Line,
     /// Operators by full name.
     Operator,
@@ -84,21 +84,21 @@ impl DiffBy {
     }
 }
 
-/// Which blocks of each file are compared.
+/// The blocks of each file that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffAt {
-    /// Those live when the most bytes were.
+    /// Blocks that were live when the most bytes were.
     #[default]
     Peak,
-    /// Those live after the last event.
+    /// Blocks that were live after the last event.
     End,
     /// All allocated blocks.
     Total,
 }
 
 impl DiffAt {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Peak, Self::End, Self::Total];
 
     /// Returns its name in lower case.
@@ -133,20 +133,20 @@ impl DiffAt {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DiffRow {
-    /// Its name: the operator, module path, phase or category, as `layers.*.attn` where layers of one kind are one group;
-    /// for a line or a stack the function.
+    /// The group's name: the operator, module path, phase or category, as `layers.*.attn` where layers of one
+    /// kind are one group; for a line or a stack the function.
     pub name: String,
     /// The functions, innermost first, as in the later file, or in the earlier one where the later has none; for a line
     /// one, otherwise none.
     pub stack: Vec<StackLine>,
-    /// The number of the innermost function's line in the earlier file, if it is another.
+    /// The number of the innermost function's line in the earlier file, if it differs.
     pub line_before: Option<u32>,
     /// Requested bytes.
     pub bytes: Change,
     /// Blocks.
     pub blocks: Change,
-    /// How many groups of the files are in this one because they differ only in an index, an address or a line that
-    /// cannot be matched: before and after.
+    /// The numbers of groups of both files that are in this one because they differ only in an index, an
+    /// address or a line that cannot be matched: before and after.
     pub members: [u64; 2],
 }
 
@@ -161,7 +161,7 @@ impl DiffRow {
     }
 }
 
-/// What changed on one device.
+/// The changes on one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceDiff {
@@ -181,7 +181,7 @@ pub struct DeviceDiff {
     pub rows: Vec<DiffRow>,
     /// The number of groups that differ.
     pub rows_in_all: usize,
-    /// The growth of those that are not in [`Self::rows`] less their shrinkage, in bytes.
+    /// The growth of the groups that are not in [`Self::rows`] minus their shrinkage, in bytes.
     pub left_out_bytes: i128,
     /// The number of groups with the same bytes and blocks in both files.
     pub unchanged: usize,
@@ -189,13 +189,13 @@ pub struct DeviceDiff {
     pub within_error: usize,
 }
 
-/// What changed between two files.
+/// The changes between two files.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diff {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: DiffBy,
-    /// Which blocks are compared.
+    /// The blocks that are compared.
     pub at: DiffAt,
     /// The devices that both files have.
     pub devices: Vec<DeviceDiff>,
@@ -203,7 +203,7 @@ pub struct Diff {
     pub alone: [Vec<(String, Amount)>; 2],
     /// Limits of the comparison that a reader should know.
     pub notes: Vec<String>,
-    /// The rules that define which lines are the user's own.
+    /// The rules that define which lines are in the user's code.
     rules: Rules,
 }
 

@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::names::without_lines;
-use super::places::{Place, matched};
+use super::places::{FunctionLine, matched};
 use super::sides::{Group, GroupKey, Side, SideDevice};
 use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
@@ -11,14 +11,14 @@ use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Times that differ by less than this factor cover the same for a reader.
+/// Times that differ by less than this factor are the same for a reader.
 const LONGER: f64 = 1.1;
 
 /// The key by which groups of two files are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key<'a> {
     Name(&'a str),
-    Stack(Vec<Place>),
+    Stack(Vec<FunctionLine>),
 }
 
 /// A group whose name contains lines: the lines, the name, and the group.
@@ -53,7 +53,10 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
 }
 
 /// Returns the pairs of one device, with the name of those that have one.
-fn pairs<'a>(devices: [&'a SideDevice; 2], places: &[Vec<Place>; 2]) -> Vec<(Option<String>, Pair<'a>)> {
+fn pairs<'a>(
+    devices: [&'a SideDevice; 2],
+    places: &[Vec<FunctionLine>; 2],
+) -> Vec<(Option<String>, Pair<'a>)> {
     let mut same: HashMap<Key<'a>, Pair<'a>> = HashMap::new();
     for (side, device) in devices.into_iter().enumerate() {
         for group in &device.groups {

@@ -24,7 +24,7 @@ pub(super) struct Places {
 /// The common representation of a function in both files, and its line in the later one; the line is 0 where there is
 /// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct FunctionLine {
     function: u32,
     line: u32,
 }
@@ -65,7 +65,7 @@ fn line(frame: &Frame) -> Option<u32> {
 }
 
 /// Returns the common representation of each function of the earlier and of the later file.
-pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
+pub(super) fn matched(before: &Places, after: &Places) -> [Vec<FunctionLine>; 2] {
     let moved = moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
     let nothing = BTreeSet::new();
@@ -75,7 +75,7 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
         drifts.insert((function, file), drift(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
-    let mut places = |of: &Places, side: usize| -> Vec<Place> {
+    let mut places = |of: &Places, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
             let function = of_function(&frame.function);
             let file = file(frame).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<Place>; 2] {
             });
             let next = numbers.len() as u32;
             let function = *numbers.entry((function, file.to_owned())).or_insert(next);
-            Place { function, line }
+            FunctionLine { function, line }
         };
         of.frames.iter().map(place).collect()
     };
@@ -128,10 +128,10 @@ fn end(path: &str, parts: usize) -> Cow<'_, str> {
     slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
-/// Returns what lines of one function become in either file: the same number for the same line. Lines that are not
-/// included stay as they are.
+/// Maps the lines of one function in both files to common numbers: the same number for the same line. Lines
+/// that are not included stay as they are.
 fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
-    // If all lines that were used are still there, nothing moved: the others are new, or gone.
+    // If all lines that were used are still there, nothing moved: the other lines are new or were removed.
     if before.is_subset(after) || after.is_subset(before) {
         return Default::default();
     }
@@ -147,8 +147,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
         };
         return [before.iter().map(to).collect(), HashMap::new()];
     }
-    // Between two lines that stayed: equal numbers on both sides are the same ones, in their order. Others are unknown,
-    // and are taken together.
+    // Between two lines that stayed: equal numbers on both sides are the same lines, in their order. Others are
+    // unknown, and are merged.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {
@@ -189,7 +189,7 @@ mod tests {
         lines.iter().copied().collect()
     }
 
-    /// Returns what the lines of both sides become.
+    /// Returns the common numbers of the lines of both sides.
     fn drifted(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
         let maps = drift(&lines(before), &lines(after));
         let there = |side: usize, line: &u32| maps[side].get(line).copied().unwrap_or(*line);
@@ -209,14 +209,14 @@ mod tests {
     fn lines_that_moved_together_are_the_same_ones() {
         assert_eq!(drifted(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
         assert_eq!(drifted(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
-        // The last one is gone, and is not the line that has its number now.
+        // The last line was removed, and is not the line that has its number now.
         assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | APART]);
     }
 
     #[test]
     fn a_line_that_changed_among_others_that_stayed_is_found_between_them() {
         assert_eq!(drifted(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
-        // One came in front, and the last one went: neither is the other.
+        // One line was inserted at the front, and the last was removed: neither is the other.
         assert_eq!(drifted(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
     }
 

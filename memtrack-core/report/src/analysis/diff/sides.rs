@@ -18,9 +18,9 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Side {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: DiffBy,
-    /// Which blocks are counted.
+    /// The blocks that are counted.
     pub at: DiffAt,
     /// Whether the file is in PyTorch's form.
     pub is_pytorch: bool,
@@ -76,7 +76,7 @@ pub(super) enum GroupKey {
 }
 
 impl Side {
-    /// Reduces `devices` of a snapshot; `rules` define which lines are the user's own.
+    /// Reduces `devices` of a snapshot; `rules` define which lines are in the user's code.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -194,7 +194,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
         }
     }
     if matches!(by, DiffBy::Line | DiffBy::Stack) {
-        // Stacks of one line, or with the same names, which a reader would not count.
+        // Stacks of one line, or with the same names, are one group for a reader.
         groups.iter_mut().for_each(|group| group.members = 1);
     }
     let blocks_limit = match report.detection_limit_bytes {
@@ -224,10 +224,10 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
             None => GroupKey::Name(row.name.clone()),
         },
         DiffBy::Stack if !row.stack.is_empty() => {
-            let telling = |line: &&StackLine| !is_internal(&line.frame);
-            // A stack of nothing but those is identified by them.
-            let all: Vec<&Frame> = match row.stack.iter().any(|line| telling(&line)) {
-                true => row.stack.iter().filter(telling).map(|line| &line.frame).collect(),
+            let is_informative = |line: &&StackLine| !is_internal(&line.frame);
+            // A stack that contains only those is identified by them.
+            let all: Vec<&Frame> = match row.stack.iter().any(|line| is_informative(&line)) {
+                true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),
             };
             GroupKey::Stack(all.into_iter().map(|frame| places.number(frame)).collect())

@@ -57,8 +57,8 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// Returns the summary, a line for each device, the one that changed most first: by how much it grew or shrank, and
-    /// the groups that made it. One line where nothing differs.
+    /// Returns the summary, a line for each device, the one that changed most first: its growth or shrinkage,
+    /// and the groups that caused it. One line where nothing differs.
     pub fn answer(&self) -> Vec<String> {
         self.answer_naming(NAMED)
     }

@@ -1,5 +1,5 @@
-//! Whether the stated intervals hold the truth as often as they claim: the real sampler, the real report, and programs
-//! whose sums are known.
+//! Whether the stated intervals contain the true value as often as they claim: the real sampler, the real
+//! report, and programs whose sums are known.
 
 use super::{Estimate, MOST_ERROR};
 use crate::analysis::top::{By, TopOptions, TopRow, top};
@@ -45,7 +45,7 @@ type Numbers = [f64; 3];
 
 /// One program, and its report.
 struct Program {
-    /// The truth of each row of the report, and the estimates.
+    /// The true values of each row of the report, and the estimates.
     rows: Vec<(Numbers, [Estimate; 3])>,
     /// Rows of the report whose small blocks have fewer bytes than the detection limit.
     rows_below_limit: usize,
@@ -157,7 +157,7 @@ fn intervals_hold_the_truth_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // Also among only those whose error is shown.
+        // Also among the rows whose error is shown.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();

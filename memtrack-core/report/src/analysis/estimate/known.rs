@@ -1,16 +1,17 @@
-//! Exact knowledge about a sum beside its samples, which narrows the estimates of its parts: the parts of a whole come to
-//! no more than the whole, and a part to no more than what the recorded blocks of the other parts leave of it.
+//! Exact knowledge about a sum beside its samples, which narrows the estimates of its parts: the sum of the
+//! parts is not above the whole, and a part is not above the rest that the recorded blocks of the other parts
+//! leave.
 
 use super::{Estimate, Sum};
 
 /// The sum of all parts of a ranking, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
-    /// The most that it can be; infinite where that is unknown.
+    /// The largest possible value; infinite where that is unknown.
     most: f64,
     /// Recorded bytes of all parts, each block counted once.
     recorded: f64,
-    /// The share of the sampled bytes by which the parts are lowered, so that they come to no more than the whole.
+    /// The share of the sampled bytes by which the parts are lowered, so that their sum is not above the whole.
     scale: f64,
 }
 
@@ -30,7 +31,7 @@ impl Whole {
         Self { most, recorded, scale }
     }
 
-    /// Returns a part's bytes or blocks, of which `rounded` is the sum: the parts come to no more than the whole.
+    /// Returns a part's bytes or blocks, of which `rounded` is the sum: the sum of all parts is not above the whole.
     pub fn rounded(&self, part: &Sum, rounded: u64) -> u64 {
         match self.scale < 1.0 {
             true => self.value(part).floor() as u64,
@@ -47,14 +48,14 @@ impl Whole {
         if estimate.is_exact() || self.most.is_infinite() {
             return estimate;
         }
-        // Samples that come to more than the whole are too large by one factor, which lowers the lower limit and the
-        // value alike.
+        // Samples whose sum is above the whole are too large by one factor, which lowers the lower limit and
+        // the value alike.
         let scaled = |bytes: f64| part.recorded() + (bytes - part.recorded()) * self.scale;
         let (value, low) = match self.scale < 1.0 {
             true => (self.value(part), scaled(estimate.low)),
             false => (estimate.value, estimate.low),
         };
-        // The recorded bytes of the others are theirs.
+        // The recorded bytes of the other parts belong to those.
         let most = (self.most - (self.recorded - part.recorded())).max(value);
         Estimate {
             value,
@@ -89,7 +90,7 @@ mod tests {
         let found = parts.each_ref().map(|part| whole.part(estimate(part, 5000.0), part));
         assert!(found.iter().map(|part| part.value).sum::<f64>() <= 2000.0, "{found:?}");
         assert_eq!(found[0].value, 1000.0, "always recorded blocks keep their bytes");
-        // 1,010 are recorded of the others, so less is left than they would come to.
+        // 1,010 are recorded of the others, so less remains than their estimates.
         assert_eq!(found[1].high, 2000.0 - 1210.0);
         let rounded = parts.each_ref().map(|part| whole.rounded(part, part.value() as u64));
         assert!(rounded.iter().sum::<u64>() <= 2000, "{rounded:?}");

@@ -1,11 +1,11 @@
-//! How far a sum over samples can be trusted. A block of size s that was picked with chance p stands for 1/p blocks and
-//! s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
-//! bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed, and with none there
-//! is no variance to see: limits come from gamma distributions, as the exact ones of Poisson counts do, and take into
-//! account what the next sample would have added.
+//! The precision of a sum over samples. A block of size s that was picked with chance p stands for 1/p blocks
+//! and s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 −
+//! p)/p² for bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed,
+//! and without samples there is no variance: limits come from gamma distributions, as the exact ones of Poisson
+//! counts do, and take into account the amount that the next sample would have added.
 //!
-//! Beside the samples there is exact knowledge, and it narrows the limits: what was recorded is there, and no row can
-//! have more unrecorded blocks than all of them together.
+//! Beside the samples there is exact knowledge, which narrows the limits: recorded blocks exist, and no row can
+//! have more unrecorded blocks than all rows together.
 //!
 //! **Why are rows not calibrated by exact counts per size class?** Within a budget there are many samples, and the counts
 //! would add a cost to every allocation.
@@ -24,7 +24,7 @@ use memtrack_model::answer::ErrorAnswer;
 /// A relative error above which a number is shown as a bound.
 pub(super) const MOST_ERROR: f64 = 0.5;
 
-/// A number and how far off it may be. For an exact one, all fields but the error are equal.
+/// A number and its error. For an exact one, all fields but the error are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
@@ -32,11 +32,11 @@ pub struct Estimate {
     pub value: f64,
     /// Its standard error, from the samples alone; 0 also where there was no sample.
     pub standard_error: f64,
-    /// The lower end of the interval that holds the truth with 95 % confidence.
+    /// The lower end of the interval that contains the true value with 95 % confidence.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub high: f64,
-    /// The truth is below this with 95 % confidence.
+    /// The true value is below this with 95 % confidence.
     pub bound: f64,
     /// Whether the lower end was counted rather than estimated: at least this much is certain, and [`Self::value`] is no
     /// more than that. The upper end is certain too; it is infinite where it is unknown.
@@ -79,7 +79,7 @@ impl Estimate {
         self.low == self.high
     }
 
-    /// Narrows the number, which is known not to be below `least`.
+    /// Raises the lower limit to `least`, which is known not to be above the number.
     pub(super) fn at_least(self, least: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
@@ -95,7 +95,7 @@ impl Estimate {
         }
     }
 
-    /// Narrows the number, which is known not to be above `most`.
+    /// Lowers the upper limit to `most`, which is known not to be below the number.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;

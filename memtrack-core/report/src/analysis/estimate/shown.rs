@@ -1,4 +1,4 @@
-//! How numbers with errors are shown: with their error in percent, as a bound, or as both ends of their interval.
+//! The texts of numbers with errors: with their error in percent, as a bound, or as both ends of their interval.
 
 use super::{Estimate, MOST_ERROR};
 use memtrack_model::units::{human_bytes, human_count, human_share};
@@ -15,7 +15,7 @@ impl Estimate {
         }
     }
 
-    /// Formats the ends of the interval. Where both look alike, it is that number alone.
+    /// Formats the ends of the interval; a single number where both look alike.
     fn between_ends(&self) -> String {
         let low = human_bytes(self.low.floor() as u64);
         if self.high.is_infinite() {

@@ -6,9 +6,9 @@ use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// Standard deviations that leave 2.5 % beyond them on each side.
+/// The number of standard deviations that leave 2.5 % beyond them on each side.
 const TWO_SIDED: f64 = 1.959_964;
-/// Standard deviations that leave 5 % beyond them on one side.
+/// The number of standard deviations that leave 5 % beyond them on one side.
 const ONE_SIDED: f64 = 1.644_854;
 
 /// A running sum over blocks, some of which are samples.
@@ -41,7 +41,7 @@ impl Sum {
         self.recorded -= amount;
         self.value -= value;
         if weight > 1.0 {
-            // The rest of nothing may be below zero by rounding.
+            // The difference of equal sums may be below zero by rounding.
             self.sampled = (self.sampled - value).max(0.0);
             self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
         }
@@ -68,21 +68,21 @@ impl Sum {
         }
     }
 
-    /// Estimates the sum, where `next` is what one more sample would add and `unrecorded` everything that was not
-    /// recorded; both are 0 where every block was.
+    /// Estimates the sum, where `next` is the amount that one more sample would add and `unrecorded` everything
+    /// that was not recorded; both are 0 where every block was.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
         self.estimate_within(next, unrecorded, TWO_SIDED)
     }
 
-    /// Estimates it with other ends of the interval: so many standard deviations of the normal distribution from its
-    /// middle.
+    /// Estimates the sum with other ends of the interval: so many standard deviations of the normal
+    /// distribution from its middle.
     fn estimate_within(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
         }
         let (sampled, variance) = (self.sampled, self.variance);
         let certain = self.value - sampled;
-        // The average addition of a sample of this row.
+        // The average amount that a sample of this row adds.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
         let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
@@ -124,7 +124,7 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
 /// The precision of the samples of one device's recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
-    /// What one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
+    /// The amount that one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
     next_bytes: f64,
     next_blocks: f64,
     /// Everything that was not recorded.
@@ -137,7 +137,7 @@ impl Precision {
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
-        // Without a record of what went unrecorded, the exact counts may show it.
+        // Where the file has no count of unrecorded blocks, the exact counts may show it.
         if snapshot.sampling.is_none()
             && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
         {
@@ -188,7 +188,8 @@ impl Precision {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
-    /// Estimates a sum of bytes that is one of many: all their intervals together hold the truth with 95 % confidence.
+    /// Estimates a sum of bytes that is one of many: all their intervals together contain the true values with
+    /// 95 % confidence.
     pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
         sum.estimate_within(self.next_bytes, self.unrecorded_bytes, deviations)
     }

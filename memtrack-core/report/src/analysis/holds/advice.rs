@@ -3,12 +3,12 @@
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// Above this share of the held memory, a group is worth looking at before all others.
+/// Above this share of the held memory, a group is named in the advice before all others.
 const LARGE: f64 = 0.2;
 /// Above this share, one group dominates.
 const MOST: f64 = 0.5;
 
-/// Returns what to do first about the held memory.
+/// Returns the advice on the held memory.
 pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     if let Some(advice) = refused(held) {
         return advice;
@@ -50,7 +50,7 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
     look_at(largest)
 }
 
-/// Returns what to do about a request that could not be met, where the largest holders are not the cause.
+/// Returns the advice on a request that could not be met, where the largest holders are not the cause.
 fn refused(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
@@ -84,7 +84,7 @@ fn refused(held: &WhoHolds) -> Option<String> {
     ))
 }
 
-/// Returns the line to look at.
+/// Returns the line that the advice names.
 fn look_at(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;

@@ -8,7 +8,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use serde::Serialize;
 
-/// The moment, as a row of the trace and as a time.
+/// A moment, as a row of the trace and as a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldMoment {
     /// The row of the event that it comes after.
@@ -37,7 +37,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// Returns all of it.
+    /// Returns the sum of both parts.
     pub fn bytes(&self) -> u64 {
         self.allocator_bytes.saturating_add(self.driver_pool_bytes)
     }
@@ -105,12 +105,12 @@ impl Cached {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unseen {
-    /// Bytes: on a device, what the driver reports as in use and is neither recorded nor cached. For a heap, the resident
-    /// memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
+    /// Bytes: on a device, those in use by the driver's report that are neither recorded nor cached. For a heap, the
+    /// resident memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
     pub bytes: u64,
-    /// Bytes in use in all: on the device, or resident.
+    /// All bytes in use: on the device, or resident.
     pub used_bytes: u64,
-    /// Whether it is about the process's resident memory.
+    /// Whether this is the process's resident memory.
     pub is_resident: bool,
 }
 

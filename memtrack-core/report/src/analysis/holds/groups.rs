@@ -16,8 +16,8 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The number of largest scopes and stacks that are symbolized however long it takes: a paragraph without them is
-/// useless.
+/// The number of largest scopes and stacks that are symbolized regardless of the time it takes: a paragraph
+/// without them is useless.
 const ALWAYS: usize = 8;
 
 /// Characters of a line, and of a module.
@@ -53,7 +53,7 @@ impl Sums {
 struct Pair {
     scope: ScopeId,
     stack: StackId,
-    /// Whether anything but the size is known of them.
+    /// Whether anything but their size is known.
     known: bool,
     held: Sums,
     grown: Sums,
@@ -100,7 +100,7 @@ pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Adds up `live`, the held ones of `all`. Blocks allocated after `marker` count as growth.
+    /// Adds up `live`, the held blocks of `all`. Blocks allocated after `marker` count as growth.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -131,7 +131,7 @@ impl<'a> Groups<'a> {
         Self { snapshot, precision, whole: Whole::UNKNOWN, ends: true, pairs, groups: Vec::new() }
     }
 
-    /// Limits the sum to `most` bytes; without `ends` the recording breaks off, and more may have followed.
+    /// Limits the sum to `most` bytes; without `ends` the recording is incomplete, and more may have followed.
     pub(super) fn limit(&mut self, most: f64, ends: bool) {
         let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
         (self.whole, self.ends) = (Whole::of(most, &all), ends);
@@ -198,7 +198,7 @@ impl<'a> Groups<'a> {
             let group = &mut self.groups[number];
             group.held.with(&pair.held);
             group.grown.with(&pair.grown);
-            // From the stack only while there is time; a scope's names are at hand.
+            // Stacks are symbolized only while there is time; a scope's name is already known.
             let (module, phase) = match in_time && pair.known {
                 true => (
                     attributor.module(pair.scope, pair.stack, symbols),

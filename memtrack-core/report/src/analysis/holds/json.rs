@@ -4,7 +4,7 @@ use super::{Cached, Grown, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
-/// Who holds a device's memory.
+/// The holders of a device's memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -19,7 +19,7 @@ pub struct WhoHoldsAnswer {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
     /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
@@ -42,7 +42,7 @@ pub struct WhoHoldsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HolderAnswer {
-    /// The line of the user's own and what it called, or its substitute, as text.
+    /// The line in the user's code and the function that it called, or its substitute, as text.
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<FrameAnswer>,
@@ -50,13 +50,13 @@ pub struct HolderAnswer {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
     /// Its part of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module that more than half of it was allocated in.
+    /// The module in which more than half of it was allocated.
     pub module: Option<String>,
-    /// The phase that more than half of it was allocated in.
+    /// The phase in which more than half of it was allocated.
     pub phase: Option<String>,
 }
 
@@ -67,21 +67,21 @@ pub struct HolderAnswer {
 pub struct GrownAnswer {
     /// The name of that moment, as text.
     pub since: String,
-    /// How long that moment was before the described one, in seconds.
+    /// The time from that moment to the described one, in seconds.
     pub seconds: f64,
     /// Requested bytes.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
-    /// The line that most of it is from, as text.
+    /// The line that allocated most of it, as text.
     pub most_line: Option<String>,
     /// The bytes of that line.
     pub most_bytes: Option<u64>,
 }
 
-/// Another device and what it holds.
+/// Another device and the memory that it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

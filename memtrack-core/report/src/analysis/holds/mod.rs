@@ -1,15 +1,16 @@
-//! Who holds the memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It names the
-//! three own lines that hold the most with the module and the phase of each, the cache, the memory that memtrack does not
-//! see, the growth, and what to do first. Unknown numbers are left out.
+//! The holders of memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It
+//! names the three own lines that hold the most with the module and the phase of each, the cache, the memory
+//! that memtrack does not see, the growth, and the first thing to do. Unknown numbers are left out.
 //!
 //! The paragraph is made while a program is out of memory, so it has bounds: [`HoldsQuery::within`] limits the time for
 //! symbolizing functions, the largest holders' first; after the first eight, the rest goes by its operator's name.
 //! `groups` adds up and symbolizes, `beside` covers memory outside blocks, `advice` decides what to do first, and `text`
 //! formats the paragraph.
 //!
-//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from what a killed program
-//! left, which has the event, the blocks and the driver's reading. So the format needs no text, and there is no second
-//! file. It needs what is held and no events: growth follows from when a block that is held was allocated.
+//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from the files of
+//! a killed program, which contain the event, the blocks and the driver's reading. So the format needs no text,
+//! and there is no second file. The paragraph needs the held blocks and no events: growth follows from the
+//! times at which held blocks were allocated.
 
 mod advice;
 mod beside;
@@ -47,16 +48,16 @@ const HOLDERS: usize = 3;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum HeldAt {
-    /// Now, or when the snapshot was taken.
+    /// The current moment, or the moment of the snapshot.
     #[default]
     Now,
-    /// When a device last ran out of memory; where it never did, the end.
+    /// The moment when a device last ran out of memory; where it never did, the end.
     OutOfMemory,
-    /// The highest point.
+    /// The peak.
     Peak,
-    /// When something ended the program.
+    /// The moment when the program was killed.
     Killed,
-    /// At the end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
+    /// The end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
     Cut,
 }
 
@@ -68,7 +69,7 @@ pub struct Marker {
     pub ticks: u64,
     /// Its name, as the end of a sentence: `the last dump`.
     pub name: String,
-    /// Whether this is the middle of the whole recording, chosen because the program marked nothing.
+    /// Whether this is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) is_midpoint: bool,
 }
 
@@ -90,17 +91,17 @@ pub struct HoldsQuery {
     /// The moment from which growth is counted where the program has no mark
     /// ([`Marks`](memtrack_model::snapshot::Marks)); without one, the halfway point.
     pub marker: Option<Marker>,
-    /// How long symbolizing functions may take; unlimited without. A look-up is not interrupted, and the stacks of the
-    /// eight largest scopes are symbolized in any case.
+    /// The time limit for symbolizing functions; none for no limit. A look-up is not interrupted, and the
+    /// stacks of the eight largest scopes are symbolized in any case.
     pub within: Option<Duration>,
-    /// Which frames are the user's own.
+    /// The rules that define which frames are the user's.
     pub rules: Rules,
 }
 
 impl HoldsQuery {
-    /// Describes the moment that matters most of a run that has ended: when it was killed, else when it ran out of
-    /// memory, else its peak. A heap that refuses a request to a program which goes on has not run out of memory: some
-    /// programs request memory to find the limit.
+    /// Describes the most important moment of a run that has ended: when it was killed, else when it ran out of
+    /// memory, else its peak. A refused request of a heap does not count as out of memory if the program goes
+    /// on: some programs request memory to find the limit.
     #[must_use]
     pub fn at_the_end(snapshot: &Snapshot, was_killed: bool) -> Self {
         Self::about(match was_killed {
@@ -137,7 +138,7 @@ impl HoldsQuery {
         self
     }
 
-    /// Sets which frames are the user's own.
+    /// Sets the rules that define which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -164,39 +165,39 @@ pub struct Refused {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The line of the user's own and what it called, or its substitute; an operator's name where no stack was recorded
+    /// The line in the user's code and the function that it called, or its substitute; an operator's name where no stack was recorded
     /// or there was no time to symbolize it.
     pub line: String,
     /// That line, where there is one.
     pub frame: Option<Frame>,
-    /// Its blocks' bytes.
+    /// Bytes of its blocks.
     pub allocated_bytes: u64,
-    /// How many blocks.
+    /// The number of its blocks.
     pub count: u64,
     /// Its part of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module that most of it was allocated in.
+    /// The module in which most of it was allocated.
     pub module: Option<String>,
-    /// The phase that most of it was allocated in.
+    /// The phase in which most of it was allocated.
     pub phase: Option<String>,
     /// The error of the bytes.
     pub(crate) error: Estimate,
     pub(crate) kind: Kind,
 }
 
-/// How a group is named.
+/// The source of a group's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// By a line of the user's own.
+    /// A line in the user's code.
     #[default]
     Line,
-    /// By stacks without a frame of the user's.
+    /// Stacks without a frame of the user's code.
     Foreign,
-    /// By an operator, because no stack was recorded.
+    /// An operator, because no stack was recorded.
     NoStack,
-    /// By an operator, because there was no time to symbolize the stack.
+    /// An operator, because there was no time to symbolize the stack.
     NoTime,
-    /// By its age: it was allocated before recording began.
+    /// The age of the blocks: they were allocated before recording began.
     Older,
 }
 
@@ -206,21 +207,21 @@ pub(crate) enum Kind {
 pub struct Grown {
     /// The name of that moment: `the last dump`, `the last mark "step"`, `the halfway point`.
     pub since: String,
-    /// How long that moment was before the described one, in seconds.
+    /// The time from that moment to the described one, in seconds.
     pub seconds: f64,
     /// Bytes.
     pub allocated_bytes: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
-    /// The line that most of it is from, and that line's bytes.
+    /// The line that allocated most of it, and that line's bytes.
     pub most: Option<(String, u64)>,
-    /// Whether the moment is the middle of the whole recording, chosen because the program marked nothing.
+    /// Whether the moment is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) since_midpoint: bool,
     pub(crate) error: Estimate,
     pub(crate) most_error: Estimate,
 }
 
-/// Who holds a device's memory.
+/// The holders of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WhoHolds {
@@ -232,7 +233,7 @@ pub struct WhoHolds {
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
     pub allocated_bytes: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
     /// The largest holders, at most three, the largest first.
     pub holders: Vec<Holder>,
@@ -244,7 +245,7 @@ pub struct WhoHolds {
     pub unseen: Option<Unseen>,
     /// The growth, as far as it is known.
     pub grown: Option<Grown>,
-    /// What to do first.
+    /// The advice on what to do first.
     pub advice: String,
     /// The other devices that hold something, with their names and requested bytes, the largest first, at most three.
     pub others: Vec<(String, u64)>,
@@ -254,7 +255,7 @@ pub struct WhoHolds {
 }
 
 impl WhoHolds {
-    /// Finds who holds the memory of `device`; none where nothing was ever seen of it.
+    /// Finds the holders of the memory of `device`; none where the file has no memory of it.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -289,7 +290,7 @@ impl WhoHolds {
         if let Some(held) = at_end(snapshot, device, &place, &all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
-        // Where the recording breaks off, more may have followed.
+        // Where the recording is incomplete, more may have followed.
         let ends = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
         (error, count_error) = (error.until_the_end(ends), count_error.until_the_end(ends));
         groups.limit(most_live, ends);
@@ -318,8 +319,8 @@ impl WhoHolds {
         Some(held)
     }
 
-    /// Finds who holds the most of all devices' memory: of the accelerator that holds the most, or of the heap where
-    /// there is none; with what the other devices hold.
+    /// Finds the holders of the memory of one device: the accelerator that holds the most, or the heap where
+    /// there is none; with the memory that the other devices hold.
     pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {
@@ -388,7 +389,8 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
-/// Returns what is held at the end of a recording whose small blocks were sampled, by the recorder's count.
+/// Returns the memory that is held at the end of a recording whose small blocks were sampled, by the recorder's
+/// count.
 fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<AtEnd> {
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
@@ -437,7 +439,7 @@ fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[L
 
 /// Returns the moment from which growth is counted.
 fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &HeldMoment) -> Option<Marker> {
-    // The program's own marks are the best.
+    // The program's own marks take precedence.
     let marked = snapshot.marks.rows.iter().rev().find(|mark| mark.ticks < place.ticks);
     if let Some(mark) = marked {
         return Some(Marker::new(mark.ticks, format!("the last mark \"{}\"", snapshot.marks.name(mark))));

@@ -54,7 +54,7 @@ fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapsho
     (snapshot, symbols)
 }
 
-fn asked_for(requested: u64, total: u64) -> OutOfMemory {
+fn refused_request(requested: u64, total: u64) -> OutOfMemory {
     OutOfMemory::new(DEVICE, StreamId(0), requested * MIB, 0, total * MIB)
 }
 
@@ -98,14 +98,14 @@ fn growth_counts_from_the_last_mark_before_the_moment() {
 fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
     let (snapshot, mut symbols) = held(DEVICE, &[(10, 10, 1, 1), (50, 10, 1, 1)], &[(0, 30), (40, 30)]);
     let mut advice = |requested| {
-        let query = HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+        let query = HoldsQuery::default().refused(Some(refused_request(requested, 100)));
         of(&snapshot, &mut symbols, &query).advice
     };
     assert_eq!(
         advice(30),
         "try expandable segments (expandable_segments:True): 40.0 MiB are cached, in pieces of at most 10.0 MiB"
     );
-    // More than is cached, and less than one piece of it.
+    // More than the whole cache, and less than one of its pieces.
     for requested in [50, 9] {
         assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
@@ -128,7 +128,7 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
         pool_used_bytes: 5 * MIB,
         ..DriverReading::default()
     });
-    let query = |requested| HoldsQuery::default().refused(Some(asked_for(requested, 100)));
+    let query = |requested| HoldsQuery::default().refused(Some(refused_request(requested, 100)));
     let report = of(&snapshot, &mut symbols, &query(35));
     assert_eq!(
         report.lines()[2],
@@ -190,7 +190,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
         report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
-    // Blocks need not be resident: then nothing is known.
+    // Blocks need not be resident: then the unseen memory is unknown.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
     assert_eq!(of(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }
@@ -199,7 +199,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 fn without_time_the_largest_are_symbolized_and_the_rest_is_listed_separately() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
-    // A stack of its own for each.
+    // A separate stack for each.
     for (row, block) in snapshot.blocks.iter_mut().enumerate() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
     }

@@ -1,6 +1,6 @@
-//! How long blocks of a group live: for those that were freed, the time that 99 % did not exceed; for the others, their
-//! age at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB however many blocks it
-//! has.
+//! The lifetimes of a group's blocks: for freed blocks, the time that 99 % did not exceed; for the others,
+//! their age at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB, however
+//! many blocks it has.
 
 /// Classes per doubling of the time.
 const PER_DOUBLING: f64 = 4.0;
@@ -19,11 +19,11 @@ const FAR: f64 = 10.0;
 pub struct Age {
     /// Blocks that were freed.
     pub freed: u64,
-    /// 99 % of them were freed within this many seconds.
+    /// The time in seconds within which 99 % of them were freed.
     pub usual_seconds: f64,
     /// The number of blocks that were never freed and are more than ten times older.
     pub far_older: u64,
-    /// The bytes of those.
+    /// The bytes of those blocks.
     pub far_older_bytes: u64,
 }
 

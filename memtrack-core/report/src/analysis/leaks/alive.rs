@@ -1,5 +1,5 @@
-//! The part of each group that stayed over the periods, and which of the groups leak: the part that recordings and series
-//! of snapshots share.
+//! The part of each group that stayed over the periods, and the decision which groups leak: shared by
+//! recordings and series of snapshots.
 
 use super::ages::Ages;
 use super::growth::{Amounts, steady};
@@ -45,9 +45,9 @@ impl Both {
 /// The periods over which groups are judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
-    /// How long a period is, in seconds.
+    /// The length of a period, in seconds.
     pub(super) seconds: f64,
-    /// The number of periods that a leak takes.
+    /// The number of periods in which a leak must grow.
     pub(super) least: usize,
     /// The ticks of the end, and the length of one tick; none if the file does not contain times.
     pub(super) end: u64,
@@ -57,7 +57,7 @@ pub(super) struct Measure {
     pub(super) are_between: bool,
 }
 
-/// A group before it is judged.
+/// A group before the decision.
 pub(super) struct Group {
     pub(super) row: TopRow,
     /// Blocks that were allocated in the time judged and never freed, or only after the last step.
@@ -74,11 +74,13 @@ pub(super) struct Group {
 pub(super) struct Stays {
     stayed: Vec<Both>,
     left: Vec<Both>,
-    /// Blocks that left in the last moments, in each of the windows of [`LateFrom`], and the ticks at which that began.
+    /// Blocks that were freed in the last moments, in each of the windows of [`LateFrom`], and the ticks at
+    /// which those began.
     late: [(Both, u64); LateFrom::WINDOWS],
 }
 
-/// Where a program's end may begin: in the last period, or in the one before, because the end of a large program takes its time.
+/// The possible begin of a program's end: in the last period, or in the one before, because the end of a large
+/// program takes its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LateFrom([u64; Self::WINDOWS]);
 
@@ -106,7 +108,8 @@ impl Stays {
         }
     }
 
-    /// Adds one of those blocks that was allocated at the first of these ticks, if that was recorded, and freed at the second.
+    /// Adds one of those blocks that was allocated at the first of these ticks, if that was recorded, and freed
+    /// at the second.
     pub(super) fn add_freed(
         &mut self,
         from: LateFrom,
@@ -153,7 +156,7 @@ impl Stays {
         })
     }
 
-    /// Returns whether it can be a leak at all, so that its ages are worth computing.
+    /// Returns whether the group may be a leak, so that its ages are worth computing.
     pub(super) fn may_leak(&self) -> bool {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }
@@ -170,7 +173,7 @@ impl Stays {
         let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
         let age = ages.and_then(Ages::age);
-        // If blocks usually live as long as a period, it is no surprise that some do.
+        // If blocks usually live as long as a period, some that do are no evidence.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
         let steady = steady(&stayed, &left, periods.least, is_old)?;
         let sum = |all: &[Both]| all[steady.from..].iter().fold(Both::default(), |sum, one| sum.with(one));

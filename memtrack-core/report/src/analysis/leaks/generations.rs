@@ -27,9 +27,9 @@ pub struct Share {
 pub struct Generation {
     /// Its number: 0 is the time before the first mark, 1 the interval between the first and the second, and so on.
     pub number: usize,
-    /// When it began, in seconds; none for the time before the first mark, and if the file does not contain times.
+    /// The begin, in seconds; none for the time before the first mark, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended, in seconds; none for the time after the last mark, and if the file does not contain times.
+    /// The end, in seconds; none for the time after the last mark, and if the file does not contain times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in it.
     pub allocated: Amount,
@@ -55,7 +55,7 @@ pub struct Generations {
     pub leaving: usize,
     /// The median of the bytes that an interval between two marks left.
     pub median_left_bytes: u64,
-    /// Those that left most, in the order of time, up to the requested number.
+    /// The intervals that left most, in order of time, up to the requested number.
     pub rows: Vec<Generation>,
     /// The number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
@@ -67,8 +67,8 @@ pub(super) struct Survivors<'a> {
     allocated: Vec<Both>,
     left: Vec<Both>,
     by_group: HashMap<(u32, u32), Both, foldhash::fast::RandomState>,
-    /// The memory that the last whole interval left and that was freed after it. The next interval would have freed it,
-    /// unless the group left something in the one before too.
+    /// The memory that the last whole interval left and that was freed after it. The next interval would have
+    /// freed it, unless the group also left something in the one before.
     freed_after_last: HashMap<u32, Both, foldhash::fast::RandomState>,
 }
 
@@ -84,7 +84,8 @@ impl<'a> Survivors<'a> {
         }
     }
 
-    /// Adds a block that was allocated at that moment; `is_left`: it was live when the last interval ended, or never freed.
+    /// Adds a block that was allocated at that moment; `is_left`: it was live when the last interval ended, or
+    /// was never freed.
     pub(super) fn allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
         let number = self.marks.partition_point(|&mark| mark < ticks);
         self.allocated[number].add(block.size_bytes, block.blocks);

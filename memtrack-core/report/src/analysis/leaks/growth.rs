@@ -1,29 +1,29 @@
 //! The rule that distinguishes a leak from memory that is merely alive, over the periods of a recording (docs/TESTING.md
 //! explains it).
 //!
-//! For each group two things are known for each period: the part that *stayed* (it was allocated before the period's end
-//! and lived through all of the next) and the part that *left* (it had stayed before, and was freed). Buffers that come
-//! and go never stay; a vector that grows leaves whenever it has moved.
+//! For each group two things are known for each period: the part that *stayed* (it was allocated before the
+//! period's end and lived through all of the next) and the part that *left* (it had stayed before, and was
+//! freed). Buffers that are allocated and freed never stay; a vector that grows leaves whenever it has moved.
 
 /// The share of the periods in which a leak must have grown: four in five.
 const STEADY: f64 = 0.8;
 /// The same for groups whose blocks are far older than usual: half.
 const STEADY_FOR_OLD: f64 = 0.5;
-/// The largest share of the blocks that stayed which may have left later.
+/// The maximum share of the blocks that stayed which may have left later.
 const MOST_LEFT: f64 = 0.5;
-/// The last third of the periods must add at least this share of what the third before it added, else the growth is
-/// ending.
+/// The last third of the periods must add at least this share of the growth in the third before it, else the
+/// growth is ending.
 const STILL_GROWING: f64 = 0.6;
-/// Standard deviations of a count beyond which a difference is not by chance.
+/// The number of standard deviations of a count beyond which a difference is not by chance.
 const CHANCE: f64 = 2.0;
 
 /// Bytes and blocks.
 pub(super) type Amounts = [f64; 2];
 
-/// How a group grew.
+/// The growth of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steady {
-    /// The first period that counts: the one in which something stayed first.
+    /// The first period that counts: the first one in which something stayed.
     pub(super) from: usize,
     /// The number of periods from there on in which it grew.
     pub(super) grew: usize,
@@ -37,7 +37,8 @@ pub(super) struct Steady {
 pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old: bool) -> Option<Steady> {
     let from = (1..stayed.len()).find(|&period| stayed[period][1] > 0.0)?;
     let periods = stayed.len() - from;
-    // Twice is chance, such as a task that waits just when a snapshot is taken; of three snapshots nothing more can be seen.
+    // Growth in two periods is chance, such as a task that waits just when a snapshot is taken; three snapshots
+    // show no more.
     let twice = if stayed.len() > 3 { 3 } else { 2 };
     if periods < least.max(twice) {
         return None;
@@ -105,10 +106,10 @@ mod tests {
     #[test]
     fn a_cache_that_fills_does_not_leak() {
         assert_eq!(judged([0, 90, 90, 90, 90, 90, 0, 0, 0, 0], NONE), None);
-        // The keys come by chance: there is always one more that was not seen yet.
+        // The keys come by chance: there is always one more that was not in the cache yet.
         assert_eq!(judged([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
         assert_eq!(judged([0, 221, 172, 134, 104, 81, 63, 49, 38, 30], NONE), None);
-        // Once full, it frees as much as it takes.
+        // Once full, it frees as much as it allocates.
         assert_eq!(
             judged([0, 50, 50, 50, 50, 50, 50, 50, 50, 50], [0, 0, 0, 0, 49, 50, 50, 49, 50, 50]),
             None

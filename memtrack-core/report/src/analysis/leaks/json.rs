@@ -1,4 +1,4 @@
-//! Leaks as JSON. Bytes are requested ones, as integers, each with its error; what is absent is null.
+//! Leaks as JSON. Bytes are requested ones, as integers, each with its error; absent values are null.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
 use crate::analysis::estimate::Estimate;
@@ -12,14 +12,14 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeaksAnswer {
-    /// What the groups are, as with `--by`.
+    /// The key of the groups, as with `--by`.
     pub by: &'static str,
     /// Whether something leaks.
     pub leaking: bool,
-    /// Whether the recording is complete. Otherwise, the memory that each group has left is at least as large as the
-    /// numbers.
+    /// Whether the recording is complete. Otherwise, the remaining memory of each group is at least as large as
+    /// the numbers.
     pub complete: bool,
-    /// Why leaks cannot be determined on any device; null where they can.
+    /// The reason why leaks cannot be determined on any device; null where they can.
     pub blind: Option<String>,
     /// The summary as sentences, a line for each device.
     pub answer: Vec<String>,
@@ -51,7 +51,7 @@ pub struct LeaksAnswer {
 pub struct DeviceLeaksAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Why its leaks cannot be determined; null where they can.
+    /// The reason why the device's leaks cannot be determined; null where they can.
     pub blind: Option<String>,
     /// The leaks, those with the most bytes first.
     pub leaks: Vec<LeakAnswer>,
@@ -108,9 +108,9 @@ pub struct FreedLateAnswer {
     pub grew_periods: usize,
     /// The number of periods judged.
     pub periods: usize,
-    /// How long before the end that began, in seconds; null if the file does not contain times.
+    /// The begin of those last moments, in seconds before the end; null if the file does not contain times.
     pub last_seconds: Option<f64>,
-    /// The group in a few words: for a stack, its line that is the user's.
+    /// The group in a few words: for a stack, its own line.
     pub place: String,
 }
 
@@ -145,9 +145,9 @@ pub struct LeakAnswer {
     pub stack: Option<Vec<FrameAnswer>>,
     /// The number of different stacks in it; null in groups that have none.
     pub stacks: Option<usize>,
-    /// The innermost line of the user's own.
+    /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
-    /// What that line called.
+    /// The function that this line called.
     pub calls: Option<FrameAnswer>,
     /// The functions that the line called, the first ten; empty except by line.
     pub called: Vec<CalledAnswer>,
@@ -196,7 +196,7 @@ pub struct GenerationsAnswer {
     pub leaving: usize,
     /// Half of those intervals left more than this.
     pub median_left_bytes: u64,
-    /// The intervals that left most, in the order of time.
+    /// The intervals that left most, in order of time.
     pub rows: Vec<GenerationAnswer>,
     /// The number of intervals, including those before the first moment and after the last.
     pub rows_in_all: usize,
@@ -209,9 +209,9 @@ pub struct GenerationsAnswer {
 pub struct GenerationAnswer {
     /// Its number; 0 is the time before the first moment.
     pub number: usize,
-    /// When it began; null for the time before the first moment, and if the file does not contain times.
+    /// The begin of the interval; null for the time before the first moment, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// When it ended; null for the time after the last moment, and if the file does not contain times.
+    /// The end of the interval; null for the time after the last moment, and if the file does not contain times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in it.
     pub allocated: AmountAnswer,

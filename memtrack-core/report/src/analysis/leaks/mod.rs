@@ -1,9 +1,11 @@
-//! Which groups of allocations leak: they grow from period to period and are never freed, as opposed to groups that are
-//! merely alive. `memtrack leaks` prints it; the repository's docs/TESTING.md explains the rule.
+//! The groups of allocations that leak: they grow from period to period and are never freed, in contrast to
+//! groups that are merely alive. `memtrack leaks` prints them; the repository's docs/TESTING.md explains the
+//! rule.
 //!
-//! The time of a recording is cut into `periods`; several snapshots of one process serve as well (`series`). `growth`
-//! judges the part of each group that stays over them, `ages` compares its age with the usual one, `suppress` leaves out
-//! known leaks, and `generations` sums up what each of the program's own steps left behind.
+//! The time of a recording is cut into `periods`; several snapshots of one process serve as well (`series`).
+//! `growth` judges the part of each group that stays over them, `ages` compares its age with the usual one,
+//! `suppress` leaves out known leaks, and `generations` sums up the memory that each of the program's own steps
+//! left behind.
 
 mod ages;
 mod alive;
@@ -56,12 +58,12 @@ pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeakOptions {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: By,
-    /// For lines: whether memory without a line of the user's own is split by stack; otherwise a whole interpreter would
-    /// be one group.
+    /// For lines: whether memory without a line in the user's code is split by stack; otherwise a whole
+    /// interpreter would be one group.
     pub apart: bool,
-    /// Which frames are the user's own.
+    /// The rules that define which frames are the user's.
     pub rules: Rules,
     /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
@@ -76,7 +78,7 @@ pub struct LeakOptions {
 }
 
 impl Default for LeakOptions {
-    /// Returns lines of the user's own, and stacks where there is none; ten periods, 20 leaks.
+    /// Returns lines in the user's code, and stacks where there is none; ten periods, 20 leaks.
     fn default() -> Self {
         Self {
             by: By::Line,
@@ -98,15 +100,15 @@ impl LeakOptions {
         Self::default()
     }
 
-    /// Sets what the groups are, and nothing else: by [`By::Line`], memory without a line of the user's own and with the
-    /// same name is one group.
+    /// Sets the key of the groups, and nothing else: by [`By::Line`], memory without a line in the user's code
+    /// and with the same name is one group.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         (self.by, self.apart) = (by, false);
         self
     }
 
-    /// Sets which frames are the user's own.
+    /// Sets the rules that define which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -127,7 +129,8 @@ impl LeakOptions {
         self
     }
 
-    /// Makes the periods consist of the program's own intervals of that name, and lists what each left behind.
+    /// Makes the periods consist of the program's own intervals of that name, and lists the memory that each
+    /// left behind.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
         self.per = Some(name.into());
@@ -180,7 +183,7 @@ pub struct Leak {
 pub struct FreedLate {
     /// The group.
     pub name: String,
-    /// The group in a few words: for a stack, its line that is the user's.
+    /// The group in a few words: for a stack, its own line.
     pub place: String,
     /// The part of it that was freed then.
     pub freed: Amount,
@@ -188,7 +191,7 @@ pub struct FreedLate {
     pub grew: usize,
     /// The number of periods judged.
     pub periods: usize,
-    /// How long before the end that began, in seconds; none if the file does not contain times.
+    /// The begin of those last moments, in seconds before the end; none if the file does not contain times.
     pub last_seconds: Option<f64>,
 }
 
@@ -218,7 +221,7 @@ pub struct DeviceLeaks {
     pub is_host: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// Why they cannot be determined; none where they can.
+    /// The reason why they cannot be determined; none where they can.
     pub blind: Option<String>,
     /// The leaks, those with the most bytes first, up to the requested number.
     pub leaks: Vec<Leak>,
@@ -252,14 +255,14 @@ pub struct DeviceLeaks {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LeakReport {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: By,
-    /// Whether groups without a line of the user's own are stacks.
+    /// Whether groups without a line in the user's code are stacks.
     pub apart: bool,
-    /// What the periods are.
+    /// The kind of the periods.
     pub cut: CutBy,
-    /// Whether the recording is complete. Otherwise, the memory that each group has left is at least as large as the
-    /// numbers.
+    /// Whether the recording is complete. Otherwise, the remaining memory of each group is at least as large as
+    /// the numbers.
     pub complete: bool,
     /// The number of periods.
     pub periods: usize,
@@ -284,13 +287,14 @@ impl LeakReport {
         self.devices.iter().any(|device| !device.freed_late.is_empty())
     }
 
-    /// Returns whether nothing leaks, and that could be determined for a device at least: what a test asserts. For a
-    /// recording that is too short it cannot, and [`Self::is_leaking`] is false all the same.
+    /// Returns whether nothing leaks, and that could be determined for at least one device: the condition of a
+    /// test. For a recording that is too short it cannot be determined, and [`Self::is_leaking`] is false
+    /// nevertheless.
     pub fn is_clean(&self) -> bool {
         !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
     }
 
-    /// Returns why leaks cannot be determined on any device; none where they can.
+    /// Returns the reason why leaks cannot be determined on any device; none where they can.
     pub fn blind(&self) -> Option<String> {
         let mut devices = self.devices.iter().map(|device| (&device.device_name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {
@@ -309,7 +313,7 @@ impl LeakReport {
 /// Finds the leaks on `devices` of a recording or of a snapshot with its trace.
 ///
 /// # Errors
-/// When [`LeakOptions::per`] names intervals that it does not have.
+/// Fails when [`LeakOptions::per`] names intervals that it does not have.
 pub fn leaks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -322,7 +326,7 @@ pub fn leaks(
 /// Finds the leaks over several snapshots of one process, in the order in which they were taken.
 ///
 /// # Errors
-/// When they are too few, or not of one process and in order.
+/// Fails when they are too few, or not of one process and in order.
 pub fn leaks_over(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     series::leaks(snaps, options)
 }

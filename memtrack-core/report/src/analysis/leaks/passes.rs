@@ -4,17 +4,17 @@
 use crate::analysis::attribution::Attributor;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::patterns::Patterns;
-use crate::analysis::torch_stacks::Line;
+use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// The memory held by forward passes must have been this share of its maximum before a fall counts as the end of a pass:
-/// the first layers of a pass come and go.
+/// The memory held by forward passes must have been this share of its maximum before a fall counts as the end
+/// of a pass: memory of a pass's first layers is allocated and freed.
 const LEAST_HELD: f64 = 0.25;
-/// Several passes have ended when their allocations add up to this many times the maximum that they hold.
+/// Several passes have ended when the sum of their allocations is this many times the maximum that they hold.
 const TURNOVER: i128 = 8;
 /// A pass has ended when its memory has fallen to this share of the maximum so far.
 const FALLEN: f64 = 0.5;
@@ -88,8 +88,9 @@ struct Run {
     last: StackId,
 }
 
-/// Returns whether the memory held by forward passes has fallen, and another allocation of a forward pass came after
-/// that; or whether they allocated so much more than they ever hold that it must have been freed many times.
+/// Returns whether the memory held by forward passes has fallen, and another allocation of a forward pass came
+/// after that; or whether they allocated so much more than they ever hold that it must have been freed many
+/// times.
 fn have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -135,7 +136,7 @@ fn have_ended(
     false
 }
 
-/// The phases of events, each distinct scope and stack once.
+/// The phases of events; each distinct scope and stack is computed once.
 struct PhaseCache<'a> {
     attributor: Attributor<'a>,
     snapshot: &'a Snapshot,
@@ -154,7 +155,7 @@ impl<'a> PhaseCache<'a> {
                 // A module's method that is called directly, or whose callers a writer left out.
                 let frames = symbols.stack(&self.snapshot.frame_keys(stack));
                 let is_forward = frames.iter().any(|frame| {
-                    let line = Line::of(frame);
+                    let line = ParsedFrame::of(frame);
                     line.is_python && line.method() == "forward"
                 });
                 is_forward.then_some(Phase::Forward)

@@ -25,7 +25,7 @@ pub enum CutBy {
     Time,
     /// Equal numbers of events: the file does not contain the times of all of them.
     Events {
-        /// How many events each has, rounded down.
+        /// The number of events in each, rounded down.
         each: usize,
     },
     /// Intervals of the program's own: between moments that it marked, scopes that it entered, or annotations of a profiler.
@@ -67,7 +67,7 @@ pub(super) struct Periods {
     pub(super) by: CutBy,
     /// The ticks at which they end, the last at the end of the recording.
     pub(super) ends: Vec<u64>,
-    /// Where the program's own intervals begin and end, if known.
+    /// The begins and ends of the program's own intervals, if known.
     pub(super) marks: Vec<u64>,
 }
 
@@ -130,8 +130,8 @@ pub(super) fn cut(
     Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
 }
 
-/// Returns equal parts of the time in which something happened: where nothing does for longer than a period, no time
-/// passes.
+/// Returns equal parts of the time with events: an interval without events that is longer than a period does
+/// not count.
 fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
     let pause = (last - first) / count as u64;
@@ -189,20 +189,20 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
         moments = scopes(entering, |scope| scope.name == name);
     }
     if moments.is_empty() {
-        let asked = match name {
+        let phase = match name {
             STEP => Some(Phase::Optimizer),
             _ => [Phase::Forward, Phase::Backward, Phase::Optimizer]
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = asked.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
+        moments = phase.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();
     moments
 }
 
-/// Returns intervals that the recording has although none were requested: those that come most often, all over it.
+/// Returns intervals of the recording where none were requested: those that occur most often, all over it.
 fn of_themselves(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
@@ -244,7 +244,7 @@ fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     marks
 }
 
-/// Returns when the ranges of PyTorch's profiler begin, by name; the number of a step is no part of it.
+/// Returns the begins of the ranges of PyTorch's profiler, by name; the number of a step is no part of it.
 fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
@@ -263,7 +263,7 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     begin
 }
 
-/// Returns when threads enter such scopes, as far as their events show.
+/// Returns the times at which threads enter such scopes, as far as their events show.
 fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
     let rows = &entering.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
@@ -278,7 +278,7 @@ fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Sc
     entered(entering, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
-/// Returns when threads enter a phase, as far as their events show.
+/// Returns the times at which threads enter a phase, as far as their events show.
 fn phases(entering: &Entering<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
     let mut attributor = Attributor::new(entering.snapshot, &patterns);

@@ -59,7 +59,7 @@ pub(super) fn leaks(
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
     let mut devices: Vec<DeviceLeaks> = devices.iter().map(of_device).collect();
-    // In an incomplete recording, the memory left at the end is what was left until then.
+    // In an incomplete recording, the memory left at the end is the memory left up to the last event.
     let complete = snapshot.meta.complete;
     for device in &mut devices {
         for amount in [&mut device.leaked, &mut device.alive] {
@@ -106,7 +106,7 @@ impl Seconds {
     }
 }
 
-/// Returns why the leaks of a device cannot be determined.
+/// Returns the reason why the leaks of a device cannot be determined.
 fn blind(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -210,8 +210,8 @@ fn of_device(
     let mut never_freed: Vec<Both> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (Both::default(), Both::default());
-    // The memory that a step left behind is judged while the steps run: frees after the last of them are the program's
-    // end. Memory that is older than the first of their marks was allocated before they could leave it.
+    // The memory that a step left behind is judged while the steps run: frees after the last step belong to the
+    // program's end. Memory that is older than the first mark was allocated before any step could leave it.
     let steps = periods.marks.first().zip(periods.marks.last());
     let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, steps) {
         (_, None, _) => true,
@@ -337,7 +337,7 @@ pub(super) fn show_most(
     }
 }
 
-/// Computes how long the blocks of the groups live that may leak.
+/// Computes the lifetimes of the blocks in the groups that may leak.
 fn ages(
     snapshot: &Snapshot,
     lifetimes: &[Lifetime],

@@ -21,19 +21,19 @@ use std::hash::{BuildHasher, Hash, Hasher};
 /// With fewer snapshots, growth cannot be distinguished from new memory.
 const LEAST: usize = 3;
 
-/// Why files are no series.
+/// The reason why files are no series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotASeries {
-    /// There are too few.
+    /// There are too few files.
     TooFew(usize),
     /// One is a recording, and the other a snapshot from PyTorch: their names.
     Kinds(String, String),
     /// They are of two processes: the names of the files.
     Processes(String, String),
-    /// The second was taken before the first: their names.
+    /// The second file was taken before the first: their names.
     Order(String, String),
-    /// The second has nothing that the first does not have, not even a later end: their names.
+    /// The second file has nothing that the first does not have, not even a later end: their names.
     Same(String, String),
 }
 
@@ -69,7 +69,7 @@ pub struct Snap {
     name: String,
     is_pytorch: bool,
     process: (u32, String),
-    /// When it was taken, in nanoseconds since the Unix epoch; none where the file has no time.
+    /// The time of the snapshot, in nanoseconds since the Unix epoch; none where the file has no time.
     taken_ns: Option<u64>,
     devices: Vec<SnapDevice>,
     used: Vec<bool>,
@@ -95,7 +95,7 @@ struct SnapDevice {
 struct SnapBlock {
     address: u64,
     size_bytes: u64,
-    /// When it was allocated, if all files of the series know that.
+    /// The time of the allocation, if all files of the series have that.
     ticks: u64,
     /// A hash of the names in its stack; 0 where it has none.
     stack: u64,
@@ -138,7 +138,7 @@ impl Snap {
     }
 }
 
-/// Returns when it was taken: for a snapshot from PyTorch, when its newest event was.
+/// Returns the time of the snapshot: for one from PyTorch, the time of its newest event.
 fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return Some(snapshot.clock.last.1) };
     let timed = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
@@ -199,7 +199,7 @@ fn reduced(
         blocks.push(SnapBlock {
             address,
             size_bytes: lifetime.size_bytes,
-            // In a snapshot from PyTorch, that depends on how far its trace goes back.
+            // In a snapshot from PyTorch, that depends on the begin of its trace.
             ticks: if snapshot.pytorch.is_some() { 0 } else { ticks },
             stack,
             weight: lifetime.blocks,
@@ -387,7 +387,7 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
             continue;
         }
         left[one.group].add(one.size_bytes, one.weight);
-        // Blocks of the first snapshot were there before.
+        // Blocks of the first snapshot are older than the series.
         if one.born > 0 {
             never_freed[one.group].add(one.size_bytes, one.weight);
         }

@@ -60,7 +60,7 @@ pub(super) struct Search<'a> {
     patterns: &'a Suppressions,
     by_stack: HashMap<StackId, bool, foldhash::fast::RandomState>,
     by_frame: HashMap<u64, Option<usize>, foldhash::fast::RandomState>,
-    /// Which patterns matched something.
+    /// The patterns that matched something.
     pub(super) used: Vec<bool>,
 }
 

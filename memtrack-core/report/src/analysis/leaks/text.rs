@@ -140,7 +140,7 @@ impl LeakReport {
                 let periods = self.periods_in_words();
                 let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
-                    // Memory that the steps left and the program's end freed was freed after all.
+                    // Memory that the steps left and the program's end freed was freed in the end.
                     _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
                         format!("not freed while the steps ran, and more after each of {periods}")
                     }
@@ -223,7 +223,7 @@ impl DeviceLeaks {
     }
 }
 
-/// Formats the group in a few words; for a stack, its line that is the user's.
+/// Formats the group in a few words; for a stack, its own line.
 pub(super) fn place_of(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());
@@ -331,7 +331,7 @@ fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String 
     if shares.is_empty() { String::new() } else { ": …".into() }
 }
 
-/// Shortens a name to `room` characters; in `file:line function` the line stays whole.
+/// Shortens a name to `room` characters; in `file:line function` the line number stays complete.
 fn fit_line(name: &str, room: usize) -> String {
     if name.chars().count() <= room {
         return name.to_owned();
@@ -428,7 +428,7 @@ mod tests {
             share("transformers_modeling.py:1234 forward_of_the_attention", "191.2 MiB"),
             share("trainer.py:38 loss", "4 B"),
         ];
-        for (room, said) in [
+        for (room, expected) in [
             (
                 200,
                 ": transformers_modeling.py:1234 forward_of_the_attention 191.2 MiB, trainer.py:38 loss 4 B",
@@ -442,7 +442,7 @@ mod tests {
             assert!(shown == ": …" || shown.contains("191.2 MiB"), "{room}: {shown}");
             assert_eq!(
                 shown.contains("trainer.py:38 loss 4 B"),
-                said.contains("loss 4 B"),
+                expected.contains("loss 4 B"),
                 "{room}: {shown}"
             );
             assert!(!shown.contains("py") || shown.contains(".py:1234 "), "{room}: {shown}");

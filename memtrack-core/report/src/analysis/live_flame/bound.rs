@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     let nodes = &tree.nodes;
     let mut order: Vec<usize> = (1..nodes.len()).collect();
-    // A caller is at least as large as what it calls, and so comes before it.
+    // A function is at least as large as those it calls, and so comes before them.
     order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
-    // For each function that stays, the number of those it called that do not: these take a rectangle.
+    // For each function that stays, the number of removed functions among those it called: these take a rectangle.
     let mut missing: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
     let mut size = usize::from(missing[Tree::ROOT] > 0);
     let mut fits = 0;

@@ -25,16 +25,16 @@ impl Colour {
     }
 }
 
-/// Draws what was live as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Equal
-/// snapshots make equal images.
+/// Draws the live memory as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles.
+/// Equal snapshots make equal images.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails when `out` cannot be written.
 pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
-    // One is around all.
+    // One frame contains all others.
     let tree = flame.drawn(MOST_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
-    // The frame around all has no name.
+    // That frame has no name.
     palette.insert("", Colour::Device.rgb());
     palette.insert("all", Colour::Device.rgb());
     for node in &tree.nodes[1..] {
@@ -63,7 +63,7 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Halves all numbers until the picture takes their sum: a foreign file may contain any numbers.
+/// Halves all numbers until the picture can represent their sum: a foreign file may contain any numbers.
 fn shrink(lines: &mut Vec<String>) {
     let number =
         |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);

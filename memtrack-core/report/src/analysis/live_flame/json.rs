@@ -53,7 +53,7 @@ pub struct FlameStack {
     pub stack: Vec<FlameFrame>,
     /// Whether the blocks were allocated before the trace begins, so that their origin is unknown.
     pub before_the_trace: bool,
-    /// Where those were freed, if it is known.
+    /// The line that freed those blocks, if it is known.
     pub freed_at: Option<FlameFrame>,
     /// Requested bytes.
     pub requested_bytes: u64,
@@ -73,7 +73,7 @@ pub struct FlameFrame {
     /// The function.
     #[serde(flatten)]
     pub frame: FrameAnswer,
-    /// Whether it is the user's own.
+    /// Whether it is in the user's code.
     pub mine: bool,
 }
 

@@ -33,7 +33,7 @@ use tree::{Colour, Tree};
 /// The most rectangles of a picture, including those that stand for others.
 pub const MOST_RECTANGLES: usize = 1000;
 
-/// The memory that was live on some devices, each at its own moment.
+/// The memory that was live on some devices, each at a moment of its own.
 #[derive(Debug, Default)]
 pub struct LiveFlame {
     devices: Vec<LiveStacks>,
@@ -68,7 +68,7 @@ struct LiveStack {
     frames: Vec<(Frame, Owner)>,
     /// Whether the blocks are older than the trace, so that their stack is unknown.
     older: bool,
-    /// Where those were freed, if it is known.
+    /// The line that freed those blocks, if it is known.
     freed_at: Option<(Frame, Owner)>,
     bytes: u64,
     blocks: f64,
@@ -79,7 +79,7 @@ struct LiveStack {
 }
 
 impl LiveFlame {
-    /// Creates an empty one.
+    /// Creates an empty flame graph.
     pub fn new() -> Self {
         Self::default()
     }
@@ -96,14 +96,14 @@ impl LiveFlame {
         self.devices.push(LiveStacks::of(snapshot, symbols, device, at, rules));
     }
 
-    /// Leaves out devices on which nothing was live, as long as something was on another.
+    /// Leaves out devices without live memory, if another device has some.
     pub fn leave_out_empty(&mut self) {
         if !self.is_empty() {
             self.devices.retain(|device| !device.stacks.is_empty());
         }
     }
 
-    /// Returns whether nothing was live anywhere.
+    /// Returns whether no device had live memory.
     pub fn is_empty(&self) -> bool {
         self.devices.iter().all(|device| device.stacks.is_empty())
     }
@@ -135,7 +135,7 @@ impl LiveFlame {
         stacks.any(|stack| stack.bytes_error.low < stack.bytes_error.value)
     }
 
-    /// Returns the tree that is drawn; with several devices, each shows how much it held, and when.
+    /// Returns the tree that is drawn; with several devices, each shows its bytes and the moment.
     fn drawn(&self, rectangles: usize) -> Tree {
         bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
     }
@@ -152,7 +152,7 @@ impl LiveFlame {
                 for (frame, owner) in shown_functions(&stack.frames) {
                     let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
                     let label = short(frame);
-                    // A function that calls itself, or another of the same name, is one.
+                    // A function that calls itself, or another of the same name, is merged with it.
                     if tree.label(node) != label {
                         node = tree.child(node, &label, colour);
                     }
@@ -275,7 +275,7 @@ impl LiveStack {
             Origin::Allocated(stack) => {
                 let all = owners.functions(&snapshot.frame_keys(stack), symbols);
                 let is_uninformative = all.iter().all(|(_, owner)| *owner == Owner::Noise);
-                // A stack of nothing but noise is shown as it is.
+                // A stack that contains only noise is shown as it is.
                 frames = all;
                 frames.retain(|(_, owner)| is_uninformative || *owner != Owner::Noise);
             }
@@ -300,8 +300,8 @@ impl LiveStack {
     }
 }
 
-/// Returns the functions that a picture shows of a stack, outermost first. Of the C++ below a Python line, only the
-/// called function is shown: PyTorch's internals would be most of the picture.
+/// Returns the functions that a picture shows of a stack, outermost first. Of the C++ below a Python line, only
+/// the called function is shown: PyTorch's internals would take most of the picture.
 fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     let mut carries_out = false;
     let mut of_python = false;

@@ -9,7 +9,7 @@ pub(in crate::analysis) enum Colour {
     /// A device.
     #[default]
     Device,
-    /// A function of the user's own.
+    /// A function in the user's code.
     Mine,
     /// A function of a framework.
     Framework,
@@ -30,10 +30,10 @@ pub(in crate::analysis) struct Node {
     pub(in crate::analysis) own: u64,
     /// Bytes including everything that it called.
     pub(in crate::analysis) bytes: u64,
-    /// When two files are compared, the same in the earlier one: of the function itself, and including everything that it
-    /// called.
+    /// Where two files are compared, the bytes of the earlier one: of the function itself, and including
+    /// everything that it called.
     pub(in crate::analysis) before: [u64; 2],
-    /// The number of functions outside it.
+    /// The number of functions around it.
     pub(in crate::analysis) depth: usize,
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Owner, Verdict, on_path, table};
 use crate::analysis::patterns::matches;
-use crate::analysis::torch_stacks::Line;
+use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::paths::{file_name, is_library, slashed};
 use memtrack_model::{BinaryPart, Frame};
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ pub(super) struct InBinary<'a> {
 
 impl<'a> InBinary<'a> {
     /// Finds the binary of a frame; none where it is unknown, and for Python functions.
-    pub(super) fn of(frame: &'a Frame, line: &Line<'a>) -> Option<Self> {
+    pub(super) fn of(frame: &'a Frame, line: &ParsedFrame<'a>) -> Option<Self> {
         if line.is_python {
             return None;
         }

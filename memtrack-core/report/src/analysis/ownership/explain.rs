@@ -1,4 +1,4 @@
-//! Why a report names a line: for each frame of a stack, its owner and the rule that decided.
+//! The reason why a report names a line: for each frame of a stack, its owner and the rule that decided.
 
 use super::{Judged, Owned, Owner, Rules, owned, short};
 use memtrack_model::Frame;
@@ -76,9 +76,9 @@ impl Explained {
 pub struct ExplainedAnswer {
     /// The name in reports.
     pub named: String,
-    /// The innermost line of the user's own.
+    /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
-    /// What that line called.
+    /// The function that this line called.
     pub calls: Option<FrameAnswer>,
     /// The frames, innermost first.
     pub frames: Vec<JudgedAnswer>,

@@ -1,6 +1,6 @@
-//! Which line of the user's own made a node of autograd: the backward pass runs in a separate thread, whose stacks
-//! contain no Python line. A node is made by an operator of the forward pass, and where every recorded call of that
-//! operator is in one line, that line made the node.
+//! The line of the user's code that made a node of autograd: the backward pass runs in a separate thread, whose
+//! stacks contain no Python line. A node is made by an operator of the forward pass, and where every recorded
+//! call of that operator is in one line, that line made the node.
 
 use super::Owners;
 use super::Rules;
@@ -10,9 +10,9 @@ use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// Where operators make their nodes.
+/// The prefix of the functions in which operators make their nodes.
 const MAKES_NODE: &str = "torch::autograd::VariableType::(anonymous namespace)::";
-/// Where nodes are.
+/// The prefix of the nodes' functions.
 const IS_NODE: &str = "torch::autograd::generated::";
 
 /// The lines that made nodes of autograd.
@@ -57,7 +57,7 @@ struct Search {
 }
 
 impl Search {
-    /// Visits the next stack, innermost frame first; `line` finds the user's own line of it.
+    /// Visits the next stack, innermost frame first; `line` finds the user's line of it.
     fn take(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
         if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
             if !self.calls.keys().any(|operator| makes(operator, node)) {

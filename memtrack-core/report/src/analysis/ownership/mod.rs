@@ -1,13 +1,15 @@
-//! The owner of a frame: the user's own code, a framework, or noise that only passes a call on; and for a stack, the own
-//! line that requested the memory, with what it called: `train.py:53 step → optimizer.py:74 exp_avg`.
+//! The owner of a frame: the user's code, a framework, or noise that only passes a call on; and for a stack,
+//! the own line that requested the memory, with the function that it called: `train.py:53 step →
+//! optimizer.py:74 exp_avg`.
 //!
 //! The user's globs decide first, then the built-in table, by path and by name; frames that no rule matches are the
 //! user's, because programs are written in many folders and frameworks are installed in few. Reports use
 //! [`Rules::owner`]; `--explain` shows the rule that decided.
 //!
-//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is Python's,
-//! whose libraries are full of such functions. Globs are matched by the lines that match operators' patterns, and the
-//! command reads `memtrack.toml` (the `toml` crate), so this package has no further dependency.
+//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is
+//! Python's, because its libraries are full of such functions. Globs are matched by the code that matches
+//! operators' patterns, and the command reads `memtrack.toml` (the `toml` crate), so this package has no
+//! further dependency.
 
 mod binaries;
 mod explain;
@@ -20,7 +22,7 @@ mod table;
 mod tests;
 
 use super::patterns::matches;
-use super::torch_stacks::{Line, PROFILED_MODULE};
+use super::torch_stacks::{PROFILED_MODULE, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::InBinary;
 pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
@@ -37,7 +39,7 @@ use std::borrow::Cow;
 /// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The user's own code.
+    /// The user's code.
     Mine,
     /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
     Framework,
@@ -64,8 +66,8 @@ pub struct Verdict {
     pub owner: Owner,
     /// The rule in a few words: the user's glob, or the subject of the built-in rule.
     pub rule: Cow<'static, str>,
-    /// Whether it only counts as the user's because nothing is known about it: a native function without a source file.
-    /// Below a Python line it does not.
+    /// Whether it counts as the user's only because nothing is known about it: a native function without a
+    /// source file. Below a Python line it does not.
     pub guessed: bool,
 }
 
@@ -145,7 +147,7 @@ impl Rules {
 
     /// Returns the owner of a frame, and the rule that decided.
     pub fn judge(&self, frame: &Frame) -> Verdict {
-        let line = Line::of(frame);
+        let line = ParsedFrame::of(frame);
         let binary = InBinary::of(frame, &line);
         let (file, path) = (source(&line, binary.as_ref()), path_of(&line));
         if let Some(own) = self.own_rule(&file, &path) {
@@ -166,7 +168,7 @@ impl Rules {
 
     /// Returns whether one of the user's globs matches the frame, even if another one overrules it.
     pub fn mentions(&self, frame: &Frame) -> bool {
-        let line = Line::of(frame);
+        let line = ParsedFrame::of(frame);
         let binary = InBinary::of(frame, &line);
         let file = source(&line, binary.as_ref());
         self.own_rule(&file, &path_of(&line)).is_some()
@@ -185,7 +187,7 @@ impl Rules {
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the line of the user's own that a stack (innermost frame first) is about, and what it called. For many
+    /// Returns the own line of a stack (innermost frame first), and the function that it called. For many
     /// stacks, [`Owners`] caches the frames.
     pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
         let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
@@ -219,7 +221,7 @@ impl Judged {
             has_own_source: verdict.owner == Owner::Mine && !verdict.guessed && has_file,
             verdict,
             is_entry: is_allocator_entry(function),
-            is_interpreted: Line::of(frame).is_python
+            is_interpreted: ParsedFrame::of(frame).is_python
                 || ["_PyEval_", "PyObject_", "_PyObject_", "Py_RunMain"]
                     .iter()
                     .any(|beginning| function.starts_with(beginning)),
@@ -228,17 +230,17 @@ impl Judged {
 }
 
 /// Returns the source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
-fn source<'a>(line: &Line<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
+fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
     if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
 }
 
 /// Returns the function's path as rules compare it.
-fn path_of(line: &Line<'_>) -> String {
+fn path_of(line: &ParsedFrame<'_>) -> String {
     if line.is_python { line.function.to_owned() } else { plain(line.function) }
 }
 
-fn judge_python(line: &Line<'_>, file: &str) -> Verdict {
+fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
         if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
             return Verdict::known(Owner::Noise, row.what);

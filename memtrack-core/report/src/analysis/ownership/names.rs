@@ -1,7 +1,7 @@
 //! Names of functions as rules compare them and as people read them, for Python, Rust, C++ and C.
 
 use super::Owner;
-use crate::analysis::torch_stacks::{Line, built_in, operator};
+use crate::analysis::torch_stacks::{ParsedFrame, built_in, operator};
 use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
@@ -64,7 +64,7 @@ fn is_hex(text: &str) -> bool {
 /// Formats a frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or the path alone where no
 /// file is known.
 pub fn short(frame: &Frame) -> String {
-    let line = Line::of(frame);
+    let line = ParsedFrame::of(frame);
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
     let number = line.line.filter(|&number| number > 0);
     if line.is_python {

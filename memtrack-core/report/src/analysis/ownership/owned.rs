@@ -1,4 +1,5 @@
-//! The line of a stack that a person would point at: the innermost frame that is the user's, and what it called.
+//! The line of a stack that a person would name: the innermost frame in the user's code, and the function that
+//! it called.
 
 use super::names::{self, foreign_prefix, is_unnamed, short};
 use super::{Judged, Owner};
@@ -10,11 +11,11 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Owned {
-    /// The innermost frame that is the user's own; none where there is none in the stack.
+    /// The innermost frame in the user's code; none where there is none in the stack.
     pub mine: Option<Frame>,
-    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the outermost
-    /// function of a framework, or else the innermost informative one: an interpreter's, for what it allocates for a
-    /// script that is not in the stack.
+    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the
+    /// outermost function of a framework, or else the innermost informative one: an interpreter's, for memory
+    /// that it allocates for a script that is not in the stack.
     pub called: Option<Frame>,
 }
 
@@ -67,7 +68,7 @@ pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
     let entered = stack.iter().rposition(|judged| judged.is_entry);
     let interpreted = stack.iter().any(|judged| judged.is_interpreted);
     let in_torch = stack.iter().any(|judged| judged.is_torch);
-    // The functions of a program have either all their lines or none: beside a line of the user's own, a function without
+    // The functions of a program have either all their lines or none: beside a line in the user's code, a function without
     // one is a library's.
     let has_own_source = stack.iter().any(|judged| judged.has_own_source);
     let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {

@@ -1,5 +1,5 @@
-//! What a device held after each of its events, visited once: the highest levels, and the most within each step and
-//! within each of equal times. No level is kept beyond that: a trace has millions.
+//! The memory of a device after each of its events, visited once: the highest levels, and the most within each
+//! step and within each of equal times. No level is kept beyond that: a trace has millions.
 
 use super::digest::Timeline;
 use super::steps::Step;
@@ -34,7 +34,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Limits the levels to `most`, which none exceeded for certain: estimates above that are their error.
+    /// Limits the levels to `most`, which no level exceeded: estimates above that are due to their error.
     pub(super) fn lower_to(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
@@ -48,9 +48,9 @@ impl Levels {
 
 /// The times into which a device's trace is cut, in ticks.
 pub(super) struct Cuts<'a> {
-    /// The first event's of the file.
+    /// The tick of the file's first event.
     pub(super) begin: u64,
-    /// The last one's.
+    /// The tick of the file's last event.
     pub(super) end: u64,
     /// The steps, one after another.
     pub(super) steps: &'a [Step],
@@ -140,9 +140,9 @@ struct Walk<'a> {
 /// The times of one kind that are complete, and the current one.
 struct Section<T> {
     done: Vec<T>,
-    /// Whether the next has begun.
+    /// Whether the next one has begun.
     is_open: bool,
-    /// When it begins, or, once it has, ends.
+    /// The begin of the next one, or its end once it has begun.
     next: u64,
     /// The most in it so far.
     most: i128,
@@ -265,7 +265,7 @@ mod tests {
     fn a_step_includes_the_memory_live_at_its_beginning() {
         assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
         assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
-        // Nothing happens in it, before it, or after it.
+        // No event lies in it, before it, or after it.
         assert_eq!(
             levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
             [(5, 5), (15, 15), (15, 15), (0, 0)]

@@ -1,5 +1,5 @@
-//! One rank's file reduced to a few kilobytes, so that a thousand ranks fit where one snapshot does. All reports of
-//! `memtrack ranks` are computed from these digests, and its tables contain them.
+//! One rank's file reduced to a few kilobytes, so that a thousand ranks fit into the memory of one snapshot.
+//! All reports of `memtrack ranks` are computed from these digests, and its tables contain them.
 
 use super::name::RankName;
 use crate::analysis::estimate::Estimate;
@@ -23,11 +23,12 @@ pub struct RankDigest {
     pub pid: u32,
     /// Events in the file.
     pub events: u64,
-    /// When the seconds of this digest begin, in nanoseconds since the Unix epoch; none where the file has no times.
+    /// The begin of this digest's seconds, in nanoseconds since the Unix epoch; none where the file has no times.
     pub begin_ns: Option<u64>,
     /// The origin that the seconds of this digest are counted from.
     pub since: Since,
-    /// When the last event was, in seconds; 0 without any, and none if the file does not contain the times of all events.
+    /// The time of the last event, in seconds; 0 without any, and none if the file does not contain the times
+    /// of all events.
     pub end_seconds: Option<f64>,
     /// The name of the steps, if some are marked.
     pub step_name: Option<String>,
@@ -48,17 +49,17 @@ pub struct DeviceDigest {
     pub is_host: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// Events of it in the file.
+    /// The number of its events in the file.
     pub events: u64,
     /// Older ones that did not fit the recorder's ring.
     pub dropped: u64,
-    /// When most was live.
+    /// The moment when the most bytes were live.
     pub peak: MomentDigest,
-    /// When most was reserved; none where the file has no reserved bytes.
+    /// The moment when the most bytes were reserved; none where the file has no reserved bytes.
     pub reserved: Option<MomentDigest>,
-    /// After the last event.
+    /// The moment after the last event.
     pub end: EndDigest,
-    /// How often memory ran out, oldest first.
+    /// The moments at which memory ran out, oldest first.
     pub out_of_memory: Vec<OutOfMemoryDigest>,
     /// The groups at the peak, most bytes first.
     pub at_peak: Vec<GroupDigest>,
@@ -66,7 +67,7 @@ pub struct DeviceDigest {
     pub at_end: Vec<GroupDigest>,
     /// The steps that the program marked, in order.
     pub steps: Vec<StepDigest>,
-    /// The most that was held in each of equal times.
+    /// The most bytes in each of equal times.
     pub timeline: Timeline,
 }
 
@@ -89,7 +90,7 @@ pub struct MomentDigest {
     pub error: Estimate,
     /// Reserved bytes; none where the file has none.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached it, by its number in the device's trace; none: before the first event.
+    /// The event that reached this level, by its number in the device's trace; none: before the first event.
     pub event: Option<usize>,
     /// The time; none as [`Self::event`], and if the file does not contain the time.
     pub seconds: Option<f64>,
@@ -121,7 +122,7 @@ pub struct EndDigest {
 pub struct OutOfMemoryDigest {
     /// The event, by its number in the device's trace.
     pub event: usize,
-    /// When, in seconds; none if the file does not contain the time.
+    /// The time, in seconds; none if the file does not contain it.
     pub seconds: Option<f64>,
     /// Bytes that were requested.
     pub requested_bytes: u64,
@@ -149,11 +150,11 @@ pub struct GroupDigest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepDigest {
-    /// Its number: the one in its name (`ProfilerStep#3`), or how many steps came before it.
+    /// Its number: the one in its name (`ProfilerStep#3`), or the number of steps before it.
     pub number: u64,
-    /// When it began, in seconds; none if the file does not contain the times of all events.
+    /// The begin, in seconds; none if the file does not contain the times of all events.
     pub begin_seconds: Option<f64>,
-    /// When it ended, likewise.
+    /// The end, likewise.
     pub end_seconds: Option<f64>,
     /// The most requested bytes that were live in it, those from before it included.
     pub peak_requested_bytes: u64,
@@ -168,9 +169,9 @@ pub struct StepDigest {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// When the first begins, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
+    /// The begin of the first, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
     pub begin_seconds: f64,
-    /// How long each is, likewise; 0 where all events are of one moment: then there is one.
+    /// The length of each, likewise; 0 where all events are of one moment: then there is one.
     pub bin_seconds: f64,
     /// Requested bytes.
     pub requested_bytes: Vec<u64>,

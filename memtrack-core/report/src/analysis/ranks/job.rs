@@ -1,15 +1,15 @@
-//! Whether the files are of one job. Statements in the files decide; mere suspicions are reported, and the files compared
-//! all the same.
+//! The check whether files are of one job. Statements in the files decide; mere suspicions are reported, and
+//! the files are compared nevertheless.
 
 use super::digest::RankDigest;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Component, Path};
 
-/// How many names a line lists.
+/// The number of names that a line lists.
 const NAMES: usize = 4;
 
-/// Why files cannot be compared as the ranks of one job.
+/// The reason why files cannot be compared as the ranks of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotOneJob {
@@ -60,7 +60,7 @@ pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Checks that nothing in the files contradicts their being of one job.
+/// Checks that no statement in the files contradicts that they are of one job.
 pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
@@ -171,7 +171,7 @@ fn strangers(ranks: &[RankDigest]) -> Option<String> {
         *times.entry(key).or_default() += 1;
     }
     let usual = all.iter().filter(|keys| !keys.is_empty()).count();
-    // With two strangers, it is unknown which of them is one.
+    // With two such ranks, it is unknown which of them is the odd one.
     if usual < 2 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Ranks as JSON. Bytes are integers, estimates with their errors beside them; what is absent or unknown is null.
+//! Ranks as JSON. Bytes are integers, estimates with their errors beside them; absent or unknown values are null.
 
 use super::Ranks;
 use super::digest::{DeviceDigest, MomentDigest, RankDigest};
@@ -14,7 +14,7 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksAnswer {
-    /// What the groups are, as with `--by`.
+    /// The key of the groups, as with `--by`.
     pub by: &'static str,
     /// The summary as sentences.
     pub answer: Vec<String>,
@@ -56,12 +56,12 @@ pub struct RankAnswer {
     pub is_pytorch: bool,
     /// Events in the file.
     pub events: u64,
-    /// When the seconds begin, in nanoseconds since the Unix epoch; null where the file has no times.
+    /// The begin of the seconds, in nanoseconds since the Unix epoch; null where the file has no times.
     pub begin_ns: Option<u64>,
     /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
     /// only some events have times.
     pub seconds_since: &'static str,
-    /// When the last event was; null if the file does not contain the times of all events.
+    /// The time of the last event; null if the file does not contain the times of all events.
     pub end_seconds: Option<f64>,
     /// Its memory on each device.
     pub devices: Vec<RankMemoryAnswer>,
@@ -74,21 +74,21 @@ pub struct RankAnswer {
 pub struct RankMemoryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// When most was live.
+    /// The moment when the most bytes were live.
     pub peak: MomentAnswer,
-    /// When most was reserved; null where the file has no reserved bytes.
+    /// The moment when the most bytes were reserved; null where the file has no reserved bytes.
     pub reserved: Option<MomentAnswer>,
-    /// Bytes that were reserved and not live then.
+    /// Bytes that were reserved and not live at that moment.
     pub waste_bytes: Option<u64>,
     /// Requested bytes that are live at the end.
     pub end_requested_bytes: u64,
-    /// The error of those.
+    /// The error of these bytes.
     pub end_requested_bytes_error: Option<ErrorAnswer>,
     /// Allocated bytes at the end, rounded.
     pub end_allocated_bytes: Option<u64>,
     /// Bytes reserved at the end.
     pub end_reserved_bytes: Option<u64>,
-    /// How often memory ran out.
+    /// The number of times that memory ran out.
     pub out_of_memory_count: usize,
     /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
@@ -105,7 +105,7 @@ pub struct MomentAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Reserved bytes.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    /// The event that reached this level, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
     /// The time; null: before the first event.
     pub seconds: Option<f64>,
@@ -126,11 +126,11 @@ pub struct RanksMemoryAnswer {
     pub members: Vec<usize>,
     /// The usual values.
     pub measures: Vec<MeasureAnswer>,
-    /// Why no rank can be called odd; null where one can.
+    /// The reason why no rank can be called odd; null where one can.
     pub cannot_tell: Option<String>,
     /// The odd ranks, the one that is furthest off first.
     pub outliers: Vec<OutlierAnswer>,
-    /// How far the ranks are apart from step to step; null where no two of them have marked the same steps.
+    /// The distance between the ranks from step to step; null where no two of them have marked the same steps.
     pub skew: Option<SkewAnswer>,
 }
 
@@ -141,17 +141,17 @@ pub struct RanksMemoryAnswer {
 pub struct MeasureAnswer {
     /// The measure that is compared: `peak`, `reserved`, `waste` or `end`.
     pub measure: &'static str,
-    /// The number of ranks that have it.
+    /// The number of ranks that have this measure.
     pub ranks: usize,
     /// Their median.
     pub median_bytes: u64,
-    /// The median of their distances from it.
+    /// The median of the ranks' distances from it.
     pub deviation_bytes: u64,
-    /// By how much a rank may be off before it is odd.
+    /// The distance from the median beyond which a rank is odd.
     pub tolerance_bytes: u64,
-    /// The least that any has.
+    /// The smallest value of any rank.
     pub least_bytes: u64,
-    /// The most that any has.
+    /// The largest value of any rank.
     pub most_bytes: u64,
 }
 
@@ -160,7 +160,7 @@ pub struct MeasureAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OutlierAnswer {
-    /// Its index in `ranks`.
+    /// The index of the rank in `ranks`.
     pub place: usize,
     /// Its number.
     pub rank: Option<u64>,
@@ -170,7 +170,7 @@ pub struct OutlierAnswer {
     pub own_bytes: u64,
     /// The median of all ranks.
     pub median_bytes: u64,
-    /// By how much it is off; negative if it has less.
+    /// The rank's distance from the median; negative if it has less.
     pub change_bytes: i64,
     /// The groups that differ, those that explain most first; for `reserved`, those live at the peak. Empty for `waste`,
     /// which is in no block.
@@ -193,13 +193,13 @@ pub struct DifferenceAnswer {
     pub own_count: u64,
     /// The median over all ranks.
     pub median_bytes: u64,
-    /// By how much it differs; negative if the rank has less.
+    /// The difference; negative if the rank has less.
     pub change_bytes: i64,
     /// The number of other ranks that have the group.
     pub other_ranks: usize,
 }
 
-/// How far the ranks are apart from step to step.
+/// The distance between the ranks from step to step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -208,16 +208,16 @@ pub struct SkewAnswer {
     pub name: String,
     /// The steps that at least two ranks have, by number.
     pub steps: Vec<StepAnswer>,
-    /// How often each rank alone was the highest, most often first.
+    /// For each rank, the number of steps in which it alone was the highest; the most first.
     pub highest: Vec<HighestRankAnswer>,
 }
 
-/// How often a rank was the highest.
+/// The number of steps in which a rank was the highest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestRankAnswer {
-    /// Its index in `ranks`.
+    /// The index of the rank in `ranks`.
     pub place: usize,
     /// Its number.
     pub rank: Option<u64>,
@@ -234,17 +234,17 @@ pub struct StepAnswer {
     pub number: u64,
     /// The number of ranks that have it.
     pub ranks: usize,
-    /// The median of the most requested bytes that were live in it.
+    /// The median of the peaks of live requested bytes in the step.
     pub median_bytes: u64,
-    /// The most that any had.
+    /// The highest of these peaks.
     pub most_bytes: u64,
-    /// Its ratio to the median; null where the median is 0.
+    /// The ratio of the highest to the median; null where the median is 0.
     pub ratio: Option<f64>,
-    /// The index in `ranks` of the rank that had the most; null where several had.
+    /// The index in `ranks` of the rank with the highest peak; null where several have it.
     pub highest: Option<usize>,
-    /// The median of the bytes that were live when it ended.
+    /// The median of the bytes that were live at the end of the step.
     pub end_median_bytes: u64,
-    /// The most of them.
+    /// The highest of these.
     pub end_most_bytes: u64,
 }
 
@@ -384,7 +384,7 @@ fn step(step: &StepSkew) -> StepAnswer {
     }
 }
 
-/// Limits a sum to what JSON's readers take: those of a foreign file may be larger.
+/// Limits a sum to a size that JSON's readers accept: the sums of a foreign file may be larger.
 fn signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

@@ -1,4 +1,4 @@
-//! Which devices of the ranks are compared with one another, their usual values, and the odd ranks.
+//! The devices of the ranks that are compared with one another, their usual values, and the odd ranks.
 
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 use super::rule::{LEAST_RANKS, Middle};
@@ -7,15 +7,15 @@ use super::why::{Difference, differences};
 use crate::analysis::estimate::Estimate;
 use std::collections::BTreeSet;
 
-/// What is compared between ranks.
+/// A measure that is compared between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Measure {
     /// Requested bytes that were live at the peak.
     Peak,
-    /// Bytes that were reserved when most were.
+    /// Bytes that were reserved at the moment with the most reserved bytes.
     Reserved,
-    /// Bytes that were reserved and not live then.
+    /// Bytes that were reserved and not live at that moment.
     Waste,
     /// Requested bytes that are live at the end.
     End,
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Returns the error of those.
+    /// Returns the error of these bytes.
     fn error(self, device: &DeviceDigest) -> Estimate {
         let of_reserved =
             || device.reserved.as_ref().map_or_else(Estimate::default, |at: &MomentDigest| at.error);
@@ -83,9 +83,9 @@ pub struct RanksMemory {
     pub middles: Vec<(Measure, Middle)>,
     /// The odd ranks, the one that is furthest off first.
     pub outliers: Vec<Outlier>,
-    /// Why no rank can be called odd; none where one can.
+    /// The reason why no rank can be called odd; none where one can.
     pub cannot_tell: Option<String>,
-    /// How far the ranks are apart from step to step; none where fewer than two have marked steps in common.
+    /// The distance between the ranks from step to step; none where fewer than two have marked steps in common.
     pub skew: Option<Skew>,
 }
 
@@ -106,7 +106,7 @@ pub struct Outlier {
 }
 
 impl Outlier {
-    /// Returns by how many bytes it is off; negative if it has less.
+    /// Returns its distance from the median in bytes; negative if it has less.
     pub fn by(&self) -> i128 {
         i128::from(self.bytes) - i128::from(self.median)
     }
@@ -129,7 +129,8 @@ struct Kind {
     members: Vec<(usize, usize)>,
 }
 
-/// Returns which devices belong together. A process mostly has one accelerator, whatever its number on the machine: then
+/// Returns the groups of devices to compare. A process mostly has one accelerator, with any number on the
+/// machine: then these are compared. Where ranks have several, those with the same number are.
 /// these are compared. Where ranks have several, those with the same number are.
 fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
@@ -191,7 +192,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
             }
         }
     }
-    // Findings of one rank together, the rank that is furthest off first.
+    // The findings of one rank together, the rank that is furthest off first.
     let furthest = |rank: usize, all: &[Outlier]| {
         all.iter().filter(|one| one.rank == rank).map(|one| one.by().unsigned_abs()).max().unwrap_or(0)
     };
@@ -212,7 +213,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     }
 }
 
-/// Returns why no odd rank can be determined among this many.
+/// Returns the reason why no odd rank can be determined among this many.
 fn cannot_tell(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),

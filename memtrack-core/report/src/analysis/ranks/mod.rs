@@ -1,4 +1,5 @@
-//! Many ranks of one job: which of them holds more than the others, why, and how far they drift apart from step to step.
+//! Many ranks of one job: those that hold more than the others, the reasons, and the distance between them from
+//! step to step.
 //!
 //! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the reports are computed from those
 //! alone. [`rule`] defines an odd rank. The command `memtrack ranks` prints the reports, and the repository's
@@ -39,13 +40,13 @@ use super::top::By;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Ranks {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: By,
     /// The ranks by number, those without one last, by the names of their files.
     pub ranks: Vec<RankDigest>,
     /// Their memory: devices first, then pinned memory, then the heap.
     pub memories: Vec<RanksMemory>,
-    /// Doubts about their being the ranks of one job, as sentences.
+    /// Doubts about the files being the ranks of one job, as sentences.
     pub doubts: Vec<String>,
     /// Files that could not be read, each with the reason.
     pub unread: Vec<(String, String)>,
@@ -55,7 +56,7 @@ impl Ranks {
     /// Compares ranks, whose groups are `by`; `unread` are the files that could not be read, each with the reason.
     ///
     /// # Errors
-    /// When the files state that they are of different jobs.
+    /// Fails when the files state that they are of different jobs.
     pub fn of(
         mut ranks: Vec<RankDigest>,
         by: By,
@@ -95,7 +96,7 @@ impl Ranks {
     /// Returns the name of the rank at that index: `rank 3`, or its file where its rank is unknown.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// Panics when there is no such rank.
     pub fn label(&self, place: usize) -> String {
         job::label(&self.ranks[place])
     }

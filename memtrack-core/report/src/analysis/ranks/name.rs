@@ -95,7 +95,7 @@ fn content(snapshot: &Snapshot) -> RankName {
             continue;
         }
         let text = snapshot.strings.get(text);
-        // Most texts are no JSON, and parsing all of them to find that out would be expensive.
+        // Most texts are not JSON, and parsing all of them would be expensive.
         if !text.starts_with('{') {
             continue;
         }
@@ -159,7 +159,7 @@ pub(super) fn natural(name: &str) -> Vec<Part> {
         let is_digit = first.is_ascii_digit();
         let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
         let (part, after) = rest.split_at(end);
-        // Digits that are too many for a number are a text.
+        // Digits that are too many for a number count as text.
         parts.push(part.parse().map_or_else(|_| Part::Text(part.to_owned()), Part::Number));
         rest = after;
     }

@@ -28,9 +28,9 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DigestOptions {
-    /// What the groups are.
+    /// The key of the groups.
     pub by: By,
-    /// Which frames are the user's own.
+    /// The rules that define which frames are the user's.
     pub rules: Rules,
     /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
@@ -42,7 +42,7 @@ pub struct DigestOptions {
 }
 
 impl Default for DigestOptions {
-    /// Groups by lines of the user's own, and 100 times.
+    /// Groups by lines in the user's code, and 100 times.
     fn default() -> Self {
         Self { by: By::Line, rules: Rules::new(), patterns: Patterns::default(), per: None, bins: 100 }
     }
@@ -55,14 +55,14 @@ impl DigestOptions {
         Self::default()
     }
 
-    /// Sets what the groups are.
+    /// Sets the key of the groups.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         self.by = by;
         self
     }
 
-    /// Sets which frames are the user's own.
+    /// Sets the rules that define which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -128,7 +128,7 @@ impl RankDigest {
     }
 }
 
-/// When a file begins and ends, in ticks, and its steps.
+/// The begin and the end of a file, in ticks, and its steps.
 struct Time<'a> {
     begin: u64,
     end: u64,
@@ -296,9 +296,10 @@ fn groups(
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
-        // Which stack frees blocks of unknown origin depends on when the trace ends, and ranks do not end together.
+        // The stack that frees blocks of unknown origin depends on the end of the trace, and ranks do not end
+        // together.
         .for_matching();
-    // Whose stacks frees carry matters only to blocks that are known from their frees alone.
+    // The kind of stacks that frees carry matters only to blocks that are known from their frees alone.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {

@@ -1,5 +1,5 @@
-//! When a rank is the odd one. Neither equal ranks nor noise make one odd, and with two ranks it is unknown which of them
-//! is odd: a number is an outlier if it is off the median by more than each of
+//! The rule for an odd rank. Neither equal ranks nor noise make one odd, and with two ranks it is unknown which
+//! of them is odd: a number is an outlier if it is off the median by more than each of
 //!
 //! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,
@@ -12,7 +12,7 @@ use crate::analysis::estimate::Estimate;
 
 /// With fewer ranks, none is odd.
 pub const LEAST_RANKS: usize = 3;
-/// How many scaled median absolute deviations are too many.
+/// The number of scaled median absolute deviations beyond which a rank is odd.
 pub const DEVIATIONS: f64 = 5.0;
 /// The share of the median that a deviation has to exceed.
 pub const SHARE: f64 = 0.05;
@@ -48,7 +48,7 @@ impl Middle {
         Some(Self { count: numbers.len(), median, deviation: self::median(&mut off)?, least, most })
     }
 
-    /// Returns by how many bytes a number may be off before its rank is the odd one.
+    /// Returns the distance from the median in bytes beyond which a rank is odd.
     pub fn tolerance(&self) -> u64 {
         let by_spread = self.deviation as f64 * SCALE * DEVIATIONS;
         let by_share = self.median as f64 * SHARE;

@@ -1,5 +1,5 @@
-//! How far the ranks are apart in each step, and which is ahead. Steps are the same if their numbers are; a rank that has
-//! a step of that number twice counts with the first.
+//! The distance between the ranks in each step, and the rank that is ahead. Steps are the same if their numbers
+//! are; for a rank that has a step of that number twice, the first counts.
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
@@ -13,11 +13,12 @@ pub struct Skew {
     pub name: String,
     /// The steps, by number.
     pub steps: Vec<StepSkew>,
-    /// How often each rank alone was the highest, most often first: its index in [`Ranks::ranks`](super::Ranks::ranks).
+    /// The number of steps in which each rank alone was the highest, the most first: its index in
+    /// [`Ranks::ranks`](super::Ranks::ranks).
     pub highest: Vec<(usize, usize)>,
 }
 
-/// How far the ranks are apart in one step.
+/// The distance between the ranks in one step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepSkew {
@@ -27,9 +28,9 @@ pub struct StepSkew {
     pub ranks: usize,
     /// The median over these ranks of the most requested bytes that were live in it.
     pub median: u64,
-    /// The most that any of them had.
+    /// The most that any rank had.
     pub most: u64,
-    /// The rank that had that, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several did.
+    /// The rank that had the most, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several did.
     pub highest: Option<usize>,
     /// The median of the bytes that were live when it ended.
     pub end_median: u64,

@@ -24,16 +24,16 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// Returns the steps called `asked`, or those that the file has without a request, and their name; `begin` and `end` are
-/// the ticks of the first and the last event.
+/// Returns the steps with the requested name, or those that the file has without a request, and their name; `begin` and
+/// `end` are the ticks of the first and the last event.
 pub(super) fn steps(
     snapshot: &Snapshot,
-    asked: Option<&str>,
+    requested: Option<&str>,
     begin: u64,
     end: u64,
 ) -> Option<(String, Vec<Step>)> {
     let marked = marks(snapshot, begin);
-    let found = choose(marked, asked).or_else(|| choose(ranges(snapshot, end), asked));
+    let found = choose(marked, requested).or_else(|| choose(ranges(snapshot, end), requested));
     found.map(|(name, steps)| {
         let mut steps = one_after_another(steps);
         let surplus = steps.len().saturating_sub(MOST);
@@ -57,8 +57,8 @@ fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
 }
 
 /// Chooses the steps among intervals by their names.
-fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Option<(String, Vec<Step>)> {
-    if let Some(name) = asked {
+fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> Option<(String, Vec<Step>)> {
+    if let Some(name) = requested {
         let names = [name, if name == STEP { PROFILER_STEP } else { name }];
         return names.into_iter().find_map(|name| by_name.remove_entry(name));
     }
@@ -72,8 +72,8 @@ fn choose(mut by_name: BTreeMap<String, Vec<Step>>, asked: Option<&str>) -> Opti
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
-/// Returns the intervals between moments that the program marked, by name. A mark is where a step ends; the time after
-/// the last mark is none.
+/// Returns the intervals between moments that the program marked, by name. A mark ends a step; the time after
+/// the last mark is no step.
 fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -85,7 +85,7 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the trace does.
+/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the end of the trace.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     // Ranges have no place among events without times.

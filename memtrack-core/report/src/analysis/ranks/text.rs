@@ -1,5 +1,5 @@
-//! Ranks as text for people: a table, the odd ranks and why they are, how far the ranks drift apart, and the files that
-//! could not be read.
+//! Ranks as text for people: a table, the odd ranks with the reasons, the distance between the ranks, and the
+//! files that could not be read.
 
 use super::Ranks;
 use super::digest::{DeviceDigest, RankDigest};
@@ -18,7 +18,7 @@ const GROUPS: usize = 5;
 const EXPLAINED: usize = 3;
 /// The most steps that are listed.
 const STEPS: usize = 3;
-/// Ranks are parts of a whole rather than odd ones if more than one in this many is off.
+/// Ranks are parts of a whole rather than odd ranks if more than one in this many is off.
 const MOST_ODD: usize = 4;
 
 /// A number that is shown for a rank.
@@ -217,7 +217,7 @@ impl Ranks {
         sentences
     }
 
-    /// Formats the ranks that are off to the same side, in a sentence.
+    /// Formats the ranks that are off in the same direction, in a sentence.
     fn odd_ones(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
         let more = first.by() > 0;
@@ -299,7 +299,7 @@ impl Ranks {
         }
     }
 
-    /// Formats how far the ranks are apart from step to step, in a sentence.
+    /// Formats the distance between the ranks from step to step, in a sentence.
     pub fn steps_sentence(&self, skew: &Skew) -> String {
         let count = counted(skew.steps.len() as u64, "step");
         let name = &skew.name;
@@ -479,7 +479,7 @@ impl Difference {
     }
 }
 
-/// Formats how high the highest rank of a step is.
+/// Formats the height of the highest rank of a step.
 fn to_median(step: &StepSkew) -> String {
     match step.ratio() {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),

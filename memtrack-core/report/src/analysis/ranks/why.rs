@@ -1,4 +1,5 @@
-//! Why a rank holds more than the others: the groups of its memory in which it differs from the usual values.
+//! The reason why a rank holds more than the others: the groups of its memory in which it differs from the
+//! usual values.
 
 use super::digest::RankDigest;
 use super::memory::Measure;
@@ -27,7 +28,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns by how many bytes it differs; negative if the rank has less.
+    /// Returns the difference in bytes; negative if the rank has less.
     pub fn by(&self) -> i128 {
         i128::from(self.bytes) - i128::from(self.median)
     }

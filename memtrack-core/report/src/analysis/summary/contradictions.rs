@@ -19,8 +19,8 @@ pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetim
 }
 
 impl DeviceSummary {
-    /// Formats the contradictions with their numbers. There are none for the host heap, where reserved bytes are touched
-    /// pages, and allocated ones need not have been touched.
+    /// Formats the contradictions with their numbers. There are none for the host heap, where reserved bytes
+    /// are touched pages, and allocated ones need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
         if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();
@@ -54,7 +54,7 @@ impl DeviceSummary {
     }
 }
 
-/// Formats `bytes` for people, in full where it would otherwise read like `other`.
+/// Formats `bytes` for people, in full where it would otherwise look like `other`.
 fn distinct_bytes(bytes: u64, other: u64) -> String {
     let text = human_bytes(bytes);
     if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }

@@ -1,4 +1,4 @@
-//! The CUDA driver's report about a device, as text: what is recorded, what its pools cache, and the rest.
+//! The CUDA driver's report about a device, as text: recorded memory, memory that its pools cache, and the rest.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
@@ -12,7 +12,7 @@ pub struct DriverMoment {
     pub seconds: f64,
     /// The origin that the seconds are counted from.
     pub since: Since,
-    /// What it reported.
+    /// The report.
     pub reading: DriverReading,
 }
 
@@ -47,7 +47,7 @@ pub fn parts(reading: &DriverReading) -> String {
     )
 }
 
-/// Formats what the pools hold: a leak, or a cache.
+/// Formats the memory that the pools hold: a leak, or a cache.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {

@@ -17,10 +17,10 @@ use serde_json::Value;
 pub struct DeviceSummaryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Whether the recording is complete. Otherwise, peaks and what is held at the end are at least as large as the
-    /// numbers.
+    /// Whether the recording is complete. Otherwise, peaks and the memory held at the end are at least as large
+    /// as the numbers.
     pub complete: bool,
-    /// What to look at first, as sentences.
+    /// Hints on where to begin, as sentences.
     pub look_first: Vec<String>,
     /// The highest point of requested bytes.
     pub peak: SummaryPeakAnswer,
@@ -44,7 +44,7 @@ pub struct DeviceSummaryAnswer {
     pub active_bytes: Option<u64>,
     /// Whether these are estimates from samples.
     pub estimated: bool,
-    /// Bytes of segments that no block has.
+    /// Bytes of segments that are outside blocks.
     pub inactive_bytes: Option<u64>,
     /// Those of them in segments that also have blocks.
     pub inactive_split_bytes: Option<u64>,
@@ -70,11 +70,11 @@ pub struct DeviceSummaryAnswer {
     pub events: u64,
     /// Older events that the recorder dropped.
     pub dropped_events: u64,
-    /// How many missing parts of the recording they were in.
+    /// The number of missing parts of the recording that contained them.
     pub dropped_parts: u64,
-    /// How often a scope was entered that did not fit into the recorder's tables; null in PyTorch's own files.
+    /// The number of entries into scopes that did not fit into the recorder's tables; null in PyTorch's own files.
     pub folded_scopes: Option<u64>,
-    /// What else did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Option<Folded>,
     /// Blocks that were live before the trace begins.
     pub older_blocks: u64,
@@ -86,7 +86,7 @@ pub struct DeviceSummaryAnswer {
     pub older_bytes_error: Option<ErrorAnswer>,
     /// Whether they are estimates from samples.
     pub older_estimated: bool,
-    /// Of those blocks, how many are freed within the trace.
+    /// The number of those blocks that were freed within the trace.
     pub frees_without_allocation: u64,
     /// Blocks that were allocated within the trace and are live at its end.
     pub live_at_end_blocks: u64,
@@ -98,11 +98,11 @@ pub struct DeviceSummaryAnswer {
     pub live_at_end_bytes_error: Option<ErrorAnswer>,
     /// Whether they are estimates from samples.
     pub live_at_end_estimated: bool,
-    /// How often memory ran out.
+    /// The number of times that memory ran out.
     pub out_of_memory_events: u64,
     /// The last times that memory ran out.
     pub out_of_memory: Vec<OutOfMemoryAnswer>,
-    /// Where the file's numbers contradict one another, as sentences.
+    /// Contradictions between the file's numbers, as sentences.
     pub contradictions: Vec<String>,
     /// The CUDA driver's reports; empty where it was not queried.
     pub driver: Vec<DriverAnswer>,
@@ -115,21 +115,21 @@ pub struct DeviceSummaryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SummaryPeakAnswer {
-    /// Requested bytes that were live then.
+    /// Requested bytes that were live at the peak.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether sampled blocks were among them.
     pub estimated: bool,
-    /// The event that reached it, by its number in the device's trace; null: before the first event.
+    /// The event that reached the peak, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
-    /// When it was; null: before the first event.
+    /// The time of the peak; null: before the first event.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Reserved bytes then.
+    /// Reserved bytes at the peak.
     pub reserved_bytes: Option<u64>,
-    /// The memory that was live then by category; null where the file has no categories.
+    /// The memory that was live at the peak, by category; null where the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
@@ -152,7 +152,7 @@ pub struct PoolAnswer {
     pub requested_bytes: Option<u64>,
     /// Freed bytes that wait for a stream.
     pub pending_free_bytes: u64,
-    /// Bytes of segments that no block has.
+    /// Bytes of segments that are outside blocks.
     pub inactive_bytes: u64,
 }
 
@@ -163,7 +163,7 @@ pub struct PoolAnswer {
 pub struct OutOfMemoryAnswer {
     /// The event's number in the device's trace.
     pub event: usize,
-    /// When it was; null if the file does not contain the time.
+    /// The time of the event; null if the file does not contain it.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
     /// only some events have times.
@@ -189,9 +189,9 @@ pub struct OutOfMemoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DriverAnswer {
-    /// Which moment it is.
+    /// The kind of the moment.
     pub moment: ReadingMoment,
-    /// When it was.
+    /// The time of the report.
     pub seconds: f64,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
@@ -209,11 +209,11 @@ pub struct DriverAnswer {
     pub pools: u32,
     /// Bytes that they hold.
     pub pool_reserved_bytes: u64,
-    /// The most that they held.
+    /// The most bytes that they held.
     pub pool_reserved_peak_bytes: u64,
     /// Bytes of them in use.
     pub pool_used_bytes: u64,
-    /// The most of their bytes that were in use.
+    /// The most bytes of them that were in use.
     pub pool_used_peak_bytes: u64,
     /// Bytes that they hold unused.
     pub pool_cached_bytes: u64,
@@ -230,10 +230,10 @@ impl DeviceSummary {
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
         // A heap's blocks lie in no segments: numbers of segments have no meaning there.
         let of_segments = |number: u64| self.has_reserved_bytes.then_some(number);
-        // A file without segments does not state what is held.
+        // A file without segments does not contain the held memory.
         let of_held = |number: u64| self.has_held_bytes.then_some(number);
         // Tables that a PyTorch program does not have cannot overflow.
-        let is_ours = self.peak.since == Since::Start;
+        let is_recording = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
         DeviceSummaryAnswer {
             device: DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned),
@@ -276,8 +276,8 @@ impl DeviceSummary {
             events: self.events,
             dropped_events: self.dropped,
             dropped_parts: self.earlier_parts,
-            folded_scopes: is_ours.then_some(self.folded_scopes),
-            folded: is_ours.then_some(self.folded),
+            folded_scopes: is_recording.then_some(self.folded_scopes),
+            folded: is_recording.then_some(self.folded),
             older_blocks: self.older.blocks,
             older_blocks_error: self.older.blocks_error.answer(),
             older_bytes: self.older.bytes,
@@ -297,7 +297,7 @@ impl DeviceSummary {
         }
     }
 
-    /// Returns the summary as JSON, as [`Self::answer`] has it.
+    /// Returns the summary as JSON, with the content of [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }

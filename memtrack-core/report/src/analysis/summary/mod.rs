@@ -1,5 +1,5 @@
-//! One page about a snapshot: what each device holds, its peak, its fragmentation, what the trace has lost, and the
-//! three things to look at first. `memtrack summary` prints it; `text` has the words, `json` the numbers.
+//! One page about a snapshot: the memory that each device holds, its peak, its fragmentation, the missing parts
+//! of the trace, and three hints. `memtrack summary` prints it; `text` has the words, `json` the numbers.
 
 mod contradictions;
 mod driver_moments;
@@ -39,28 +39,30 @@ pub struct DeviceSummary {
     pub device_name: String,
     /// Whether it is the host heap.
     pub is_host: bool,
-    /// Whether the file states what an allocator reserved for it; otherwise, numbers of segments have no meaning.
+    /// Whether the file contains the memory that an allocator reserved for it; otherwise, numbers of segments
+    /// have no meaning.
     pub has_reserved_bytes: bool,
-    /// Whether the file states what is held at the end: PyTorch's files may have events alone.
+    /// Whether the file contains the memory that is held at the end: PyTorch's files may have events alone.
     pub has_held_bytes: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// Whether the recording is complete. Otherwise, peaks and what is held at the end are at least as large as the
-    /// numbers.
+    /// Whether the recording is complete. Otherwise, peaks and the memory held at the end are at least as large
+    /// as the numbers.
     pub complete: bool,
-    /// What it holds at the end.
+    /// The memory that it holds at the end.
     pub held: Held,
-    /// The part of that in each of its private pools, with the pool's number, the largest first.
+    /// The part of it in each of its private pools, with the pool's number, the largest first.
     pub private_pools: Vec<((u64, u64), Held)>,
     /// The same by the recorder's own count; only for a sampled heap, where `held` is an estimate and this is exact.
     /// `None` where memory from before recording began was freed too, so that the count is too low.
     pub counted: Option<AtEnd>,
-    /// The memory that was allocated and not freed, by the recorder's own count; only for a sampled heap. If memory from
-    /// before recording began was freed, it is less than what the heap holds, and may be negative.
+    /// The memory that was allocated and not freed, by the recorder's own count; only for a sampled heap. If
+    /// memory from before recording began was freed, it is less than the memory that the heap holds, and may be
+    /// negative.
     pub net: Option<Net>,
     /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
-    /// Its highest point of requested bytes, with the largest groups by line of the user's own.
+    /// Its peak of requested bytes, with the largest groups by line in the user's code.
     pub peak: AtPeak,
     /// The most bytes that were reserved.
     pub reserved_peak: ReservedPeak,
@@ -68,36 +70,37 @@ pub struct DeviceSummary {
     pub events: u64,
     /// Events that the recorder dropped, as far as known.
     pub dropped: u64,
-    /// How often a scope was entered that did not fit into the recorder's tables, over the complete recording.
+    /// The number of entries into scopes that did not fit into the recorder's tables, over the complete recording.
     pub folded_scopes: u64,
-    /// What else did not fit into them.
+    /// Counts of everything else that did not fit into them.
     pub folded: Folded,
-    /// How many parts of the recording they were in, if it was written in parts and the oldest are gone.
+    /// The number of missing parts of the recording that contained them, if it was written in parts and the
+    /// oldest are gone.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
     pub older: Sum,
-    /// Of those, blocks whose free is in the trace: their allocation was lost, or came before recording.
+    /// The number of those blocks whose free is in the trace: their allocation was lost, or came before recording.
     pub frees_without_allocation: u64,
     /// Blocks that are live at the end, according to the trace and the table of live blocks.
     pub live: Sum,
     /// Blocks that were allocated within the trace and are live at its end.
     pub kept: Sum,
-    /// The number and bytes of those of them that no segment holds: the trace and the segments are from different
-    /// moments.
+    /// The number and bytes of those of them that no segment contains: the trace and the segments are from
+    /// different moments.
     pub unheld: (u64, u64),
-    /// The line of the user's own that most of the bytes in [`Self::kept`] are from, or its substitute.
+    /// The line in the user's code that allocated most of the bytes in [`Self::kept`], or its substitute.
     pub largest_kept: Option<TopRow>,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
-    /// How often memory ran out.
+    /// The number of times that memory ran out.
     pub oom_count: u64,
     /// The CUDA driver's reports about the device, by moment; empty where it was not hooked.
     pub driver: Vec<DriverMoment>,
-    /// Why the file has no events, and what to call; none if it has any.
+    /// The reason why the file has no events, with the call that records them; none if it has any.
     pub recording_was_off: Option<String>,
-    /// Why allocations have no stacks, and which option records them.
+    /// The reason why allocations have no stacks, with the option that records them.
     pub missing_stacks: Option<String>,
-    /// Whether it is a recording, or was one.
+    /// Whether the file is a recording, or was converted from one.
     pub(super) is_recording: bool,
 }
 
@@ -105,7 +108,7 @@ pub struct DeviceSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Sum {
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
     /// Their requested bytes.
     pub bytes: u64,
@@ -118,7 +121,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Narrows the sum, which is known to be at least `net`.
+    /// Raises the sum to `net`, which is known not to be above it.
     fn at_least(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
@@ -130,7 +133,7 @@ impl Sum {
         }
     }
 
-    /// Narrows the sum, which is known to have no more bytes.
+    /// Lowers the bytes to `most`, which they are known not to exceed.
     fn at_most_bytes(self, most: f64) -> Self {
         Self {
             bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
@@ -208,7 +211,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
     summary_with(snapshot, symbols, &Rules::new())
 }
 
-/// Does the same as [`summary`] with `rules` that define which code is the user's own.
+/// Does the same as [`summary`] with `rules` that define which code is the user's.
 pub fn summary_with(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,
@@ -238,7 +241,7 @@ fn summary_of(
         Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let complete = snapshot.meta.complete;
-    // No more is live at one moment than at the peak.
+    // The bytes live at one moment cannot exceed the peak.
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
     let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
@@ -255,7 +258,7 @@ fn summary_of(
         let rows = sorter.in_places(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
-    // For memory without a line of the user's own, the function that allocated it.
+    // For memory without a line in the user's code, the function that allocated it.
     let mut owners = Owners::new(rules);
     let foreign_prefix = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
     for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(foreign_prefix) {

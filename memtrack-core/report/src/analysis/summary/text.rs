@@ -1,4 +1,4 @@
-//! A summary as text, with the three things to look at first.
+//! A summary as text, with three hints.
 
 use super::DeviceSummary;
 use crate::analysis::held::{Held, pool_name};
@@ -15,20 +15,20 @@ use memtrack_model::units::{
 };
 use std::fmt;
 
-/// Shares below the first limit are nothing to worry about, below the second something, then much.
+/// Shares below the first limit are harmless, below the second noticeable, then large.
 const FRAGMENTATION: [(f64, &str); 3] = [
     (0.05, "little: free memory is not stuck between blocks"),
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
-/// A heap always has some allocated memory that is not resident; less than this is not worth a line.
+/// A heap always has some allocated memory that is not resident; a smaller amount is not reported.
 const LEAST_UNTOUCHED_BYTES: u64 = 64 << 20;
 
 /// The most private pools that are listed one by one.
 const MOST_POOLS: usize = 5;
 
-/// Characters for the function that memory is from.
+/// The number of characters for the function that allocated memory.
 const ORIGIN: usize = 60;
 
 /// The subject of a hint.
@@ -52,7 +52,7 @@ pub enum LookAt {
 }
 
 impl DeviceSummary {
-    /// Returns at most three things to look at, the most pressing first.
+    /// Returns at most three hints, the most pressing first.
     pub fn look_first(&self) -> Vec<String> {
         self.look_first_at().into_iter().map(|(_, text)| text).collect()
     }
@@ -71,7 +71,7 @@ impl DeviceSummary {
     /// Does the same as [`Self::look_first`] and returns the subject of each.
     pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
         let held = &self.held;
-        // The heaviest comes first: running out of memory, then bytes as a share of the device's peak.
+        // The largest comes first: running out of memory, then bytes as a share of the device's peak.
         let reserved = if self.has_reserved_bytes { self.reserved_peak.bytes } else { 0 };
         let whole = reserved.max(self.peak_bytes()).max(1) as f64;
         let mut things: Vec<(f64, LookAt, String)> = Vec::new();
@@ -132,8 +132,8 @@ impl DeviceSummary {
     }
 }
 
-/// Formats the origin of a group, as the end of a sentence, and returns the frame that shows it: the user's own line, or
-/// else the one that requested the memory.
+/// Formats the origin of a group, as the end of a sentence, and returns the frame that shows it: the own line,
+/// or else the one that requested the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
     let requester = || requester(&row.stack).map(|line| &line.frame);
     (origin(row), row.owned.mine.as_ref().or_else(requester))
@@ -143,7 +143,7 @@ pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
 fn origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
-        // The bytes are those of the line, whatever it called.
+        // The bytes are those of the line, with all functions that it called.
         let more = match (&owned.called, row.called_in_all) {
             (Some(_), called @ 2..) => format!(", {} more", called - 1),
             _ => String::new(),
@@ -162,7 +162,7 @@ fn origin(row: &TopRow) -> String {
 }
 
 /// Writes a line with its title.
-type Line<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
+type WriteLine<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
 
 impl fmt::Display for DeviceSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +172,7 @@ impl fmt::Display for DeviceSummary {
 }
 
 impl DeviceSummary {
-    fn write_lines(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn write_lines(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         if !self.has_held_bytes {
             let text = "unknown, as are reserved bytes and fragmentation: the file has no segments";
             line("Allocated", text.to_owned())?;
@@ -263,8 +263,8 @@ impl DeviceSummary {
         Ok(())
     }
 
-    /// Writes what a heap holds: blocks in no segments, whose rounding is not visible.
-    fn heap(&self, line: &mut Line<'_>) -> fmt::Result {
+    /// Writes the memory that a heap holds: blocks in no segments, whose rounding is not visible.
+    fn heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
             Some(AtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
@@ -311,7 +311,7 @@ impl DeviceSummary {
     }
 
     /// Writes the recorded blocks that are live.
-    fn held(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn held(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
         let blocks = blocks.as_counted(held.blocks, "block");
@@ -319,7 +319,7 @@ impl DeviceSummary {
     }
 
     /// Writes the private pools.
-    fn private_pools(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn private_pools(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let pools = &self.private_pools;
         let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
             human_bytes(of.iter().fold(0, |sum, (_, held)| sum.saturating_add(bytes(held))))
@@ -349,7 +349,7 @@ impl DeviceSummary {
         }
     }
 
-    fn peak(&self, line: &mut Line<'_>) -> fmt::Result {
+    fn peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
         // Without a trace, only the end is known.
@@ -369,8 +369,8 @@ impl DeviceSummary {
         if self.complete { "" } else { "at least " }
     }
 
-    /// Writes what the segments of a device hold.
-    fn segments(&self, line: &mut Line<'_>) -> fmt::Result {
+    /// Writes the segments of a device.
+    fn segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");

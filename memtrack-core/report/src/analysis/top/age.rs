@@ -1,9 +1,9 @@
 //! The age and the growth of the memory that is live at a moment: they distinguish a leak from memory that is meant to
 //! stay and from temporary memory. Ages and growth are exact, or bounds, or missing.
 //!
-//! **Why compare with half-way, and not count what was allocated since?** What comes and goes in every step would be most
-//! of that. Where the oldest parts of a recording are gone, growth is not reported, because half-way may lie in them;
-//! ages are known even then.
+//! **Why compare with half-way, instead of counting the memory allocated since?** Most of that would be memory
+//! that is allocated and freed in every step. Where the oldest parts of a recording are gone, growth is not
+//! reported, because half-way may lie in them; ages are known even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};
@@ -48,8 +48,8 @@ impl Age {
 pub struct RowAge {
     /// The oldest of them.
     pub oldest: Age,
-    /// Half of the bytes are at least this old; none where blocks were sampled, or it is unknown when some were
-    /// allocated.
+    /// An age that half of the bytes have at least; none where blocks were sampled, or where the times of some
+    /// allocations are unknown.
     pub median: Option<Age>,
 }
 
@@ -63,7 +63,7 @@ pub struct RowGrowth {
 }
 
 impl RowGrowth {
-    /// Returns its bytes at the moment less those halfway; negative if it shrank.
+    /// Returns the row's bytes at the moment minus those halfway; negative if it shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -79,9 +79,9 @@ impl RowGrowth {
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next part
-    /// began is among the events with the time of its allocation, so that a block without one need not be older than
-    /// those.
+    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next
+    /// part began is among the events with the time of its allocation, so that a block without one need not be
+    /// older than those.
     begin: Option<u64>,
     /// The halfway point, and the last row until then; none where parts are gone, because the halfway point may lie in
     /// them.
@@ -103,7 +103,7 @@ impl<'a> Span<'a> {
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {
-            // Also for a device on which nothing happened for a long time.
+            // This also applies to a device without events for a long time.
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
@@ -140,7 +140,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns when a block was allocated; none for one that is older than the trace, unless the recorder remembered.
+    /// Returns the time of a block's allocation; none for one that is older than the trace, unless the recorder
+    /// remembered it.
     fn born(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
@@ -156,7 +157,7 @@ impl<'a> Span<'a> {
 /// Ages and growth of one row while they are collected.
 #[derive(Default)]
 pub(super) struct Trend {
-    /// When its blocks were allocated, in ticks, with their bytes; none: before the trace.
+    /// The times of the blocks' allocations, in ticks, with their bytes; none: before the trace.
     born: Vec<(Option<u64>, u64)>,
     added: (u64, Sum),
     freed: (u64, Sum),
@@ -176,7 +177,7 @@ impl Trend {
         add(&mut self.freed, lifetime);
     }
 
-    /// Returns the growth; none where it is unknown what was live halfway.
+    /// Returns the growth; none where the memory that was live halfway is unknown.
     pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
         let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
         let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
@@ -185,12 +186,12 @@ impl Trend {
 
     /// Returns the ages; `estimated` is whether some of the blocks are samples.
     pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
-        // Blocks older than the trace come first.
+        // Blocks that are older than the trace come first.
         self.born.sort_unstable();
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.age(first)?;
-        // Only some of them are known.
+        // The ages of only some blocks are known.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }
@@ -214,22 +215,22 @@ fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
-    /// The age of its oldest block at the moment, where it is known.
+    /// The age of the row's oldest block at the moment, where it is known.
     pub oldest_age_ns: Option<u64>,
     /// A lower limit of that age.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// Half of its bytes are at least this old, where that is known.
+    /// An age that half of the row's bytes have at least, where it is known.
     pub median_age_ns: Option<u64>,
-    /// The same, or less where only a bound is known.
+    /// A lower limit of that age.
     pub median_age_at_least_ns: Option<u64>,
-    /// Its bytes at the moment less those halfway from the device's first event to it.
+    /// The row's bytes at the moment minus those halfway from the device's first event to it.
     pub growth_bytes: Option<i64>,
     /// The error of the growth; null where it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,
 }
 
 impl TrendAnswer {
-    /// Returns those of a row.
+    /// Returns the ages and the growth of a row.
     pub fn of(row: &TopRow) -> Self {
         let exact = |age: Option<Age>| match age {
             Some(Age::Exact(ns)) => Some(ns),

@@ -1,6 +1,6 @@
-//! The rows that depend on scopes alone: their allocated bytes and blocks are the recorder's own sums, exact however few
-//! of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes, are sums over the
-//! recorded blocks. `rows` uses this.
+//! The rows that depend on scopes alone: their allocated bytes and blocks are the recorder's own sums, exact
+//! even if few of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes,
+//! are sums over the recorded blocks. `rows` uses this.
 
 use super::By;
 use crate::analysis::attribution::Attributor;
@@ -20,7 +20,7 @@ pub(super) struct ExactSums {
 }
 
 impl ExactSums {
-    /// Creates the sums; none where there are none, or where the rows do not depend on scopes.
+    /// Creates the sums; none where the recording has none, or where the rows do not depend on scopes.
     pub(super) fn of(
         snapshot: &Snapshot,
         by: By,

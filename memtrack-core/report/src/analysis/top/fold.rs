@@ -1,5 +1,6 @@
-//! When two stacks look the same: for a Python program its own lines count and not the C++ below them; frames that only
-//! pass a call on do not count, and neither do the types that a function was compiled for. `rows` uses this.
+//! The rule for stacks that look the same: for a Python program its own lines count and not the C++ below them;
+//! frames that only pass a call on do not count, and neither do the types that a function was compiled for.
+//! `rows` uses this.
 
 use super::frames::is_python;
 use crate::analysis::ownership::plain;
@@ -42,8 +43,12 @@ impl Fold {
         for &address in addresses {
             self.see(address, symbols);
         }
-        let telling = self.numbers(addresses, |seen| &seen.python);
-        let any = if telling.is_empty() { self.numbers(addresses, |seen| &seen.any_python) } else { telling };
+        let informative = self.numbers(addresses, |seen| &seen.python);
+        let any = if informative.is_empty() {
+            self.numbers(addresses, |seen| &seen.any_python)
+        } else {
+            informative
+        };
         (!any.is_empty()).then_some(any)
     }
 
@@ -74,12 +79,12 @@ impl Fold {
     }
 }
 
-/// Returns what functions that look the same have in common.
+/// Returns the common key of functions that look the same.
 fn look(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
     // Without a line, only their parameters distinguish C++ overloads.
-    let told_apart = line.is_some() || !frame.function.contains('(');
+    let has_plain_name = line.is_some() || !frame.function.contains('(');
     let function =
-        if told_apart && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };
+        if has_plain_name && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };
     (function, frame.file.clone(), line)
 }

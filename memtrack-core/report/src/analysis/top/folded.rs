@@ -3,7 +3,7 @@
 use memtrack_model::snapshot::Folded;
 use memtrack_model::units::{counted, human_bytes};
 
-/// Returns a line for each table that was full; `scopes` is how often one was entered that did not fit.
+/// Returns a line for each table that was full; `scopes` is the number of entries into scopes that did not fit.
 pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
     let line = |count: u64, text: &dyn Fn() -> String| (count > 0).then(text);
     let scopes = line(scopes, &|| {

@@ -7,9 +7,9 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
-/// Formats at most `layout.frames` frames in `room` characters each, and a line for those that are left out. If there are
-/// Python frames, only those are shown: hardly anyone can change the others, and there may be dozens on top. Frames that
-/// only pass a call on are left out too.
+/// Formats at most `layout.frames` frames in `room` characters each, and a line for those that are left out. If
+/// there are Python frames, only those are shown: users can hardly change the others, and there may be dozens
+/// on top. Frames that only pass a call on are left out too.
 pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
         return stack.iter().map(|line| described(&line.frame, room)).collect();
@@ -35,14 +35,14 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
     lines
 }
 
-/// Returns the frames that are shown of a stack: Python's if there are any, without those that only pass a call on. A
-/// stack of nothing but those is shown as it is.
+/// Returns the frames that are shown of a stack: Python's if there are any, without those that only pass a call
+/// on. A stack that contains only those is shown as it is.
 pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
-    let telling = |line: &&StackLine| !is_internal(&line.frame);
-    let all_internal = !rest.clone().any(|line| telling(&line));
-    rest.filter(|line| all_internal || telling(line)).collect()
+    let is_informative = |line: &&StackLine| !is_internal(&line.frame);
+    let all_internal = !rest.clone().any(|line| is_informative(&line));
+    rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
 /// Returns whether the frame is Python's: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.

@@ -16,7 +16,7 @@ pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     by: By,
     texts: Texts<'a>,
-    /// The segments of the device by address: where they end, and their rows.
+    /// The segments of the device by address: their ends and their rows.
     segments: Vec<(u64, u64, usize)>,
 }
 

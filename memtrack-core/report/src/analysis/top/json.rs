@@ -1,5 +1,5 @@
-//! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are requested
-//! ones, and unknown numbers are null, such as exact counts that the recorder did not make.
+//! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are
+//! requested ones, and unknown numbers, such as exact counts that the recorder did not make, are null.
 
 use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -16,7 +16,7 @@ use serde_json::Value;
 pub struct RankingAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// What the rows are, as with `--by`.
+    /// The grouping of the rows, as with `--by`.
     pub by: &'static str,
     /// The moment whose live blocks are counted; null: all allocations.
     pub at: Option<String>,
@@ -34,15 +34,15 @@ pub struct RankingAnswer {
     pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
-    /// The moment that those sums are from, in seconds from the start, if the program ended without ending its recording.
+    /// The moment of those sums, in seconds from the start, if the program ended without ending its recording.
     pub sums_at_seconds: Option<f64>,
-    /// How often a scope was entered that did not fit into the recorder's tables.
+    /// The number of entries into scopes that did not fit into the recorder's tables.
     pub folded_scopes: u64,
-    /// What else did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Folded,
-    /// Bytes by how their operator was found.
+    /// Bytes by the way in which their operator was found.
     pub attribution: AttributionAnswer,
-    /// When the most bytes were live.
+    /// The moment when the most bytes were live.
     pub peak: PeakAnswer,
     /// Recorded events.
     pub recorded_events: u64,
@@ -56,14 +56,14 @@ pub struct RankingAnswer {
     pub sample_threshold_bytes: u64,
     /// The mean gap between two samples if it was fixed.
     pub sample_mean_bytes: u64,
-    /// How many bytes each small block counted for, in addition to its own, when samples were picked.
+    /// The bytes that each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
-    /// How small blocks were sampled, if it is known.
+    /// The sampling of small blocks, if it is known.
     pub sampling: Option<Sampling>,
-    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
-    /// every block was recorded.
+    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 %
+    /// probability); 0 where every block was recorded.
     pub detection_limit_bytes: u64,
     /// The rules behind the lines of the first rows, with `--explain`.
     pub explained: Option<Vec<ExplainedAnswer>>,
@@ -95,22 +95,22 @@ pub struct RowAnswer {
     pub share: f64,
     /// Whether bytes, count and share include sampled blocks.
     pub estimated: bool,
-    /// Whether the bytes live at the peak do.
+    /// Whether the bytes live at the peak include sampled blocks.
     pub live_at_peak_estimated: bool,
     /// The stack, innermost first; null in rankings that have none.
     pub stack: Option<Vec<FrameAnswer>>,
     /// The number of different stacks in the row; null in rankings that have none.
     pub stacks: Option<usize>,
-    /// The innermost line of the user's own.
+    /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
-    /// What that line called.
+    /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// Where these blocks were freed, if it is unknown where they were allocated: before the trace begins.
+    /// The line that freed the blocks, if they were allocated before the trace begins, at an unknown line.
     pub freed_at: Option<FrameAnswer>,
-    /// Their age, and the growth of the row.
+    /// The age of the blocks, and the growth of the row.
     #[serde(flatten)]
     pub trend: TrendAnswer,
-    /// What the line called, with its bytes, the first ten; null in other rankings than by line.
+    /// The functions that the line called, with their bytes, the first ten; null in rankings that are not by line.
     pub called: Option<Vec<PartAnswer>>,
     /// The number of functions that it called.
     pub called_in_all: Option<usize>,
@@ -163,7 +163,7 @@ pub struct TotalsAnswer {
     pub estimated: bool,
 }
 
-/// Bytes by how their operator was found.
+/// Bytes by the way in which their operator was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -229,7 +229,7 @@ impl TopReport {
         }
     }
 
-    /// Returns the report as JSON, as [`Self::answer`] has it.
+    /// Returns the report as JSON, with the content of [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }

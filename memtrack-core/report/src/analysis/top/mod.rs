@@ -1,10 +1,10 @@
-//! The ranking: which operators, modules, stacks or phases allocated the memory of a device. The command `memtrack top`
-//! and programs call [`top`].
+//! The ranking: the operators, modules, stacks or phases that allocated the memory of a device. The command
+//! `memtrack top` and programs call [`top`].
 //!
-//! Bytes are requested ones, as in the sizes of a trace; an allocator's rounding is known only from the segments. Bytes
-//! and counts are those of the events in the recording; live bytes at the peak include older blocks. A row that includes
-//! sampled blocks is an estimate and marked as one. The recorder sums up what scopes allocated exactly, and rows that
-//! depend on scopes alone are those sums.
+//! Bytes are requested ones, as in the sizes of a trace; an allocator's rounding is known only from the
+//! segments. Bytes and counts are those of the events in the recording; live bytes at the peak include older
+//! blocks. A row that includes sampled blocks is an estimate and marked as one. The recorder has exact sums of
+//! the memory that scopes allocated, and rows that depend on scopes alone are those sums.
 //!
 //! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker, whose files
 //! PyTorch reads, keeps it.
@@ -39,7 +39,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, Snapshot};
 use memtrack_symbols::Symbolizer;
 
-/// What the rows of a ranking are.
+/// The key of the rows of a ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum By {
@@ -47,7 +47,7 @@ pub enum By {
     Operator,
     /// Module paths.
     Module,
-    /// Lines of the user's own code, each with what it called ([`ownership`](super::ownership)).
+    /// Lines of the user's code, each with the function that it called ([`ownership`](super::ownership)).
     Line,
     /// Stacks, without the leading frames that only carry out an allocation.
     Stack,
@@ -128,7 +128,7 @@ impl By {
     }
 }
 
-/// How to rank.
+/// The options of a ranking.
 ///
 /// ```
 /// # use memtrack_report::analysis::top::TopOptions;
@@ -144,7 +144,7 @@ pub struct TopOptions {
     pub patterns: Patterns,
     /// The moment whose live blocks are counted instead of all allocations.
     pub at: Option<Moment>,
-    /// Which frames are the user's own.
+    /// The rules that define which frames are the user's.
     pub rules: Rules,
     /// Whether stacks that look the same are one row: frames below a Python line, frames that only pass a call on, and
     /// type arguments make no difference. `false` distinguishes all stacks.
@@ -183,7 +183,7 @@ impl TopOptions {
         self
     }
 
-    /// Sets which frames are the user's own.
+    /// Sets the rules that define which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -237,17 +237,18 @@ pub struct TopRow {
     pub errors: RowErrors,
     /// The stack, innermost first, from the function that requested the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
-    /// The number of different stacks in the row; [`Self::stack`] is the first of them; for a line, the first one through
-    /// what it called most for. 0 for rankings that have none.
+    /// The number of different stacks in the row; [`Self::stack`] is the first of them; for a line, the first
+    /// one through the function with most of its bytes. 0 for rankings without stacks.
     pub stacks: usize,
-    /// The line of the user's own in this row, and what it called (for a line, what it called most for, or nothing where
-    /// it allocated most itself); empty for other rankings than by line, stack and Python.
+    /// The own line in this row, and the function that it called (for a line, the one with most of its bytes,
+    /// or none where the line itself allocated most); empty for other rankings than by line, stack and Python.
     pub owned: Owned,
-    /// What the line called, with its bytes, at most ten, those with the most bytes first. Only for lines.
+    /// The functions that the line called, with their bytes, at most ten, those with the most bytes first. Only
+    /// for lines.
     pub called: Vec<RowText>,
     /// The number of functions that it called.
     pub called_in_all: usize,
-    /// Where these blocks were freed, if it is unknown where they were allocated: before the trace begins.
+    /// The line that freed the blocks, if they were allocated before the trace begins, at an unknown line.
     pub freed_at: Option<Frame>,
     /// The age of these blocks. Only with [`TopOptions::at`], and where time passed before that moment.
     pub age: Option<RowAge>,
@@ -268,7 +269,7 @@ pub struct RowText {
     pub text: String,
     /// Requested bytes of those blocks.
     pub bytes: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
@@ -334,20 +335,20 @@ pub struct TopReport {
     pub is_host: bool,
     /// Whether it is pinned host memory.
     pub is_pinned: bool,
-    /// What the rows are.
+    /// The key of the rows.
     pub by: By,
     /// The moment whose live blocks are counted; none when all allocations are.
     pub at: Option<Moment>,
     /// Halfway from the device's first event to that moment, from where growth counts: in seconds, counted from
     /// [`Peak::since`]; none where rows have no growth.
     pub growth_since_seconds: Option<f64>,
-    /// Why allocations have no stacks, and which option records them.
+    /// The reason why allocations have no stacks, with the option that records them.
     pub missing_stacks: Option<String>,
     /// Whether the file lacks times, so that no age is known.
     pub lacks_times: bool,
-    /// The first rows: by requested bytes, descending; equal ones by what was live at the peak, then by name.
+    /// The first rows: by requested bytes, descending; equal ones by their bytes live at the peak, then by name.
     pub rows: Vec<TopRow>,
-    /// How many rows there would be without the limit.
+    /// The number of rows without the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
@@ -362,17 +363,17 @@ pub struct TopReport {
     /// Whether the sums of scopes are the recorder's own exact ones of the complete session, including dropped events:
     /// then the totals, the annotated bytes and the rows that depend on scopes alone are exact.
     pub exact_scopes: bool,
-    /// The moment that the sums of scopes are from, in seconds from the start, if the program ended without ending its
+    /// The moment of the sums of scopes, in seconds from the start, if the program ended without ending its
     /// recording; `None` if the recording was ended, or there are no such sums.
     pub sums_at_seconds: Option<f64>,
-    /// How often a scope was entered that did not fit into the recorder's tables
+    /// The number of entries into scopes that did not fit into the recorder's tables
     /// ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
     pub folded_scopes: u64,
-    /// What else did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Folded,
-    /// Bytes by how their operator was found.
+    /// Bytes by the source of their operator's name.
     pub attribution: AttributedBytes,
-    /// The errors of those: annotated, named from stacks, unattributed.
+    /// The errors of these bytes: annotated, named from stacks, unattributed.
     pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
@@ -387,19 +388,19 @@ pub struct TopReport {
     pub sample_threshold_bytes: u64,
     /// The mean gap in bytes between two samples where it was fixed.
     pub sample_mean_bytes: u64,
-    /// How many bytes each small block counted for, in addition to its own, when samples were picked.
+    /// The bytes that each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
     /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
-    /// How the host's small blocks were sampled, if that is known.
+    /// The sampling of the host's small blocks, if that is known.
     pub sampling: Option<Sampling>,
     /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
     /// every block was recorded.
     pub detection_limit_bytes: u64,
 }
 
-/// Ranks what allocated memory on `device`, with names from the binaries at their recorded paths. [`top_with`] uses
-/// binaries from elsewhere.
+/// Ranks the memory that was allocated on `device`, with names from the binaries at their recorded paths.
+/// [`top_with`] uses binaries from elsewhere.
 pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }

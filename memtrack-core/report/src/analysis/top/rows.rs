@@ -28,8 +28,8 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// The row of blocks of which only the free was recorded; in rankings by stack, of all that are older than the trace and
-/// have none.
+/// The row of blocks of which only the free was recorded; in rankings by stack, of all blocks that are older
+/// than the trace and have no stack.
 pub(in crate::analysis) const BEFORE: &str = "(allocated before the first event)";
 
 /// The row of blocks that were allocated in the trace without a stack.
@@ -48,9 +48,9 @@ enum Key {
     Stack(Vec<u64>),
     /// The visible part of a stack.
     Seen(Vec<u32>),
-    /// A line of the user's own.
+    /// A line in the user's code.
     Line(Frame),
-    /// Where blocks were freed of which nothing else is known.
+    /// The stack that freed blocks of which nothing else is known.
     Freed(Frame),
 }
 
@@ -66,7 +66,7 @@ struct Sums {
     largest_bytes: u64,
     estimated: bool,
     live_estimated: bool,
-    /// Bytes and blocks by the program's text for a group of blocks.
+    /// Bytes and blocks of a group of blocks, by the program's text.
     texts: HashMap<StringId, [u64; 2]>,
     /// Bytes and blocks by the number of the function that the line called.
     called: HashMap<u32, (u64, f64)>,
@@ -76,11 +76,11 @@ struct Sums {
     stacks: HashSet<StackId>,
     /// The first of them, from its first informative frame.
     stack: Vec<u64>,
-    /// Whether recorded blocks are included that only their stack brought here.
+    /// Whether it includes recorded blocks that belong to the row only by their stack.
     is_split: bool,
-    /// Whether the recorder's own sums are included, and nothing else.
+    /// Whether only the recorder's own sums are included.
     is_exact: bool,
-    /// Whether blocks are included that are older than the trace, so that more may be live than was allocated.
+    /// Whether it includes blocks that are older than the trace, so that more may be live than were allocated.
     has_older: bool,
     trend: Trend,
 }
@@ -91,7 +91,7 @@ pub(in crate::analysis) struct Wholes {
     bytes: Whole,
     blocks: Whole,
     live_at_peak: Whole,
-    /// Whether the rows' numbers cover the end of the recording, and that is missing.
+    /// Whether the rows' numbers cover the end of the recording, and that end is missing.
     lacks_end: bool,
     /// Whether the rows count allocations, so that no more of them can have been live.
     are_allocated: bool,
@@ -107,7 +107,7 @@ impl Wholes {
         are_allocated: false,
     };
 
-    /// Creates the sum of rows whose blocks are live at one moment, and come to at most `most` bytes.
+    /// Creates the sum of rows whose blocks are live at one moment, with at most `most` bytes.
     pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
         Self { bytes: Whole::of(most, all), ..Self::UNKNOWN }
     }
@@ -140,16 +140,16 @@ pub(in crate::analysis) struct Sorter<'a> {
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
-    /// Whether the device has a trace that a block could be older than.
+    /// Whether the device has a trace, so that blocks may be older than it.
     has_events: bool,
     frees: Frees<'a>,
     /// Whether blocks of unknown origin are distinguished by the stack that freed them.
     splits_by_free: bool,
     /// Their rows by the stacks that freed them.
     freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
-    /// Whether rows by line are split by stack where no line is the user's.
+    /// Whether rows by line are split by stack where no line is in the user's code.
     splits_foreign: bool,
-    /// Whether additions to a row become part of what the row shows.
+    /// Whether rows show the added blocks in detail.
     is_shown: bool,
     fold_hidden: bool,
     fold: Fold,
@@ -188,8 +188,8 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
-        // Whether a node's operator is in one line depends on the rest of the file: rows that are matched with those of
-        // another file have names that do not.
+        // Whether a node's operator is in one line depends on the rest of the file: rows that are matched with
+        // those of another file have names that do not.
         let forwards = match options.for_matching {
             true => Rc::default(),
             false => Rc::new(Forwards::of(snapshot, symbols, &options.rules)),
@@ -222,13 +222,13 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Splits rows by line by stack where no line is the user's.
-    pub(in crate::analysis) fn split_foreign_by_stack(mut self, tells: bool) -> Self {
-        self.splits_foreign = tells;
+    /// Splits rows by line by stack where no line is in the user's code.
+    pub(in crate::analysis) fn split_foreign_by_stack(mut self, splits: bool) -> Self {
+        self.splits_foreign = splits;
         self
     }
 
-    /// Returns the rows that are lines of the user's own.
+    /// Returns the rows that are lines in the user's code.
     pub(in crate::analysis) fn own_lines(&self) -> HashSet<usize> {
         let lines = self.rows.iter().filter(|(key, _)| matches!(key, Key::Line(_)));
         lines.map(|(_, &row)| row).collect()
@@ -268,11 +268,11 @@ impl<'a> Sorter<'a> {
     /// Finds the row of a block.
     pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> RowPlace {
         if let Some(name) = self.groups.name(lifetime) {
-            // The rows are few; the requesting frame does not matter to them.
+            // Groups have few rows, which do not depend on the requesting frame.
             return RowPlace::of(self.row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
-        // A free may carry the stack of the allocation, but its scope is the free's own.
+        // A free may carry the stack of the allocation, but the scope is that of the free.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
             false if of_stacks => self.frees.allocation(lifetime),
@@ -412,11 +412,11 @@ impl<'a> Sorter<'a> {
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         name_apart(&mut rows);
         rows.sort_by(|a, b| {
-            // Where the trace allocates nothing, the live bytes are all there is to rank.
+            // A trace without allocations can only rank the live bytes.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
             let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
             let order = order.then_with(|| a.name.cmp(&b.name));
-            // Stacks may share all of that: their addresses keep the order the same from run to run.
+            // Stacks may be equal in all of that: their addresses keep the order the same from run to run.
             order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
         });
         rows
@@ -451,12 +451,12 @@ impl<'a> Sorter<'a> {
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
-                    // In rankings by line, frames that only pass a call on are no name.
-                    let telling = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
-                    telling.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
+                    // In rankings by line, frames that only pass a call on do not name a row.
+                    let informative = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
+                    informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
-                    // A line that allocates most of it itself is not shown with its calls.
+                    // A line that itself allocates most of its bytes is not shown with its calls.
                     let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
                     let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
                     let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
@@ -644,8 +644,8 @@ pub(super) fn rank(
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // No part is more than the whole, where that is known more precisely. Nor is the only part the whole: blocks without
-    // a sample may belong under other names.
+    // No part is above the whole, where that is known more precisely. The only part is not the whole either:
+    // blocks without a sample may belong under other names.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = Whole::of(most_live, &sum(|row| &row.live_at_peak));
     let (bytes, whole_blocks) = match (counted, options.at) {
@@ -772,7 +772,7 @@ fn most<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64,
     largest
 }
 
-/// Returns the frame without the types that its function was compiled for: a line is one, whatever they are.
+/// Returns the frame without the types that its function was compiled for: a line is one row for all types.
 pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
     let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
     Frame { function, ..frame }
@@ -784,7 +784,7 @@ fn file_alone(frame: Frame) -> Option<Frame> {
     is_known.then_some(Frame { function: String::new(), line: None, ..frame })
 }
 
-/// Returns the name of blocks that are known only by where they were freed.
+/// Returns the name of blocks that are known only by the stack that freed them.
 pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
     let older = BEFORE.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {

@@ -1,4 +1,4 @@
-//! Which stacks of a ranking are one row: those that are equal from the first informative frame outwards.
+//! The rule for stacks of a ranking that are one row: those that are equal from the first informative frame outwards.
 
 use super::StackLine;
 use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
@@ -6,26 +6,26 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Remembers which addresses are informative.
+/// Caches which addresses are informative.
 #[derive(Default)]
 pub(super) struct Trimmer {
     known: HashMap<u64, Role, foldhash::fast::RandomState>,
 }
 
-/// What the functions at an address show about the request.
+/// The meaning of the functions at an address for the request.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     /// They requested the memory.
     Requester,
     /// They only pass the allocation on.
     PassesOn,
-    /// The program's own allocator begins here, so that everything further in shows nothing either.
+    /// The program's own allocator begins here, so that all frames further in are uninformative too.
     AllocatorEntry,
 }
 
 impl Role {
     fn of(frames: &[Frame]) -> Self {
-        // Functions inlined into one another share an address: the outermost of them decides whether anything is left.
+        // Functions inlined into one another share an address: the outermost of them decides whether any is left.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {
@@ -55,9 +55,9 @@ impl Trimmer {
 /// more than pass a call on. Frames below a Python line only carry out its request.
 pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> {
     let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
-    let telling = |line: &&StackLine| !is_internal(&line.frame);
-    let found = stack.iter().filter(telling).find(of_python).or_else(|| stack.iter().find(of_python));
-    found.or_else(|| stack.iter().find(telling)).or(stack.first())
+    let is_informative = |line: &&StackLine| !is_internal(&line.frame);
+    let found = stack.iter().filter(is_informative).find(of_python).or_else(|| stack.iter().find(of_python));
+    found.or_else(|| stack.iter().find(is_informative)).or(stack.first())
 }
 
 /// Returns the functions at trimmed `addresses`, without uninformative ones inlined into the first.

@@ -1,5 +1,5 @@
-//! The default ranking for a snapshot: operators where they are known, else lines of the user's own code. The stacks of
-//! an unannotated program are mostly its frameworks' internals, at ten lines each.
+//! The default ranking for a snapshot: operators where they are known, else lines in the user's code. The
+//! stacks of an unannotated program are mostly its frameworks' internals, at ten lines each.
 
 use super::{By, TopOptions};
 use crate::analysis::attribution::{Attributor, Source};
@@ -10,9 +10,9 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
 impl By {
-    /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them for at
-    /// least half of the memory; else lines of the user's own code; stacks if there are none, and in PyTorch's files,
-    /// whose stacks are the program's own.
+    /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them
+    /// for at least half of the memory; else lines in the user's code; stacks if there are none, and in
+    /// PyTorch's files, whose stacks are the program's own.
     pub fn suited_to(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;

@@ -220,7 +220,7 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // Nothing of it was recorded, so there is no share to show either.
+                // No block of it was recorded, so there is no share to show either.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
@@ -262,7 +262,7 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Only operators are attributed; where none is, there is nothing to report beside other rows.
+        // Only operators are attributed; rows of other rankings have nothing to report.
         let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
         let attributed = self.by == By::Operator || named > 0;
         if attributed
@@ -308,8 +308,8 @@ impl TopReport {
         }
     }
 
-    /// Writes the meaning of `±` and `<`, and what the rows without them may lack. Nothing where every block was
-    /// recorded.
+    /// Writes the meaning of `±` and `<`, and the bytes that rows without them may lack. Nothing where every
+    /// block was recorded.
     fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
             return;
@@ -381,15 +381,15 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
     lines.into_iter().enumerate().map(indented)
 }
 
-/// Formats a line with what it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about `room` characters: if
-/// they do not suffice, the called function is shortened.
+/// Formats a line with the functions that it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about
+/// `room` characters: where they do not fit, the called function is shortened.
 fn line_name(row: &TopRow, room: usize) -> String {
     const SHORTEST_CALL: usize = 8;
     let more = match row.called_in_all {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
-    // None where the line allocates most of it itself.
+    // None where the line itself allocates most of its bytes.
     let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {

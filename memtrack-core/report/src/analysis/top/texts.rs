@@ -13,7 +13,7 @@ pub(super) struct Texts<'a> {
     from: Option<(&'a Snapshot, &'a PyTorch)>,
     /// Texts of later annotations, by the rows of the blocks' allocations.
     annotated: HashMap<usize, StringId>,
-    /// And of blocks from before the trace, by their addresses.
+    /// Texts of blocks from before the trace, by their addresses.
     annotated_older: HashMap<u64, StringId>,
 }
 
@@ -66,11 +66,11 @@ impl<'a> Texts<'a> {
         annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
     }
 
-    /// Returns the text without memtrack's own: scopes, and what samples stand for.
+    /// Returns the text without memtrack's own: scopes, and the numbers that samples stand for.
     pub(super) fn of_the_program(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.from?;
-        let is_ours = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
-        self.of(lifetime).filter(|&text| !is_ours(text))
+        let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
+        self.of(lifetime).filter(|&text| !is_internal(text))
     }
 
     fn of_event(&self, row: usize) -> Option<StringId> {

@@ -1,5 +1,5 @@
-//! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of how
-//! wide text is, generous enough that nothing is clipped whatever font draws it.
+//! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of
+//! the width of text, generous enough that nothing is clipped with any font.
 
 use super::marks::{Mark, marks};
 use super::peak::ShownPeak;
@@ -43,7 +43,7 @@ const TICKS_APART: i32 = 2;
 /// themselves need a font named `sans-serif`, in the styles normal and bold.
 ///
 /// # Errors
-/// When the backend fails.
+/// Returns the errors of the backend.
 pub fn draw<DB: DrawingBackend>(
     stats: &TrackerStats,
     figure: Figure,
@@ -71,7 +71,7 @@ enum Sign {
 }
 
 impl Sign {
-    /// Returns how much room it takes.
+    /// Returns its width.
     const fn width(self) -> i32 {
         match self {
             Self::Line | Self::Peak => 25,
@@ -217,7 +217,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws a dotted line at the height of the peak, a triangle where it was, and the number.
+    /// Draws a dotted line at the height of the peak, a triangle at its position, and the number.
     fn peak(&self) -> Drawn<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
@@ -265,7 +265,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns how many positions of a marker are on the axis.
+/// Returns the number of positions of a marker on the axis.
 fn seen(mark: &Mark, calls: &Axis) -> usize {
     mark.at.partition_point(|at| *at as f64 <= calls.to)
 }
@@ -296,8 +296,8 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
         .collect()
 }
 
-/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns where the last line
-/// ends. Entries that do not fit are counted.
+/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns the end of
+/// the last line. Entries that do not fit are counted.
 fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Mark]) -> (Vec<Entry>, i32) {
     let right = WIDTH as i32 - MARGIN;
     let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, Sign::Line));

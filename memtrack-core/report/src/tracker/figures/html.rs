@@ -6,7 +6,7 @@ use super::{Figure, FigureError, palette, render_svg};
 use crate::tracker::TrackerStats;
 use std::fmt::Write;
 
-/// How many operators the table lists.
+/// The number of operators in the table.
 const TOP: usize = 20;
 
 /// Returns a page with the four figures and, where there are records, the 20 operators that made memory grow most.

@@ -1,5 +1,5 @@
-//! The markers of a run for a figure: one entry for each name, with every position where it was set, however many steps
-//! there were.
+//! The markers of a run for a figure: one entry for each name, with every position at which it was set, for any
+//! number of steps.
 
 use super::palette;
 use crate::tracker::TrackerStats;

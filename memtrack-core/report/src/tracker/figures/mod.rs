@@ -71,7 +71,7 @@ impl Figure {
     }
 }
 
-/// Returns a figure as an SVG image: text stays text in the reader's own sans-serif font.
+/// Returns a figure as an SVG image: text stays text in the reader's sans-serif font.
 ///
 /// # Errors
 /// None in practice: drawing goes to memory.
@@ -93,7 +93,7 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
 /// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
 ///
 /// # Errors
-/// When the suffix is neither, or a file cannot be written.
+/// Fails when the suffix is neither of these, or a file cannot be written.
 pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
     let path = path.as_ref();
     let mut files = Vec::new();
@@ -116,7 +116,7 @@ pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec
     Ok(files.into_iter().map(|(target, _)| target).collect())
 }
 
-/// Why figures were not written.
+/// The reason why figures were not written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FigureError {

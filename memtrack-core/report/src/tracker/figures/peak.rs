@@ -1,5 +1,5 @@
-//! The peak of a run as text: how high it was, and how much of it is missing in the series, which are sampled when
-//! operators end.
+//! The peak of a run as text: its height, and the part of it that is missing in the series, which are sampled
+//! when operators end.
 
 use super::marks::readable;
 use crate::tracker::{AllocatedPeak, TrackerStats};
@@ -38,7 +38,7 @@ impl<'a> ShownPeak<'a> {
         format!("peak {}{}", self.mark(), shown(self.mib()))
     }
 
-    /// Formats the same with where it was, and how far above the highest sample.
+    /// Formats the same with its operator, and its distance above the highest sample.
     pub(super) fn long(&self) -> String {
         let above = self.mib() - self.sampled_mib;
         let above = match shown(above) {

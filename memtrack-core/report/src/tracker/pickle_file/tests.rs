@@ -67,7 +67,7 @@ fn other_pickles_are_refused_with_the_place() {
 
 proptest! {
     #[test]
-    fn what_was_saved_is_loaded(
+    fn saved_statistics_are_loaded(
         records in prop::collection::vec(("[a-z.]{0,20}", any::<f64>().prop_filter("equal to itself", |x| !x.is_nan())), 0..50),
         markers in prop::collection::vec("[a-d]{1,2}", 0..5),
         num_alloc_retries in 0u64..1 << 40,

@@ -25,7 +25,7 @@ impl Machine<'_> {
     /// failed.
     ///
     /// # Errors
-    /// When a token cannot be executed.
+    /// Fails when a token cannot be executed.
     #[inline(always)]
     pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
         // The position after the last mark, as long as no container was closed.

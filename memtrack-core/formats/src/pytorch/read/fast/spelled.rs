@@ -57,7 +57,7 @@ impl Machine<'_> {
     /// bytes after the mark). Returns their length, or `None` when no stencil fits.
     ///
     /// # Errors
-    /// When a list of frames cannot be used.
+    /// Fails when a list of frames cannot be used.
     #[inline(always)]
     pub(crate) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
         let Ok(dict) = self.top() else { return Ok(None) };

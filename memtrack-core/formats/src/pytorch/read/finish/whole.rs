@@ -287,7 +287,7 @@ impl Finish {
             ..Snapshot::default()
         };
         crate::pytorch::read::finish::state::fill(&mut snapshot);
-        crate::pytorch::find_own(&mut snapshot);
+        crate::pytorch::restore_settings(&mut snapshot);
         snapshot
     }
 }

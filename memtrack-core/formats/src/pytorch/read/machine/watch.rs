@@ -35,7 +35,7 @@ impl<'a> Watch<'a> {
     /// Reports the progress; refuses an input that is too large.
     ///
     /// # Errors
-    /// When more input was read than the limits allow, or too much memory is used for it.
+    /// Fails when more input was read than the limits allow, or too much memory is used for it.
     pub(crate) fn check(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {

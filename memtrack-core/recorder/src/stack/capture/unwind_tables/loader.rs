@@ -212,7 +212,7 @@ fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     describe_loaded(name, bias, headers)
 }
 
-/// Whether a binary is still where it was, in a forked child. Takes no lock, and follows no pointer of the loader's:
+/// Returns whether a binary is still where it was, in a forked child. Takes no lock, and follows no pointer of the loader's:
 /// another thread may unload it meanwhile.
 pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     if find_object().is_none() {

@@ -33,14 +33,14 @@ pub enum HeatColumns {
     Clock {
         /// The number of columns.
         columns: usize,
-        /// How long each is, in seconds.
+        /// The length of each, in seconds.
         seconds: f64,
     },
     /// Equal times since each file's own first event.
     SinceFirst {
         /// The number of columns.
         columns: usize,
-        /// How long each is, in seconds.
+        /// The length of each, in seconds.
         seconds: f64,
     },
     /// Equal parts of each file, from its first event to its last, by the numbers of the events: there are no times.
@@ -73,7 +73,7 @@ impl HeatColumns {
         }
     }
 
-    /// Formats when a column begins: `1.25 s`, `50 %`.
+    /// Formats the begin of a column: `1.25 s`, `50 %`.
     fn mark(&self, column: usize) -> String {
         match self {
             Self::Steps { .. } => String::new(),
@@ -270,7 +270,7 @@ fn long(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }
 
-/// Returns when a device's first bin begins, in nanoseconds since the Unix epoch.
+/// Returns the begin of a device's first bin, in nanoseconds since the Unix epoch.
 fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
     let since = (device.timeline.begin_seconds * 1e9).round();
     rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))

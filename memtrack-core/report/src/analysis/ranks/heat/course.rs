@@ -1,4 +1,4 @@
-//! An odd rank over time: since when it holds more, or less, than the others.
+//! An odd rank over time: the column since which it holds more, or less, than the others.
 
 use super::{Cells, HeatColumns, NONE};
 use crate::analysis::ranks::memory::Outlier;
@@ -21,7 +21,7 @@ pub struct Course {
     pub odd_columns: usize,
     /// The first of these.
     pub first_odd: Option<usize>,
-    /// The first column from which on it stays odd up to its last; none if it does not.
+    /// The first column of the part at the end in which it stays odd; none if it does not.
     pub since: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Cells<'_> {
 }
 
 impl Course {
-    /// Formats since when it is odd, to follow the rank's name; none if it is odd in no single column.
+    /// Formats the time since when it is odd, to follow the rank's name; none if it is odd in no single column.
     pub fn words(&self, columns: &HeatColumns) -> Option<String> {
         let side = if self.is_more { "more" } else { "less" };
         let has = |column: usize| self.bytes.get(column).is_some_and(Option::is_some);

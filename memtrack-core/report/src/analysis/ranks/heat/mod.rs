@@ -1,6 +1,7 @@
-//! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the most that was
-//! live. The picture is bounded: more ranks than rows share rows, more steps than columns share columns, and a shared
-//! cell shows the most, so that no peak is lost. `columns` defines the columns, `course` finds since when a rank is odd.
+//! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the
+//! most live bytes. The picture is bounded: more ranks than rows share rows, more steps than columns share
+//! columns, and a shared cell shows the most, so that no peak is lost. `columns` defines the columns, `course`
+//! finds the time since when a rank is odd.
 
 mod columns;
 mod course;
@@ -23,7 +24,7 @@ pub const MOST_COLUMNS: usize = 512;
 pub const MOST_ROWS: usize = 1024;
 /// The most odd ranks whose course is reported.
 pub const MOST_COURSES: usize = 64;
-/// Marks a rank that has nothing in a column.
+/// Marks a rank without a value in a column.
 const NONE: u64 = u64::MAX;
 
 /// One kind of memory in all ranks over time.
@@ -32,7 +33,7 @@ const NONE: u64 = u64::MAX;
 pub struct HeatMap {
     /// The kind of the columns.
     pub columns: HeatColumns,
-    /// The usual level of each column: the median over all ranks that have it. None where no rank has.
+    /// The usual level of each column: the median over all ranks that have it. None where no rank has it.
     pub middles: Vec<Option<Middle>>,
     /// For each column the least and the most among the ranks that are not odd in their peak or end.
     pub usual: Vec<Option<(u64, u64)>>,
@@ -114,7 +115,7 @@ impl HeatMap {
     }
 }
 
-/// The memory of every rank in every column.
+/// The memory of each rank in each column.
 struct Cells<'a> {
     /// Rank by rank; [`NONE`] where it has nothing.
     series: &'a [u64],

@@ -7,7 +7,8 @@ use memtrack_model::snapshot::Since;
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rank that held so many MiB in each of equal times, which together last for `seconds`, and as many in steps where it has any.
+/// A rank that held so many MiB in each of equal times, which together last for `seconds`, and the same in
+/// steps where it has any.
 struct Rank {
     number: u64,
     mib: Vec<u64>,
@@ -124,7 +125,7 @@ fn steps_are_columns_where_all_ranks_mark_them() {
     let mut ranks = ranks;
     ranks[1].has_steps = false;
     assert!(matches!(heat(&ranks, 512, 1024).columns, HeatColumns::SinceFirst { .. }));
-    // Too few of them to see when something happened.
+    // Too few columns to see when something happened.
     assert!(matches!(heat(&leaking(4, 3, 2), 512, 1024).columns, HeatColumns::SinceFirst { .. }));
 }
 

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 impl Snapshot {
     /// Removes the allocations that turned out to be a pool's segment, and the events that mark them
-    /// ([`EventFlags::TAKEN_BACK`]). The counts of recorded events shrink with them.
-    pub fn leave_out_taken_back(&mut self) {
-        let taken_back = |flags: &EventFlags| flags.contains(EventFlags::TAKEN_BACK);
-        if !self.events.flags.iter().any(taken_back) {
+    /// ([`EventFlags::SUPERSEDED`]). The counts of recorded events shrink with them.
+    pub fn remove_superseded(&mut self) {
+        let superseded = |flags: &EventFlags| flags.contains(EventFlags::SUPERSEDED);
+        if !self.events.flags.iter().any(superseded) {
             return;
         }
         let mut keep = vec![true; self.events.len()];
@@ -19,7 +19,7 @@ impl Snapshot {
         let mut whole: HashMap<(DeviceId, u64), usize> = HashMap::new();
         for (row, event) in self.events.iter().enumerate() {
             let place = (event.device, event.address);
-            if event.flags.contains(EventFlags::TAKEN_BACK) {
+            if event.flags.contains(EventFlags::SUPERSEDED) {
                 keep[row] = false;
                 // Absent when the ring dropped it.
                 if let Some(alloc) = whole.remove(&place) {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_allocation_of_the_segment_is_removed() {
-        let (whole, back) = (EventFlags::WHOLE_SEGMENT, EventFlags::TAKEN_BACK);
+        let (whole, back) = (EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED);
         let mut snapshot = Snapshot::default();
         snapshot.events.extend(&[
             event(1, Action::Alloc, 64, whole),
@@ -76,7 +76,7 @@ mod tests {
         ]);
         let counts = DeviceStatistics { recorded: 9, dropped: 2, ..DeviceStatistics::of(DeviceId(0)) };
         snapshot.devices.push(counts);
-        snapshot.leave_out_taken_back();
+        snapshot.remove_superseded();
         assert_eq!(snapshot.events.ticks, [1, 2, 4, 6]);
         assert_eq!(snapshot.devices[0].recorded, 6);
     }

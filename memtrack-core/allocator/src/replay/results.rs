@@ -10,7 +10,7 @@ use std::fmt;
 /// A setting with its result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Row {
+pub struct ReplayRow {
     /// The result.
     pub outcome: Outcome,
     /// Whether the snapshot was taken under these settings.
@@ -33,7 +33,7 @@ pub struct ReplayReport {
     pub existing_bytes: u64,
     /// The device's memory in bytes; `None` if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The maximum that was reserved when it was recorded; `None` if the trace shows no segments.
+    /// The most bytes reserved during the recording; `None` if the trace shows no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
     /// The maximum that the recorded settings reserve when they are replayed with the memory that was
     /// available; the default settings if the file has none.
@@ -41,7 +41,7 @@ pub struct ReplayReport {
     /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
     /// The settings, best first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReplayRow>,
 }
 
 /// The settings that were tried on the requests of one device, the best first.
@@ -51,7 +51,7 @@ pub struct ReplayReport {
 pub struct ReplayAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// How many requests the trace contains, frees included.
+    /// The number of requests in the trace, including frees.
     pub requests: usize,
     /// Blocks that were live before the trace began.
     pub existing_blocks: u64,
@@ -59,21 +59,21 @@ pub struct ReplayAnswer {
     pub existing_bytes: u64,
     /// The device's memory; null: it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most that was reserved when it was recorded; null if the trace shows no segments.
+    /// The most bytes reserved during the recording; null if the trace shows no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The most that the recorded settings reserve when they are replayed.
+    /// The most bytes that the recorded settings reserve when they are replayed.
     pub reproduced_peak_reserved_bytes: Option<u64>,
     /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
     pub driver_calls: bool,
-    /// The settings that are recommended; null: none are.
+    /// The recommended settings; null: none are recommended.
     pub recommended: Option<String>,
     /// The advice as a sentence.
     pub advice: Option<String>,
-    /// What came of each.
+    /// The result of each of the settings.
     pub settings: Vec<SettingsAnswer>,
 }
 
-/// What came of one of the settings.
+/// The result of one of the settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -83,7 +83,8 @@ pub struct SettingsAnswer {
     pub outcome: Outcome,
     /// Whether the snapshot was taken under these settings.
     pub recorded: bool,
-    /// The first request of the trace that failed, from 1; 0: even what was live before it did not fit; null: none did.
+    /// The first request of the trace that failed, from 1; 0: the memory live before it did not fit; null: none
+    /// failed.
     pub fails_at_request: Option<u64>,
 }
 
@@ -93,7 +94,7 @@ const HEAD: [&str; 7] =
 impl ReplayReport {
     /// Returns the report as `memtrack replay --json` prints it.
     pub fn answer(&self) -> ReplayAnswer {
-        let row = |row: &Row| SettingsAnswer {
+        let row = |row: &ReplayRow| SettingsAnswer {
             outcome: row.outcome.clone(),
             recorded: row.recorded,
             fails_at_request: self.fails_at(&row.outcome),
@@ -125,7 +126,7 @@ impl ReplayReport {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }
 
-    fn cells(&self, row: &Row) -> [String; 7] {
+    fn cells(&self, row: &ReplayRow) -> [String; 7] {
         let Outcome { settings, .. } = &row.outcome;
         let name = if settings.is_empty() { "(defaults)".to_owned() } else { printable(settings) };
         let outcome = &row.outcome;

@@ -12,9 +12,9 @@ const MAX_TYPES: u32 = 64;
 /// valid answer.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Asked(u32);
+pub struct TypeProbe(u32);
 
-impl Asked {
+impl TypeProbe {
     /// Returns whether it is certain that no value of `T` refers to anything.
     #[inline]
     pub fn never_refers<T: References>(&mut self) -> bool {
@@ -27,11 +27,11 @@ impl Asked {
 /// Returns whether it is certain that no value of `T` refers to anything.
 #[inline]
 pub(super) fn never_refers<T: References>() -> bool {
-    Asked(MAX_TYPES).never_refers::<T>()
+    TypeProbe(MAX_TYPES).never_refers::<T>()
 }
 
-/// A type that may be unsized or may not implement [`References`]. The call `(&Type::<T>::new()).ask(asked)` resolves
-/// to [`AskKnown`] where the type is sized and implements it, and otherwise to [`AskUnknown`], which is one reference
+/// A type that may be unsized or may not implement [`References`]. The call `(&Type::<T>::new()).probe(probe)` resolves
+/// to [`ProbeKnown`] where the type is sized and implements it, and otherwise to [`ProbeUnknown`], which is one reference
 /// further away. An unknown type is a compile error in another place, and one error is enough.
 #[doc(hidden)]
 pub struct Type<T: ?Sized>(PhantomData<T>);
@@ -52,24 +52,24 @@ impl<T: ?Sized> fmt::Debug for Type<T> {
 
 /// The query for types that implement the trait.
 #[doc(hidden)]
-pub trait AskKnown {
+pub trait ProbeKnown {
     /// Queries the type.
-    fn ask(&self, asked: &mut Asked) -> bool;
+    fn probe(&self, probe: &mut TypeProbe) -> bool;
 }
 
-impl<T: References> AskKnown for Type<T> {
-    fn ask(&self, asked: &mut Asked) -> bool {
-        asked.never_refers::<T>()
+impl<T: References> ProbeKnown for Type<T> {
+    fn probe(&self, probe: &mut TypeProbe) -> bool {
+        probe.never_refers::<T>()
     }
 }
 
 /// The query for all other types.
 #[doc(hidden)]
-pub trait AskUnknown {
+pub trait ProbeUnknown {
     /// Returns `false`: the type may refer to something.
-    fn ask(&self, _asked: &mut Asked) -> bool {
+    fn probe(&self, _probe: &mut TypeProbe) -> bool {
         false
     }
 }
 
-impl<T: ?Sized> AskUnknown for &Type<T> {}
+impl<T: ?Sized> ProbeUnknown for &Type<T> {}

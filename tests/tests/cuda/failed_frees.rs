@@ -1,4 +1,4 @@
-//! What fails to end is there as before, and ends at the second try. The test injects one failure into one function.
+//! A failed free changes nothing, and the second try succeeds. The test injects one failure into one function.
 
 use crate::books::{agree, events, held, snapshot, start};
 use crate::client::{self, Answer, call};
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 const SIZE: usize = 2 << 20;
 const FAILED: Answer = Err(700);
 
-/// The function that fails has this name, but for a segment of a pool, which says so.
+/// `FAILING` names the failing function, or is `of a pool` for the free of a pool's segment.
 #[test]
 #[ignore = "is run by the test below"]
 fn failed_free() {
@@ -23,69 +23,69 @@ fn failed_free() {
     match name {
         "cuMemFree_v2" => {
             let block = client::alloc(200).expect("memory");
-            client::free(other).expect("it was ours");
-            ends_at_the_second_try(|| client::free(block));
+            client::free(other).expect("it succeeds");
+            succeeds_at_the_second_try(|| client::free(block));
         }
         "of a pool" => segment_of_a_pool(),
         "cuMemFreeAsync" => {
             let block = client::alloc_async(5000, client::stream()).expect("memory");
-            ends_at_the_second_try(|| client::free_async(block, 0));
+            succeeds_at_the_second_try(|| client::free_async(block, 0));
         }
         "cuMemFreeAsync_ptsz" => {
             let mut block = 0;
             call!(cuMemAllocAsync_ptsz(&mut block => *mut u64, 5000 => usize, 0 => u64)).expect("memory");
-            ends_at_the_second_try(|| call!(cuMemFreeAsync_ptsz(block => u64, 0 => u64)));
+            succeeds_at_the_second_try(|| call!(cuMemFreeAsync_ptsz(block => u64, 0 => u64)));
         }
         "cuMemFreeHost" => {
             let block = client::host_alloc(8192).expect("memory");
-            ends_at_the_second_try(|| client::host_free(block));
+            succeeds_at_the_second_try(|| client::host_free(block));
         }
         "cuMemHostUnregister" => {
             let page = vec![0_u8; 1 << 16];
             let address = page.as_ptr() as u64;
             call!(cuMemHostRegister_v2(address => u64, page.len() => usize, 0 => u32))
                 .expect("it can be pinned");
-            ends_at_the_second_try(|| call!(cuMemHostUnregister(address => u64)));
+            succeeds_at_the_second_try(|| call!(cuMemHostUnregister(address => u64)));
         }
         "cuArrayDestroy" => {
             let (descriptor, mut array) = ([64_u64, 32, 0x20 | 4 << 32], 0);
             call!(cuArrayCreate_v2(&mut array => *mut u64, descriptor.as_ptr().cast() => *const c_void))
                 .expect("an array");
-            ends_at_the_second_try(|| call!(cuArrayDestroy(array => u64)));
+            succeeds_at_the_second_try(|| call!(cuArrayDestroy(array => u64)));
         }
         "cuMipmappedArrayDestroy" => {
             let (descriptor, mut array) = ([16_u64, 8, 4, 0x10 | 2 << 32, 0], 0);
             call!(cuMipmappedArrayCreate(&mut array => *mut u64, descriptor.as_ptr().cast() => *const c_void, 3 => u32))
                 .expect("an array");
-            ends_at_the_second_try(|| call!(cuMipmappedArrayDestroy(array => u64)));
+            succeeds_at_the_second_try(|| call!(cuMipmappedArrayDestroy(array => u64)));
         }
         "cuMemUnmap" => mappings(),
         "cuMemRelease" => handle(),
         "cuMemAddressFree" => range(),
         "cuIpcCloseMemHandle" => {
-            let theirs = open(other);
+            let opened = open(other);
             assert_eq!(outside(&snapshot()), (0, 1, 100));
-            ends_at_the_second_try(|| call!(cuIpcCloseMemHandle(theirs => u64)));
+            succeeds_at_the_second_try(|| call!(cuIpcCloseMemHandle(opened => u64)));
             assert_eq!(outside(&snapshot()), (0, 0, 0));
         }
         "cuMemPoolDestroy" => pool(),
         "cuCtxDestroy_v2" => {
-            let mut own = 0;
-            call!(cuCtxCreate_v2(&mut own => *mut u64, 0 => u32, 0 => i32)).expect("a context");
+            let mut context = 0;
+            call!(cuCtxCreate_v2(&mut context => *mut u64, 0 => u32, 0 => i32)).expect("a context");
             fill(other);
-            ends_at_the_second_try(|| call!(cuCtxDestroy_v2(own => u64)));
+            succeeds_at_the_second_try(|| call!(cuCtxDestroy_v2(context => u64)));
             call!(cuCtxSetCurrent(primary => u64)).expect("it can be current");
-            assert_eq!(client::live_bytes(0), 100, "what the other context holds");
+            assert_eq!(client::live_bytes(0), 100, "the other context's memory");
             assert_eq!(outside(&snapshot()).1, 0);
         }
         "cuDevicePrimaryCtxRelease_v2" => {
             fill(other);
-            ends_at_the_second_try(|| call!(cuDevicePrimaryCtxRelease_v2(0 => i32)));
+            succeeds_at_the_second_try(|| call!(cuDevicePrimaryCtxRelease_v2(0 => i32)));
             assert_eq!(client::live_bytes(0), 0);
         }
         "cuDevicePrimaryCtxReset_v2" => {
             fill(other);
-            ends_at_the_second_try(|| call!(cuDevicePrimaryCtxReset_v2(0 => i32)));
+            succeeds_at_the_second_try(|| call!(cuDevicePrimaryCtxReset_v2(0 => i32)));
             assert_eq!(client::live_bytes(0), 0);
         }
         _ => panic!("no such scenario: {name}"),
@@ -94,29 +94,29 @@ fn failed_free() {
     memtrack_core::stop();
 }
 
-/// What the newest reading says of things that are no memory of ours: pools, and what is open of others.
+/// Returns the newest reading's numbers of pools, opened handles and opened bytes, which are not the program's own memory.
 fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
     let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
     let last = last.expect("a snapshot takes one");
-    // Each device has one that nobody made.
+    // Each device has a default pool.
     (last.pools - 1, last.opened, last.opened_bytes)
 }
 
 #[track_caller]
-fn ends_at_the_second_try(end: impl Fn() -> Answer) {
-    fails(&end);
-    end().expect("the second try");
+fn succeeds_at_the_second_try(free: impl Fn() -> Answer) {
+    fails(&free);
+    free().expect("the second try");
     agree(0);
     agree(-2);
 }
 
-/// It fails, and leaves everything as it was.
+/// Asserts that a free fails, and that it changes nothing.
 #[track_caller]
-fn fails(end: impl Fn() -> Answer) {
+fn fails(free: impl Fn() -> Answer) {
     agree(0);
     agree(-2);
     let before = snapshot();
-    assert_eq!(end(), FAILED);
+    assert_eq!(free(), FAILED);
     agree(0);
     agree(-2);
     let after = snapshot();
@@ -125,29 +125,29 @@ fn fails(end: impl Fn() -> Answer) {
     assert_eq!(outside(&before), outside(&after));
 }
 
-/// Opens memory as if it were another process's.
+/// Opens memory as if it belonged to another process.
 fn open(address: u64) -> u64 {
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Handle([u64; 8]);
-    let (mut handle, mut theirs) = ([0_u64; 8], 0);
-    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, address => u64)).expect("it is ours");
-    call!(cuIpcOpenMemHandle_v2(&mut theirs => *mut u64, Handle(handle) => Handle, 1 => u32))
+    let (mut handle, mut opened) = ([0_u64; 8], 0);
+    call!(cuIpcGetMemHandle(handle.as_mut_ptr().cast() => *mut c_void, address => u64)).expect("it is live");
+    call!(cuIpcOpenMemHandle_v2(&mut opened => *mut u64, Handle(handle) => Handle, 1 => u32))
         .expect("it opens");
-    theirs
+    opened
 }
 
-/// One of each that a context holds.
+/// Allocates one of each kind of memory that belongs to a context.
 fn fill(address: u64) {
     client::alloc(1000).expect("memory");
     client::host_alloc(2000).expect("memory");
     open(address);
     let stream = client::stream();
     let freed = client::alloc_async(5000, stream).expect("memory");
-    client::free_async(freed, stream).expect("it was ours");
+    client::free_async(freed, stream).expect("it succeeds");
 }
 
-/// The blocks that a pool reported inside a segment end with it, and not before.
+/// Asserts that blocks that a pool reported in a segment are freed with the segment, and not before.
 fn segment_of_a_pool() {
     const DEVICE: DeviceId = DeviceId(0);
     let segment = client::alloc(SIZE).expect("memory");
@@ -189,29 +189,29 @@ fn release(handle: u64) -> Answer {
     call!(cuMemRelease(handle => u64))
 }
 
-/// Two of our own and one of another process's go, or stay, together; one went before.
+/// Asserts that one call unmaps two created handles and an imported one together, or none of them, after an earlier unmap.
 fn mappings() {
     let range = reserve(5);
-    let (own, mut imported, mut number) = (create(0), 0, 0_i32);
-    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, own => u64, 1 => i32, 0 => u64))
+    let (exported, mut imported, mut number) = (create(0), 0, 0_i32);
+    call!(cuMemExportToShareableHandle((&raw mut number).cast() => *mut c_void, exported => u64, 1 => i32, 0 => u64))
         .expect("it can be shared");
     let number = std::ptr::without_provenance_mut(number as usize);
     call!(cuMemImportFromShareableHandle(&mut imported => *mut u64, number => *mut c_void, 1 => i32))
         .expect("it can be imported");
-    let handles = [own, create(0), imported, create(0)];
+    let handles = [exported, create(0), imported, create(0)];
     for (place, handle) in (0_u64..).zip(handles) {
         map(range + place * SIZE as u64, handle);
     }
     unmap(range + 3 * SIZE as u64, 1).expect("it is mapped");
-    handles.into_iter().for_each(|handle| release(handle).expect("it was ours"));
+    handles.into_iter().for_each(|handle| release(handle).expect("it succeeds"));
     assert_eq!(outside(&snapshot()), (0, 1, SIZE as u64));
-    ends_at_the_second_try(|| unmap(range, 3));
+    succeeds_at_the_second_try(|| unmap(range, 3));
     let end = snapshot();
     assert_eq!(outside(&end), (0, 0, 0));
     assert_eq!(events(&end, DeviceId(0), Action::SegmentUnmap), 3);
 }
 
-/// A handle that could not be released still says on which device its memory lies.
+/// Asserts that a handle that could not be released still identifies the device of its memory.
 fn handle() {
     let (range, handle) = (reserve(2), create(1));
     assert_eq!(release(handle), FAILED);
@@ -224,7 +224,7 @@ fn handle() {
     assert_eq!(client::live_bytes(1), 0);
 }
 
-/// Addresses that could not be given back are still one range, which a mapping fills.
+/// Asserts that a range that could not be freed is still one range, which a mapping fills.
 fn range() {
     let (range, handle) = (reserve(1), create(0));
     let free = || call!(cuMemAddressFree(range => u64, SIZE => usize));
@@ -235,12 +235,12 @@ fn range() {
     assert!(!segment.is_expandable, "the range has no room for more");
     agree(0);
     unmap(range, 1).expect("it is mapped");
-    release(handle).expect("it was ours");
+    release(handle).expect("it succeeds");
     free().expect("the second try");
     agree(0);
 }
 
-/// A pool that could not be destroyed is still asked what it keeps, and where it lies is known.
+/// Asserts that a pool that could not be destroyed is still queried, and that its device is known.
 fn pool() {
     let (properties, mut pool) = (client::properties(0), 0);
     call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
@@ -249,14 +249,14 @@ fn pool() {
     call!(cuMemAllocFromPoolAsync(&mut block => *mut u64, 5000 => usize, pool => u64, 0 => u64))
         .expect("memory");
     assert_eq!(outside(&snapshot()), (1, 0, 0));
-    ends_at_the_second_try(|| call!(cuMemPoolDestroy(pool => u64)));
+    succeeds_at_the_second_try(|| call!(cuMemPoolDestroy(pool => u64)));
     assert_eq!(outside(&snapshot()), (0, 0, 0));
     client::free_async(block, 0).expect("it outlives its pool");
     agree(0);
 }
 
-/// Everything that ends something, and the calls of it before the one that fails.
-const ENDS: [(&str, u32); 15] = [
+/// Every function that frees something, and the number of its calls before the one that fails.
+const FREES: [(&str, u32); 15] = [
     ("cuMemFree_v2", 1),
     ("cuMemFreeAsync", 0),
     ("cuMemFreeAsync_ptsz", 0),
@@ -275,8 +275,8 @@ const ENDS: [(&str, u32); 15] = [
 ];
 
 #[test]
-fn what_fails_to_end_is_put_back() {
-    for (name, before) in ENDS {
+fn a_failed_free_changes_nothing() {
+    for (name, before) in FREES {
         let failure = format!("{name}:700:{before}:1");
         let settings = [("FAILING", name), ("MEMTRACK_MOCK_FAIL", &failure), ("MEMTRACK_MOCK_DEVICES", "2")];
         run_ignored_test(failed_free, &settings);

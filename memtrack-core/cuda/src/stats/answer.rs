@@ -1,4 +1,4 @@
-//! What `memtrack gpus` reports, as text and as JSON.
+//! The output of `memtrack gpus`, as text and as JSON.
 
 use super::gpus::{Gpu, Gpus};
 use super::pools::PoolStatistics;
@@ -24,7 +24,7 @@ impl fmt::Display for Gpus {
     }
 }
 
-/// Lines of one device.
+/// Writes the lines of one device.
 impl fmt::Display for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = printable(&self.name);
@@ -75,7 +75,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// The machine's devices, as `memtrack gpus --json` has them.
+/// The machine's devices, as `memtrack gpus --json` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -86,7 +86,7 @@ pub struct GpusAnswer {
     pub cuda_version: Option<String>,
     /// The devices.
     pub gpus: Vec<GpuAnswer>,
-    /// Why something of this is missing.
+    /// The reason why some of this is missing.
     pub missing: Option<String>,
 }
 
@@ -95,18 +95,18 @@ pub struct GpusAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuAnswer {
-    /// The device: its number for CUDA programs that are started as this one was (null where they may not use it), and its
-    /// name.
+    /// The device: its number for CUDA programs that are started in the same way (null where they may not use
+    /// it), and its name.
     pub device: DeviceAnswer,
     /// Its number in NVML, which `nvidia-smi` shows; null without NVML.
     pub index: Option<u32>,
     /// Its identity.
     pub uuid: String,
-    /// What is in use on it, by whomever.
+    /// Bytes in use by all processes.
     pub used_bytes: u64,
-    /// What is free.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// What it has.
+    /// The device's total bytes.
     pub total_bytes: u64,
     /// Its pool in this process; null where it has none or CUDA programs may not use it.
     pub pool: Option<GpuPoolAnswer>,
@@ -119,15 +119,15 @@ pub struct GpuAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuPoolAnswer {
-    /// What it holds.
+    /// Bytes that the pool holds.
     pub reserved_bytes: u64,
-    /// The most that it held.
+    /// The most bytes that it held.
     pub reserved_peak_bytes: u64,
-    /// What is in use of that.
+    /// Bytes of the pool in use.
     pub used_bytes: u64,
-    /// The most that was in use.
+    /// The most bytes of the pool in use.
     pub used_peak_bytes: u64,
-    /// Above this it gives memory back.
+    /// The size above which the pool returns memory to the driver.
     pub release_threshold_bytes: u64,
 }
 
@@ -136,14 +136,14 @@ pub struct GpuPoolAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuProcessAnswer {
-    /// Its number.
+    /// The process's id.
     pub pid: u32,
-    /// What it uses; null where NVML does not say it.
+    /// Bytes that the process uses; null where NVML does not report them.
     pub used_bytes: Option<u64>,
 }
 
 impl Gpus {
-    /// The same for scripts.
+    /// Returns the answer of `memtrack gpus --json`.
     #[must_use]
     pub fn answer(&self) -> GpusAnswer {
         GpusAnswer {
@@ -154,7 +154,7 @@ impl Gpus {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The inferred categories added up: by category and by rule, at moments and over the whole file.
+//! Sums of the inferred categories: by category and by rule, at moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReadingAt {
-    /// When the most bytes were live.
+    /// The moment when the most bytes were live.
     #[default]
     Peak,
-    /// After the last event.
+    /// The moment after the last event.
     End,
     /// This many seconds after the first event, or after the start of a recording.
     Seconds(f64),
@@ -40,7 +40,7 @@ impl ReadingAt {
     }
 }
 
-/// Some blocks, added up.
+/// The sum of some blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -48,18 +48,18 @@ pub struct Totals {
     /// Requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// How far off they may be where blocks were sampled.
+    /// The error of the bytes where blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// Blocks.
+    /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// How far off their number may be.
+    /// The error of that number.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// Bytes that no rule tells.
+    /// Bytes of the blocks that no rule classifies.
     pub untold_bytes: u64,
-    /// How far off they may be.
+    /// The error of these bytes.
     pub untold_bytes_error: Option<ErrorAnswer>,
     /// Their share of [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
@@ -67,9 +67,9 @@ pub struct Totals {
     pub guessed_share: f64,
     /// The share of [`Self::bytes`] whose category is in the file.
     pub given_share: f64,
-    /// The categories that have blocks in the file, and last what no rule tells.
+    /// The categories that have blocks in the file, and last the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
-    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    /// The error of [`Self::bytes`] because blocks were sampled.
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -102,50 +102,51 @@ impl Totals {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
-    /// The category's name, as PyTorch writes it; none for the blocks that no rule tells.
+    /// The category's name, as PyTorch writes it; none for the blocks that no rule classifies.
     pub category: Option<&'static str>,
     /// Requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// How far off they may be where blocks were sampled; the category may be wrong besides.
+    /// The error of the bytes where blocks were sampled; the category may also be wrong.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// Their share, from 0 to 1.
     pub share: f64,
-    /// Blocks.
+    /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// How far off their number may be.
+    /// The error of that number.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    /// The error of [`Self::bytes`] because blocks were sampled.
     #[serde(skip)]
     pub error: Estimate,
-    /// How far off [`Self::blocks`] may be.
+    /// The error of [`Self::blocks`].
     #[serde(skip)]
     pub count_error: Estimate,
 }
 
-/// What was live at a moment.
+/// The live blocks at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentReading {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// When it was, in seconds; none when it was before the first event, and if the file does not contain the time.
+    /// The time of the moment, in seconds; none when it was before the first event, and if the file does not
+    /// contain the time.
     pub seconds: Option<f64>,
-    /// After how many of the device's events; none when it was before the first.
+    /// The number of the device's events up to the moment; none when it was before the first.
     #[serde(skip)]
     pub(super) event: Option<usize>,
-    /// What was live then.
+    /// The sum of the blocks that were live at the moment.
     #[serde(flatten)]
     pub live: Totals,
-    /// The operators that allocated what no rule tells, named as `top` names them; those with most bytes first, at most three.
+    /// The operators that allocated the unclassified blocks, named as in `top`; the largest first, at most three.
     pub untold_by: Vec<UntoldRow>,
 }
 
-/// An operator that allocated blocks whose category no rule tells.
+/// An operator that allocated blocks that no rule classifies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -156,13 +157,13 @@ pub struct UntoldRow {
     /// Requested bytes of these blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// How far off they may be where blocks were sampled.
+    /// The error of these bytes where blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// How texts show the operator.
+    /// The operator's name in texts.
     #[serde(skip)]
     pub shown: String,
-    /// How far off [`Self::bytes`] may be because blocks were sampled.
+    /// The error of [`Self::bytes`] because blocks were sampled.
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -176,13 +177,13 @@ pub struct RuleRow {
     pub rule: &'static str,
     /// The category that it gave.
     pub category: &'static str,
-    /// How far it can be trusted.
+    /// The reliability of the rule.
     pub confidence: Confidence,
-    /// When it holds.
+    /// The condition under which the rule applies, as a sentence.
     pub when: &'static str,
-    /// Requested bytes that were live, for each of [`CategoryReading::moments`].
+    /// Requested bytes of the live blocks, for each of [`CategoryReading::moments`].
     pub live_bytes: Vec<u64>,
-    /// Blocks that were live, likewise.
+    /// The number of live blocks, likewise.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
     /// Bytes of all blocks in the file.
@@ -190,40 +191,40 @@ pub struct RuleRow {
     /// The number of all blocks.
     #[serde(rename = "all_count")]
     pub all_blocks: u64,
-    /// How far off [`Self::live_bytes`] may be.
+    /// The error of [`Self::live_bytes`].
     #[serde(skip)]
     pub live_errors: Vec<Estimate>,
-    /// How far off [`Self::all_bytes`] may be.
+    /// The error of [`Self::all_bytes`].
     #[serde(skip)]
     pub all_error: Estimate,
 }
 
-/// What a device's memory is for, as read from stacks, scopes and the order of events: not exact.
+/// The purpose of a device's memory, inferred from stacks, scopes and the order of events: not exact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryReading {
-    /// What reports call the device.
+    /// The device's name in reports.
     #[serde(serialize_with = "device_answer")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
-    /// How the categories were found: always `read`, in contrast to those of an operator trace.
+    /// The source of the categories: always `read`, in contrast to those of an operator trace.
     pub source: &'static str,
     /// Always false.
     pub exact: bool,
     /// Whether any event has a stack.
     pub has_stacks: bool,
-    /// Whether any event is in a scope that tells its phase.
+    /// Whether any event is in a scope that shows its phase.
     pub has_scopes: bool,
-    /// What the seconds of [`Self::moments`] are counted from.
+    /// The start from which the seconds of [`Self::moments`] are counted.
     pub seconds_since: &'static str,
-    /// The moments that were asked for.
+    /// The requested moments.
     pub moments: Vec<MomentReading>,
     /// All blocks in the file, those from before its first event included.
     pub all: Totals,
     /// The rules that were applied, those with most bytes first.
     pub rules: Vec<RuleRow>,
-    /// What would let more be told, as sentences.
+    /// Hints on recording more information, as sentences.
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,
@@ -381,7 +382,7 @@ impl CategoryReading {
     }
 
     /// Returns whether there is anything to infer categories from, or categories in the file.
-    pub fn can_tell(&self) -> bool {
+    pub fn has_evidence(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
@@ -389,7 +390,7 @@ impl CategoryReading {
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
-        if !self.can_tell() && self.since == Since::Start {
+        if !self.has_evidence() && self.since == Since::Start {
             hints.push(
                 "The recording has neither stacks nor scopes that show what its memory is for: name \
                  modules, backward passes and optimizer's steps by scopes, or record operators, which \
@@ -397,7 +398,7 @@ impl CategoryReading {
             );
             return hints;
         }
-        if !self.can_tell() {
+        if !self.has_evidence() {
             hints.push(
                 "The file has no stacks, so the purpose of its memory is unknown. Record with stacks, from \
                  before the model is built: torch.cuda.memory._record_memory_history(context=\"all\", \

@@ -1,4 +1,4 @@
-//! The exact books: what was given out and what came back, by kind. They are what memtrack's own sums are held against.
+//! Exact counts of allocations and frees, by kind. Tests compare memtrack's sums with them.
 
 /// How memory was obtained. The numbers are those of `memtrack_mock_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +13,15 @@ pub(crate) enum Kind {
     Physical = 5,
     /// Page-locked host memory.
     Pinned = 6,
-    /// Host memory of the program, page-locked later.
+    /// The program's host memory, page-locked later.
     Registered = 7,
-    /// Another process's memory: counted by kind, in no total.
+    /// Another process's memory: counted by kind, but in no total.
     Ipc = 8,
 }
 
 const KINDS: usize = 9;
 
-/// One line of the books.
+/// The counts of one kind, or of all.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
     pub allocations: i64,
@@ -43,15 +43,15 @@ impl Count {
     }
 }
 
-/// The books of one device, or of the host.
+/// The counts of one device, or of the host.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct Counters {
     pub total: Count,
     by_kind: [Count; KINDS],
 }
 
-impl Books {
-    /// Memory was given out.
+impl Counters {
+    /// Counts an allocation.
     pub fn alloc(&mut self, kind: Kind, bytes: u64) {
         self.by_kind[kind as usize].alloc(bytes);
         if kind != Kind::Ipc {
@@ -59,7 +59,7 @@ impl Books {
         }
     }
 
-    /// Memory came back.
+    /// Counts a free.
     pub fn free(&mut self, kind: Kind, bytes: u64) {
         self.by_kind[kind as usize].free(bytes);
         if kind != Kind::Ipc {
@@ -67,8 +67,8 @@ impl Books {
         }
     }
 
-    /// One kind's line, or the total for a negative number.
-    pub fn line(&self, kind: i32) -> Option<Count> {
+    /// Returns the counts of a kind, or the total for a negative number.
+    pub fn count(&self, kind: i32) -> Option<Count> {
         if kind < 0 { Some(self.total) } else { self.by_kind.get(kind as usize).copied() }
     }
 }

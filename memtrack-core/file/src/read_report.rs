@@ -1,9 +1,9 @@
-//! What the reader reports in addition to the snapshot: why a file could not be read at all ([`RecordingError`]), or
-//! how much of it was read ([`ReadReport`]).
+//! The reader's report in addition to the snapshot: the reason why a file could not be read at all
+//! ([`RecordingError`]), or the extent of the read part ([`ReadReport`]).
 
 use std::{fmt, io};
 
-/// Why the file could not be read.
+/// The reason why the file could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingError {
@@ -64,7 +64,7 @@ impl From<io::Error> for RecordingError {
     }
 }
 
-/// How much of a recording was read.
+/// The part of a recording that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadReport {
@@ -85,18 +85,18 @@ pub struct ReadReport {
     /// Parts of the recording that were read to their end and continue in another file.
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
-    pub goes_on_elsewhere: bool,
+    pub continues_elsewhere: bool,
     /// Whether the live blocks at the end were computed from the events, because the recorder could not write them.
     pub replayed: bool,
 }
 
 impl ReadReport {
-    /// One line for the user when something is missing, without the file's name.
+    /// Formats the missing parts in one line for the user, without the file's name; nothing if none is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;
         let mut text = match (self.complete, self.damaged, lost) {
             (true, _, _) => String::new(),
-            (false, _, _) if self.goes_on_elsewhere => {
+            (false, _, _) if self.continues_elsewhere => {
                 "a part of a recording that goes on in another file (open the one without `.part-` in its name)"
                     .into()
             }

@@ -1,5 +1,5 @@
-//! A snapshot that a Rust program dumped, in the hands of PyTorch's tools: `fixtures/snapshots/recorded` holds one and
-//! what PyTorch's own `_memory_viz.py` says about it; the program is run again here.
+//! A snapshot that a Rust program dumped, as PyTorch's tools read it: `fixtures/snapshots/recorded` contains a dump, and the
+//! texts of PyTorch's `_memory_viz.py` about it. The tests also run the program again.
 
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::event::DeviceId;
@@ -24,12 +24,12 @@ fn recorded() -> PathBuf {
     fixture("snapshots/recorded/run.pickle")
 }
 
-/// What PyTorch says.
+/// Returns PyTorch's stored text.
 fn stored(name: &str) -> String {
     fs::read_to_string(fixture("snapshots/recorded/run").join(name)).unwrap()
 }
 
-/// What memtrack says.
+/// Returns memtrack's text.
 fn text(snapshot: &Snapshot, name: &str) -> String {
     let snapshot = &PytorchSnapshot::try_from(snapshot.clone()).unwrap();
     let mut out = Vec::new();
@@ -47,7 +47,7 @@ fn open(path: &Path) -> Snapshot {
     loaded.unwrap_or_else(|error| panic!("{}: {error}", path.display())).snapshot
 }
 
-/// Has the program dump itself to a file of that name in `folder`.
+/// Runs the program, which dumps a snapshot to a file of that name in `folder`.
 fn dumped(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     run_well(PROGRAM, &[path.to_str().unwrap()], folder);
@@ -55,7 +55,7 @@ fn dumped(folder: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn memtrack_says_of_a_run_what_pytorch_says() {
+fn memtracks_texts_about_a_dump_equal_pytorchs() {
     let snapshot = open(&recorded());
     for name in TEXTS {
         assert_eq!(text(&snapshot, name), stored(name), "{name}");
@@ -63,7 +63,7 @@ fn memtrack_says_of_a_run_what_pytorch_says() {
 }
 
 #[test]
-fn written_again_it_is_the_same_to_the_byte_and_says_the_same() {
+fn a_dump_written_again_is_identical_and_has_the_same_texts() {
     let folder = tempfile::tempdir().unwrap();
     let snapshot = open(&recorded());
     for name in ["a.pickle", "a.pickle.gz", "a.json", "a.memtrack"] {
@@ -79,7 +79,7 @@ fn written_again_it_is_the_same_to_the_byte_and_says_the_same() {
     }
 }
 
-/// The functions of the program in a folded line, with what is around them: the same wherever the sources moved.
+/// Returns folded lines with the program's functions but without their source positions, which may change.
 fn without_places(folded: &str) -> Vec<String> {
     let line = |line: &str| {
         let (stack, bytes) = line.rsplit_once(' ').unwrap();
@@ -95,7 +95,7 @@ fn without_places(folded: &str) -> Vec<String> {
 }
 
 #[test]
-fn run_again_the_program_dumps_the_same() {
+fn a_new_run_of_the_program_dumps_the_same_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["fresh.pickle", "fresh.json.zst", "fresh.memtrack"] {
         let fresh = open(&dumped(folder.path(), name));
@@ -145,7 +145,7 @@ fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
         let all = places.into_iter().flat_map(|by| [0, 1].map(|device| (by, DeviceId(device))));
         all.map(|(by, device)| {
             let mut ranking = top_with(&snapshot, &mut symbols, by, device, &TopOptions::default()).to_json();
-            // Stacks hold source lines, and a snapshot has no counts beside its events.
+            // Stacks contain source lines, and a snapshot has no counts apart from its events.
             ranking["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["stacks"] = Value::Null);
             let peak = &ranking["peak"];
             json!([
@@ -165,14 +165,14 @@ fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
 }
 
 #[test]
-fn the_viewer_knows_every_instruction_of_a_dump() {
+fn the_viewer_supports_every_instruction_of_a_dump() {
     let folder = tempfile::tempdir().unwrap();
     for path in [recorded(), dumped(folder.path(), "fresh.pickle")] {
         assert_known_to_the_viewer(&path.display().to_string(), &fs::read(path).unwrap());
     }
 }
 
-/// What CPython must find in a dump; its unpickler knows no class.
+/// The check that CPython runs on a dump; its unpickler accepts no class.
 const CHECK: &str = r#"
 import pickle, sys, time
 class Safe(pickle.Unpickler):

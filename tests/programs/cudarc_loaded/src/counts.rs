@@ -1,4 +1,4 @@
-//! The mock driver's own count, and memtrack's: after each step they must be the same.
+//! The mock driver's counts and memtrack's, which must be equal after each step.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::DeviceStatistics;
@@ -6,17 +6,17 @@ use std::ffi::CStr;
 
 /// Allocations, frees, live bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Counts {
     pub allocations: i64,
     pub frees: i64,
     pub live_bytes: i64,
 }
 
-/// The mock's books of a device; -2 is the host.
-pub fn of_driver(device: i32) -> Books {
+/// Returns the mock driver's counts of a device; -2 is the host.
+pub fn of_driver(device: i32) -> Counts {
     let count = count_function();
     let all_kinds = -1;
-    Books {
+    Counts {
         allocations: count(device, all_kinds, 0),
         frees: count(device, all_kinds, 1),
         live_bytes: count(device, all_kinds, 2),
@@ -26,7 +26,7 @@ pub fn of_driver(device: i32) -> Books {
 type Count = extern "C" fn(i32, i32, i32) -> i64;
 
 fn count_function() -> Count {
-    // SAFETY: the driver is open already, so that this gives the same library; the type is the mock's declaration.
+    // SAFETY: the driver is already open, so `dlopen` returns the same library; the type is the mock's declaration.
     unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
         let name: &CStr = c"memtrack_mock_count";
@@ -36,8 +36,8 @@ fn count_function() -> Count {
     }
 }
 
-/// memtrack's.
-pub fn of_memtrack(device: DeviceId) -> Books {
+/// Returns memtrack's counts of a device.
+pub fn of_memtrack(device: DeviceId) -> Counts {
     let snapshot = memtrack_core::snapshot().expect("memory is monitored");
     let of_device = snapshot.devices.iter().find(|statistics| statistics.device == device);
     let DeviceStatistics { allocations, frees, allocated_bytes, freed_bytes, .. } =
@@ -49,10 +49,10 @@ pub fn of_memtrack(device: DeviceId) -> Books {
         allocated_bytes - freed_bytes,
         "{device}: the live blocks are the difference of the sums"
     );
-    Books { allocations: allocations as i64, frees: frees as i64, live_bytes: live as i64 }
+    Counts { allocations: allocations as i64, frees: frees as i64, live_bytes: live as i64 }
 }
 
-/// Asserts that both say the same of two devices and of pinned memory.
+/// Asserts that both are equal for two devices and pinned memory.
 pub fn compare(step: &str) {
     for device in 0..2 {
         assert_eq!(
