@@ -189,7 +189,7 @@ impl Waiting {
     /// # Panics
     /// When the file never appears.
     #[track_caller]
-    pub fn ask_for(&self, snapshot: &Path) {
+    pub fn request_snapshot(&self, snapshot: &Path) {
         self.send("USR2");
         wait_for("the snapshot is there", || snapshot.exists());
     }
@@ -204,13 +204,13 @@ impl Waiting {
 }
 
 /// Returns standard error.
-pub fn said(output: &Output) -> String {
+pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Counts the lines on standard error, without those that list the holders of memory.
-pub fn lines_said(output: &Output) -> usize {
-    let text = said(output);
+pub fn count_stderr_lines(output: &Output) -> usize {
+    let text = stderr_text(output);
     let of_holders =
         |line: &&str| line.starts_with("memtrack: who holds ") || line.starts_with("memtrack:   ");
     text.lines().filter(|line| !of_holders(line)).count()

@@ -181,8 +181,8 @@ static int frees_all(void) {
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     if (!strcmp(way, "exit")) return in_a_small_thread(exits);
-    if (!strcmp(way, "child-stops")) return in_a_small_thread(forks_a_child_that_exits);
-    if (!strcmp(way, "child-becomes")) return in_a_small_thread(forks_a_child_that_execs);
+    if (!strcmp(way, "child-exits")) return in_a_small_thread(forks_a_child_that_exits);
+    if (!strcmp(way, "child-execs")) return in_a_small_thread(forks_a_child_that_execs);
     if (!strcmp(way, "coroutine")) return exits_in_a_coroutine();
     if (!strcmp(way, "handler")) return exits_in_a_signal_handler();
     if (!strcmp(way, "cancel")) return cancels();

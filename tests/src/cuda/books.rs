@@ -19,7 +19,7 @@ pub fn snapshot() -> Snapshot {
 }
 
 /// Returns the bytes of a device's live blocks, and of its segments.
-pub fn held(snapshot: &Snapshot, device: DeviceId) -> (u64, u64) {
+pub fn live_and_segment_bytes(snapshot: &Snapshot, device: DeviceId) -> (u64, u64) {
     let blocks = snapshot.blocks.iter().filter(|block| block.device == device);
     let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
     (blocks.map(|block| block.size_bytes).sum(), segments.map(|segment| segment.size_bytes).sum())
@@ -27,11 +27,11 @@ pub fn held(snapshot: &Snapshot, device: DeviceId) -> (u64, u64) {
 
 /// Asserts that a device's recorded blocks, segments and sums agree with the mock's books.
 #[track_caller]
-pub fn agree(device: i32) {
+pub fn assert_agrees_with_mock(device: i32) {
     let snapshot = snapshot();
     let id = if device == -2 { DeviceId::PINNED } else { DeviceId(device as u16) };
     let live = client::live_bytes(device);
-    assert_eq!(held(&snapshot, id), (live, live));
+    assert_eq!(live_and_segment_bytes(&snapshot, id), (live, live));
     let counts = snapshot.devices.iter().find(|counts| counts.device == id);
     let (allocated, reserved) =
         counts.map_or((0, 0), |counts| (counts.allocated_bytes - counts.freed_bytes, counts.reserved_bytes));

@@ -184,7 +184,7 @@ pub fn heap(limit_mib: u64) {
 }
 
 /// A device runs out of memory while stderr is closed, or is a pipe that nothing reads.
-pub fn deaf(how: &str) {
+pub fn unread_stderr(how: &str) {
     // SAFETY: system calls with descriptors of this program.
     unsafe {
         if how == "closed" {

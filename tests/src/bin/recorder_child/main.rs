@@ -69,7 +69,7 @@ fn main() {
         ["holds_dumps", path] => holds::dumps(path),
         ["holds_end"] => holds::end(),
         ["holds_heap", limit_mib] => holds::heap(limit_mib.parse().unwrap()),
-        ["holds_deaf", how] => holds::deaf(how),
+        ["holds_unread_stderr", how] => holds::unread_stderr(how),
         ["holds_until_killed", path] => holds::until_killed(path),
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
@@ -88,7 +88,7 @@ fn main() {
         ["together", path, max_bytes, size_bytes] => {
             streams::together(path, max_bytes.parse().unwrap(), size_bytes.parse().unwrap());
         }
-        ["deaf_stderr"] => streams::deaf_stderr(),
+        ["unread_stderr"] => streams::unread_stderr(),
         ["many_panics", path] => endings::many_panics(path),
         ["fork_many", path] => forks::many(path),
         ["restart"] => endings::restart(),

@@ -178,7 +178,7 @@ fn end(how: &str) {
 }
 
 /// Prints messages to a stderr whose pipe is full, or has no reader, in a program that `SIGPIPE` would end.
-pub fn deaf_stderr() {
+pub fn unread_stderr() {
     let print_warnings = || {
         let mut tracker = memtrack_core::tracker::MemoryTracker::new();
         tracker.start_monitor();
