@@ -1,4 +1,4 @@
-//! How large the model is and how long it trains: everything a program may want to vary, in one value.
+//! The size of the model and the length of its training, in one value.
 
 /// Sizes of the model and length of the run.
 ///
@@ -8,9 +8,9 @@
 pub struct Config {
     /// Sequences in one batch.
     pub batch: usize,
-    /// Characters in one sequence; the model sees no further back than this.
+    /// Characters in one sequence, which is all that the model sees.
     pub context: usize,
-    /// Width of the vector that stands for one character.
+    /// Width of the vector that represents one character.
     pub width: usize,
     /// Attention heads of a block; must divide `width`.
     pub heads: usize,
@@ -40,12 +40,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A model that trains in well under a second, for tests.
+    /// Returns a model that trains in well under a second, for tests.
     pub fn tiny() -> Self {
         Self { batch: 4, context: 16, width: 32, heads: 2, blocks: 2, steps: 5, ..Self::default() }
     }
 
-    /// Width of one attention head.
+    /// Returns the width of one attention head.
     pub fn head_width(&self) -> usize {
         self.width / self.heads
     }

@@ -1,10 +1,10 @@
-//! The text the model learns, as numbers: a vocabulary of characters, and batches cut from the text.
+//! The text that the model learns, as numbers: a vocabulary of characters, and batches cut from the text.
 //!
-//! The text is part of the program, so that the example needs no network and every run sees the same.
+//! The text is part of the program, so that the example needs no network and every run uses the same text.
 
 use candle_core::{Device, Result, Tensor};
 
-/// What the model learns to continue.
+/// The text that the model learns to continue.
 pub const TEXT: &str = include_str!("text.txt");
 
 /// A small generator of reproducible numbers (SplitMix64).
@@ -15,7 +15,7 @@ pub const TEXT: &str = include_str!("text.txt");
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that always gives the same numbers for the same seed.
+    /// Returns a generator, which produces the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,12 +28,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..end`. The slight preference for small numbers does not matter here.
+    /// Returns a number in `0..end`. The slight bias towards small numbers does not matter here.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// A number in `-bound..bound`, all equally likely.
+    /// Returns a number in `-bound..bound`, all equally likely.
     pub fn uniform(&mut self, bound: f32) -> f32 {
         let unit = (self.next() >> 40) as f32 / (1u64 << 24) as f32;
         (unit * 2.0 - 1.0) * bound
@@ -47,12 +47,12 @@ pub struct Corpus {
     tokens: Vec<u32>,
 }
 
-/// Sequences to learn from, and for each of their characters the one that follows.
+/// Sequences to learn from, and the next character for each of their characters.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Shape (batch, context).
     pub inputs: Tensor,
-    /// Shape (batch × context): flat, as the loss wants it.
+    /// Shape (batch × context): flat, as the loss requires.
     pub targets: Tensor,
 }
 
@@ -62,7 +62,7 @@ impl Corpus {
         let mut vocabulary: Vec<char> = text.chars().collect();
         vocabulary.sort_unstable();
         vocabulary.dedup();
-        // Every character of the text is in the vocabulary made from it, so the filter drops nothing.
+        // Every character of the text is in its vocabulary, so the filter drops nothing.
         let tokens = text
             .chars()
             .filter_map(|c| vocabulary.binary_search(&c).ok())
@@ -71,15 +71,15 @@ impl Corpus {
         Self { vocabulary, tokens }
     }
 
-    /// How many different characters there are.
+    /// Returns the number of different characters.
     pub fn vocabulary_size(&self) -> usize {
         self.vocabulary.len()
     }
 
-    /// Cuts `batch` sequences of `context` characters from random places.
+    /// Cuts `batch` sequences of `context` characters at random positions.
     ///
     /// # Errors
-    /// Where the text is not longer than `context`, or the tensors cannot be made.
+    /// If the text is not longer than `context`, or the tensors cannot be made.
     pub fn sample(
         &self,
         batch: usize,

@@ -1,7 +1,7 @@
 //! A small transformer that continues a text character by character: an embedding, blocks of attention and
 //! feed forward network, and a head that scores the next character.
 //!
-//! Its modules are ordinary structs with a `forward`. All that memtrack asks for is the attribute above each:
+//! Its modules are ordinary structs with a `forward`. All that memtrack needs is the attribute above each:
 //! `root` for the whole model, `module` for a part of it, the bare attribute for an operator.
 
 use candle_core::{Device, Module, Result, Tensor, Var};
@@ -19,7 +19,7 @@ struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// Random numbers, the smaller the more of them are summed up (`inputs`), so that sums stay near 1.
+    /// Makes random numbers, the smaller the more of them are summed (`inputs`), so that sums stay near 1.
     fn random(&mut self, shape: (usize, usize), inputs: usize) -> Result<Tensor> {
         let bound = (3.0 / inputs as f32).sqrt();
         let values: Vec<f32> = (0..shape.0 * shape.1).map(|_| self.random.uniform(bound)).collect();
@@ -31,14 +31,14 @@ impl Weights<'_> {
     }
 
     fn keep(&mut self, var: Var) -> Result<Tensor> {
-        // A clone shares the numbers: what the optimizer writes is what the module reads.
+        // A clone shares the numbers: the module reads what the optimizer writes.
         let tensor = var.as_tensor().clone();
         self.all.push(var);
         Ok(tensor)
     }
 }
 
-/// A matrix and what is added after it.
+/// A matrix and a bias.
 struct Linear {
     weight: Tensor,
     bias: Tensor,
@@ -93,7 +93,7 @@ impl Module for Embedding {
     }
 }
 
-/// Lets every character look at those before it, through several heads.
+/// Attention of every character to those before it, with several heads.
 struct Attention {
     query: Linear,
     key: Linear,
@@ -138,7 +138,7 @@ impl Module for Attention {
         let probabilities = operators::softmax(&scores)?;
         let mixed = operators::attention_values(&probabilities, &value)?;
 
-        // No operator of ours copies the heads back side by side; the report names this one from its stack.
+        // This copy, which joins the heads, is in no annotated operator; the report names it from its stack.
         let joined = mixed.transpose(1, 2)?.flatten_from(2)?;
         self.output.forward(&joined)
     }
@@ -152,7 +152,7 @@ fn causal_mask(context: usize, device: &Device) -> Result<Tensor> {
     Tensor::from_vec(values, (context, context), device)
 }
 
-/// The feed forward network of a block: four times as wide inside.
+/// The feed forward network of a block, whose hidden layer is four times as wide.
 struct Mlp {
     widen: Linear,
     narrow: Linear,
@@ -174,7 +174,7 @@ impl Module for Mlp {
     }
 }
 
-/// Attention, then the feed forward network, each with a norm before it and a way around it.
+/// Attention, then the feed forward network, each with a norm before it and a residual connection.
 struct Block {
     attention_norm: LayerNorm,
     attention: Attention,
@@ -224,10 +224,10 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// A model with random weights, the same for the same [`Config::seed`].
+    /// Makes a model with random weights, the same for the same [`Config::seed`].
     ///
     /// # Errors
-    /// Where the heads do not divide the width, or the weights cannot be made.
+    /// If the heads do not divide the width, or the weights cannot be made.
     pub fn new(vocabulary: usize, config: &Config, device: &Device) -> Result<Self> {
         if config.heads == 0 || !config.width.is_multiple_of(config.heads) {
             candle_core::bail!("{} heads do not divide a width of {}", config.heads, config.width);
@@ -240,17 +240,17 @@ impl Transformer {
         Ok(Self { embedding, blocks, head: Head { norm, scores }, weights: weights.all })
     }
 
-    /// What the optimizer changes.
+    /// Returns the weights, which the optimizer changes.
     pub fn weights(&self) -> &[Var] {
         &self.weights
     }
 
-    /// What belongs to the model and is not changed.
+    /// Returns the model's constant tensors.
     pub fn masks(&self) -> impl Iterator<Item = &Tensor> {
         self.blocks.iter().map(|block| &block.attention.mask)
     }
 
-    /// How many numbers the model has learnt when it is done.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         self.weights.iter().map(|weight| weight.elem_count()).sum()
     }
@@ -262,7 +262,7 @@ impl Module for Transformer {
     fn forward(&self, characters: &Tensor) -> Result<Tensor> {
         let mut hidden = self.embedding.forward(characters)?;
         for (index, block) in self.blocks.iter().enumerate() {
-            // The attribute names a function once and for all; a guard can name each turn of a loop.
+            // The attribute has a constant name; a guard can name each iteration of a loop.
             let _module = scope::module(&format!("block.{index}"));
             hidden = block.forward(&hidden)?;
         }

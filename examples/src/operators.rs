@@ -1,8 +1,8 @@
-//! What the modules compute: functions of tensors, without weights of their own.
+//! The operators of the modules: functions of tensors, without weights.
 //!
 //! Each is one operator of the report. They are written with candle's differentiable operations: candle-nn's
-//! fused `layer_norm` and `softmax_last_dim` have no backward pass, and a model trained through them would
-//! learn with its weights cut off, without a word.
+//! fused `layer_norm` and `softmax_last_dim` have no backward pass, so the weights before them would silently
+//! not be trained.
 
 use candle_core::{D, Result, Tensor};
 use memtrack_core::track_memory;
@@ -18,19 +18,19 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> 
 pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor> {
     let centred = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
-    // So that a vector of equal numbers is not divided by zero.
+    // Avoids a division by zero for a vector of equal numbers.
     let deviation = (variance + 1e-5)?.sqrt()?;
     centred.broadcast_div(&deviation)?.broadcast_mul(scale)?.broadcast_add(shift)
 }
 
-/// How much each character attends to each other one, before the softmax: `query` × `key`ᵀ / √width.
+/// The attention of each character to each other one, before the softmax: `query` × `key`ᵀ / √width.
 #[track_memory]
 pub fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor> {
     let scale = 1.0 / (query.dim(D::Minus1)? as f64).sqrt();
     query.matmul(&key.t()?)? * scale
 }
 
-/// Adds `mask`: 0 where a character may look, minus infinity where it would look into the future.
+/// Adds `mask`: 0 for a character itself and those before it, minus infinity for later ones.
 #[track_memory]
 pub fn causal_mask(scores: &Tensor, mask: &Tensor) -> Result<Tensor> {
     scores.broadcast_add(mask)
@@ -48,19 +48,19 @@ pub fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor
     probabilities.matmul(value)
 }
 
-/// The smooth step between the two layers of the feed forward network.
+/// The activation function between the two layers of the feed forward network.
 #[track_memory]
 pub fn gelu(input: &Tensor) -> Result<Tensor> {
     input.gelu()
 }
 
-/// `input` + `change`: what a block computes is added to what went into it.
+/// `input` + `change`: the result of a block is added to its input.
 #[track_memory]
 pub fn residual(input: &Tensor, change: &Tensor) -> Result<Tensor> {
     input + change
 }
 
-/// The rows of `table` that `indices` name.
+/// The rows of `table` at `indices`.
 #[track_memory]
 pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     let mut shape = indices.dims().to_vec();
@@ -68,7 +68,7 @@ pub fn lookup(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     table.index_select(&indices.flatten_all()?, 0)?.reshape(shape)
 }
 
-/// How surprised the model is by the character that really follows, on average over the batch.
+/// The cross entropy of the next characters, averaged over the batch.
 #[track_memory]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     candle_nn::loss::cross_entropy(&logits.flatten(0, 1)?, targets)

@@ -1,9 +1,9 @@
-//! A pool allocator for one device, as frameworks have it: it takes large segments from the device, hands out
-//! blocks of them, and keeps what is given back. The example `custom_allocator` shows how such an allocator tells
-//! memtrack what it does: five calls, marked "memtrack:".
+//! A pool allocator for one device, like those of frameworks: it requests large segments from the device, splits them
+//! into blocks, and reuses freed blocks. The example `custom_allocator` shows how such an allocator reports to
+//! memtrack: five calls, marked "memtrack:".
 //!
-//! The device is simulated: an address space with a capacity and nothing behind it. The bookkeeping is real, and
-//! its invariant is that the blocks of a segment, used and free, lie side by side without a gap.
+//! The device is simulated: an address space with a capacity and no memory behind it. The bookkeeping is real, and
+//! its invariant is that the blocks of a segment, used and free, are contiguous.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder;
 
-/// Blocks are a multiple of this, so that what is left of a split block can be used again.
+/// Blocks are a multiple of this, so that the rest of a split block can be reused.
 const BLOCK_BYTES: u64 = 512;
-/// Segments are a multiple of this: asking the device is slow, so it is asked seldom.
+/// Segments are a multiple of this: requests to the device are slow, so they are rare.
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Where the simulated device's address space begins. Not at 0, which reads like a null pointer in reports.
+/// The start of the simulated device's address space. Not 0, which looks like a null pointer in reports.
 const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
 
-/// The device has not enough memory left.
+/// The device does not have enough free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What was asked for.
+    /// The size of the request.
     pub requested_bytes: u64,
-    /// What the device still had, outside of all segments.
+    /// The free memory of the device, outside all segments.
     pub device_free_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Pool {
     state: Arc<Mutex<State>>,
 }
 
-/// A piece of device memory, given back to its pool when it is dropped.
+/// A piece of device memory, which returns to its pool when it is dropped.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Pool,
@@ -55,12 +55,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Where it lies on the device.
+    /// Returns its address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes were asked for.
+    /// Returns the requested bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -73,7 +73,7 @@ impl Drop for Buffer {
 }
 
 impl Pool {
-    /// An empty pool on a device with `capacity_bytes` of memory.
+    /// Makes an empty pool on a device with `capacity_bytes` of memory.
     pub fn new(device: DeviceId, capacity_bytes: u64) -> Self {
         let state = State {
             device,
@@ -86,32 +86,32 @@ impl Pool {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Hands out a buffer of `size_bytes`.
+    /// Allocates a buffer of `size_bytes`.
     ///
     /// # Errors
-    /// Where no free block is large enough and the device cannot give another segment.
+    /// If no free block is large enough and the device has no memory for another segment.
     pub fn allocate(&self, size_bytes: u64) -> Result<Buffer, OutOfMemory> {
         let address = self.lock().allocate(size_bytes)?;
         Ok(Buffer { pool: self.clone(), address, size_bytes })
     }
 
-    /// Gives segments that nobody uses back to the device.
+    /// Returns unused segments to the device.
     pub fn release_unused(&self) {
         self.lock().release_unused();
     }
 
-    /// What the pool holds from the device, used or not.
+    /// Returns the bytes of all segments.
     pub fn reserved_bytes(&self) -> u64 {
         self.lock().reserved_bytes
     }
 
-    /// What the pool's users asked for and have not given back.
+    /// Returns the requested bytes of all live buffers.
     pub fn allocated_bytes(&self) -> u64 {
         self.lock().blocks.values().filter_map(|block| block.requested_bytes).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere does not make the bookkeeping wrong: no method below panics half-way.
+        // A panic elsewhere does not corrupt the bookkeeping: no method below panics midway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,7 +132,7 @@ struct State {
 struct Block {
     size_bytes: u64,
     segment: u64,
-    /// What the user asked for, or none where the block is free.
+    /// The requested bytes, or none if the block is free.
     requested_bytes: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl State {
         Ok(address)
     }
 
-    /// The smallest free block that is large enough.
+    /// Finds the smallest free block that is large enough.
     fn best_fit(&self, size_bytes: u64) -> Option<u64> {
         self.blocks
             .iter()
@@ -158,11 +158,11 @@ impl State {
             .map(|(address, _)| *address)
     }
 
-    /// Takes a segment with room for `size_bytes` from the device, as one free block.
+    /// Requests a segment with room for `size_bytes` from the device, and makes it one free block.
     fn add_segment(&mut self, requested_bytes: u64, size_bytes: u64) -> Result<u64, OutOfMemory> {
         let segment_bytes = size_bytes.next_multiple_of(SEGMENT_BYTES);
         if segment_bytes > self.capacity_bytes - self.reserved_bytes {
-            // What nobody uses may be in segments too small for this request.
+            // There may be free memory in unused segments that are too small for this request.
             self.release_unused();
         }
         let device_free_bytes = self.capacity_bytes - self.reserved_bytes;
@@ -183,12 +183,12 @@ impl State {
         self.segments.insert(address, segment_bytes);
         self.blocks
             .insert(address, Block { size_bytes: segment_bytes, segment: address, requested_bytes: None });
-        // memtrack: what is taken from the device is a segment; what is handed out of it, an allocation
+        // memtrack: memory from the device is a segment; blocks of it are allocations
         recorder::record_segment_alloc(self.device, StreamId(0), address, segment_bytes);
         Ok(address)
     }
 
-    /// Marks a free block as used and leaves what it has too much as a free block behind it.
+    /// Marks a free block as used and leaves the rest as a free block after it.
     fn take(&mut self, address: u64, size_bytes: u64, requested_bytes: u64) {
         let Some(block) = self.blocks.get_mut(&address) else { return };
         let rest_bytes = block.size_bytes - size_bytes;
@@ -205,8 +205,8 @@ impl State {
     fn free(&mut self, address: u64) {
         let Some(mut block) = self.blocks.get(&address).copied() else { return };
         let Some(requested_bytes) = block.requested_bytes.take() else { return };
-        // memtrack: … and a free before the memory is given back. Otherwise another thread might get the address
-        // and report it first, and the recording would show two owners of one block.
+        // memtrack: … and a free before the memory becomes available. Otherwise another thread might get the address
+        // and report it first, and the recording would contain two owners of one block.
         recorder::record_free(self.device, StreamId(0), address, requested_bytes);
 
         let mut start = address;
@@ -222,20 +222,20 @@ impl State {
         self.blocks.insert(start, block);
     }
 
-    /// The block at `address`, where it is free and of that segment.
+    /// Returns the block at `address` if it is free and in that segment.
     fn free_neighbour(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
         let block = *self.blocks.get(&address)?;
         (block.segment == segment && block.requested_bytes.is_none()).then_some((address, block))
     }
 
-    /// The block that ends at `address`, where it is free and of that segment.
+    /// Returns the block that ends at `address` if it is free and in that segment.
     fn free_before(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
         let (previous, _) = self.blocks.range(..address).next_back()?;
         self.free_neighbour(*previous, segment)
     }
 
     fn release_unused(&mut self) {
-        // A segment that nobody uses is one free block as large as itself, since neighbours are joined.
+        // An unused segment is one free block of its size, since neighbours are merged.
         let unused: Vec<(u64, u64)> = self
             .segments
             .iter()
@@ -247,7 +247,7 @@ impl State {
             })
             .collect();
         for (address, size_bytes) in unused {
-            // memtrack: a segment goes back to the device; first the report, then the memory
+            // memtrack: a segment returns to the device; first the report, then the memory
             recorder::record_segment_free(self.device, StreamId(0), address, size_bytes);
             self.segments.remove(&address);
             self.blocks.remove(&address);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_used_again_whatever_the_order() -> Result<(), OutOfMemory> {
+    fn blocks_freed_in_any_order_are_merged_and_reused() -> Result<(), OutOfMemory> {
         let pool = pool(2 * MIB);
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let mut buffers: Vec<Option<Buffer>> =
@@ -287,7 +287,7 @@ mod tests {
             for index in order {
                 buffers[index] = None;
             }
-            // Fits only where all three, and the rest behind them, have become one block again.
+            // Fits only if all three, and the rest after them, are one block again.
             drop(pool.allocate(2 * MIB)?);
         }
         assert_eq!(pool.reserved_bytes(), 2 * MIB);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_says_what_was_asked_and_what_is_free() -> Result<(), OutOfMemory> {
+    fn a_full_device_reports_requested_and_free_bytes() -> Result<(), OutOfMemory> {
         let pool = pool(6 * MIB);
         let _kept = pool.allocate(3 * MIB)?;
         let refused = pool.allocate(3 * MIB).map(|buffer| buffer.address());

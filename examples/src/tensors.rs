@@ -1,4 +1,4 @@
-//! How candle's tensors are described to memtrack: what a program copies to have its memory categorised.
+//! Describes candle's tensors to memtrack. Copy this file to categorise the memory of your own program.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,15 +6,15 @@ use candle_core::{CpuStorage, DType, Storage, Tensor, Var};
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 
-/// That it is this crate which describes candle's tensors: the trait is memtrack's and the type candle's, so a type of
-/// one's own is needed.
+/// A local type for the trait's parameter: the trait is memtrack's and the tensor candle's, so Rust requires a type of this
+/// crate.
 #[derive(Debug)]
 pub enum Candle {}
 
 impl ReportTensors<Candle> for Tensor {
     fn report(&self, to: &mut TensorReader<'_>) {
         let (storage, layout) = self.storage_and_layout();
-        // Memory that the host's heap has; a device would be described in the same way, with its ordinal.
+        // Memory of the host's heap; a device would be described in the same way, with its ordinal.
         let Storage::Cpu(storage) = &*storage else { return };
         let (address, bytes) = place(storage);
         let info = TensorInfo::new(number(self.id()), DeviceId::HOST, dtype(self.dtype()), self.dims());
@@ -28,7 +28,7 @@ impl ReportTensors<Candle> for Var {
     }
 }
 
-/// Where the elements lie, and how many bytes they have.
+/// Returns the address and the bytes of the elements.
 fn place(storage: &CpuStorage) -> (u64, u64) {
     fn of<T>(elements: &[T]) -> (u64, u64) {
         (elements.as_ptr().addr() as u64, size_of_val(elements) as u64)
@@ -66,7 +66,7 @@ fn dtype(dtype: DType) -> Dtype {
     }
 }
 
-/// The number of a tensor. candle counts them, and hands the number to those who hash it.
+/// Returns the number of a tensor. candle counts tensors, and exposes the number only through `Hash`.
 fn number(id: impl Hash) -> u64 {
     struct Number(u64);
     impl Hasher for Number {

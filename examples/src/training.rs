@@ -10,19 +10,19 @@ use crate::data::{Corpus, Random, TEXT};
 use crate::model::Transformer;
 use crate::operators;
 
-/// What a run leaves behind.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The loss of every step, in order.
     pub losses: Vec<f32>,
-    /// Numbers in the model.
+    /// The number of the model's parameters.
     pub parameters: usize,
 }
 
 impl Outcome {
-    /// Mean loss of the first and of the last quarter of the steps.
+    /// Returns the mean loss of the first and of the last quarter of the steps.
     ///
-    /// Single steps see different batches and jump; a mean over several says whether the model has learnt.
+    /// The loss of single steps varies with their batches; a mean over several shows whether the model has learnt.
     pub fn first_and_last_loss(&self) -> (f32, f32) {
         let quarter = (self.losses.len() / 4).max(1);
         let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
@@ -30,10 +30,10 @@ impl Outcome {
         (mean(&self.losses[..quarter.min(self.losses.len())]), mean(&self.losses[end..]))
     }
 
-    /// Refuses a run that has not learnt anything: its memory would not be that of a training run.
+    /// Fails for a run that has not learnt anything: its memory would not be that of a training run.
     ///
     /// # Errors
-    /// Where the loss has not fallen by a tenth at least, or is not a number.
+    /// If the loss has not fallen by at least a tenth, or is not a number.
     pub fn check_learnt(&self) -> Result<()> {
         let (first, last) = self.first_and_last_loss();
         if last < 0.9 * first {
@@ -47,24 +47,24 @@ impl Outcome {
 /// number and loss.
 ///
 /// # Errors
-/// Where the sizes in `config` do not fit together, or a tensor operation fails.
+/// If the sizes in `config` do not fit together, or a tensor operation fails.
 pub fn train(config: &Config, progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     train_on(&Device::Cpu, config, progress)
 }
 
-/// The same on any device.
+/// Does the same on any device.
 ///
 /// # Errors
 /// As [`train`].
 pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     let corpus = Corpus::new(TEXT);
     let model = Transformer::new(corpus.vocabulary_size(), config, device)?;
-    // Which memory is a parameter, nobody could tell from what is computed with it.
+    // memtrack cannot infer parameters from the operators that use them.
     let weights = model.weights().iter().enumerate();
     report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
     report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
     let mut optimizer = optimizer(&model, config)?;
-    // Another stream of numbers than the weights', or the text would be cut by the numbers they were made of.
+    // Another seed than for the weights, so that the two sequences are independent.
     let mut random = Random::new(!config.seed);
 
     let mut losses = Vec::with_capacity(config.steps);
@@ -85,15 +85,15 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
     Ok(Outcome { losses, parameters: model.parameters() })
 }
 
-/// Makes the optimizer. It allocates its moments here and keeps them to itself: that this belongs to the optimizer is how
-/// memtrack knows what they are.
+/// Makes the optimizer, which allocates its private moments here: memtrack recognizes them because this is the optimizer
+/// phase.
 #[track_memory(optimizer)]
 fn optimizer(model: &Transformer, config: &Config) -> Result<AdamW> {
     let settings = ParamsAdamW { lr: config.learning_rate, ..ParamsAdamW::default() };
     AdamW::new(model.weights().to_vec(), settings)
 }
 
-/// The gradient of every weight.
+/// Computes the gradient of every weight.
 #[track_memory(backward)]
 fn backward(loss: &Tensor) -> Result<GradStore> {
     loss.backward()

@@ -1,4 +1,4 @@
-//! What the memory of the candle training run is for, in bytes that follow from the shapes of its model.
+//! The purpose of the candle training run's memory, in bytes that follow from the shapes of its model.
 
 use memtrack_core::analysis::top::TopReport;
 use memtrack_core::event::Action;
@@ -33,7 +33,7 @@ fn config() -> Config {
     Config { steps: STEPS, ..Config::tiny() }
 }
 
-/// Numbers in each weight, in no particular order.
+/// Returns the count of numbers in each weight, in no particular order.
 fn weights() -> Vec<usize> {
     let (Config { width, context, blocks, .. }, vocabulary) = (config(), Corpus::new(TEXT).vocabulary_size());
     let linear = |inputs: usize, outputs: usize| [inputs * outputs, outputs];
@@ -52,15 +52,15 @@ fn bytes_of_weights() -> u64 {
     (FLOAT * weights().into_iter().sum::<usize>()) as u64
 }
 
-/// Bytes of the results of all operators of one forward pass.
+/// Returns the bytes of the results of all operators of one forward pass.
 fn bytes_of_results() -> u64 {
     let Config { batch, context, width, heads, blocks, .. } = config();
     let hidden = batch * context * width;
     let scores = batch * heads * context * context;
-    // The looked up rows, and with the places added.
+    // The embedding rows, and their sums with the position vectors.
     let embedding = 2 * hidden;
-    // Two norms; query, key and value, and each of them by heads; scores, masked, softmax; the mixed values, the heads side
-    // by side, and through a matrix; the two residuals; four times as wide, the smooth step, and narrow again.
+    // Two norms; query, key and value, and each of them split by heads; scores, masked, softmax; the mixed values, the heads
+    // joined, and through a matrix; the two residuals; four times as wide, the activation function, and narrow again.
     let block = (2 + 3 + 3 + 3 + 2 + 4 + 4 + 1) * hidden + 3 * scores;
     let head = hidden + batch * context * Corpus::new(TEXT).vocabulary_size();
     let loss = 1;
@@ -85,7 +85,7 @@ fn weights_are_parameters_and_their_gradients_are_gradients() {
 #[test]
 fn characters_are_inputs_and_the_mask_is_a_buffer() {
     let Config { batch, context, blocks, .. } = config();
-    // What goes in and what should come out, as numbers of four bytes.
+    // Inputs and targets, as numbers of four bytes.
     let inputs = (STEPS * 2 * batch * context * 4) as u64;
     assert_eq!(requested("input"), (inputs, 2 * STEPS as u64));
     assert_eq!(requested("buffer"), ((blocks * context * context * FLOAT) as u64, blocks as u64));
@@ -107,7 +107,7 @@ fn both_moments_of_every_weight_are_optimizer_state() {
     }
     for (&bytes, &count) in &moments {
         let found = by_size.get(&bytes).copied().unwrap_or(0);
-        // Beside the numbers there are shapes, reference counts and the list of weights, which are small.
+        // Shapes, reference counts and the list of weights are small.
         assert!(found == count || bytes < 1024 && found > count, "{found} of {count} with {bytes} bytes");
     }
     let all: u64 = by_size.iter().map(|(bytes, &count)| bytes * count as u64).sum();
@@ -120,12 +120,12 @@ fn results_of_operators_are_activations() {
     let trace = RUN.0.operator_trace().unwrap();
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
     assert_eq!(tensors(&profile, Category::Activation), STEPS as u64 * bytes_of_results());
-    // Operators hold what they need for the backward pass too: that is seen, though no operator was told of it.
+    // Operators also keep memory for the backward pass, which is categorised although it is not reported to memtrack.
     let (all, _) = requested("activation");
     assert!(all > STEPS as u64 * bytes_of_results(), "{all}");
 }
 
-/// Bytes of the pieces of memory that have this category in all their versions, and in which the program reported tensors.
+/// Returns the bytes of storages with this category in all versions, in which the program reported tensors.
 fn tensors(profile: &Profile<'_>, category: Category) -> u64 {
     let storages = (0..).zip(profile.storages()).filter_map(|(number, storage)| Some((number, (*storage)?)));
     let of_category = storages.filter(|&(number, _)| profile.category(number, 0) == Some(category));
@@ -133,7 +133,7 @@ fn tensors(profile: &Profile<'_>, category: Category) -> u64 {
 }
 
 #[test]
-fn what_no_gradient_is_of_the_backward_pass_is_a_detail_and_what_the_step_gives_back_is_temporary() {
+fn other_memory_of_the_backward_pass_is_autograd_detail_and_freed_memory_of_the_step_is_temporary() {
     let snapshot = RUN.0.snapshot();
     let categories = categories(snapshot).unwrap();
     let mut by_phase: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -151,7 +151,7 @@ fn what_no_gradient_is_of_the_backward_pass_is_a_detail_and_what_the_step_gives_
         of("backward", "gradient") + of("backward", "autograd_detail") + of("backward", "none"),
         backward
     );
-    // Of each step: the new moments and weights at least, four numbers for each weight.
+    // In each step at least the new moments and weights, four numbers for each weight.
     assert!(of("optimizer", "optimizer_temporary") > 4 * STEPS as u64 * bytes_of_weights(), "{by_phase:?}");
     assert_eq!(
         of("forward", "gradient") + of("forward", "parameter") + of("forward", "input"),

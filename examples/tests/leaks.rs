@@ -1,5 +1,5 @@
-//! A model in candle whose training keeps the loss of each step: with it the whole graph of the step stays, and that is what
-//! `leaks` names, line by line. Mended, the number is kept, and nothing is named.
+//! A model in candle whose training keeps the loss tensor of each step, and with it the whole graph: `leaks` lists its lines. The
+//! fixed training keeps only the number, and `leaks` lists nothing.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use memtrack_core::analysis::leaks::{LeakOptions, LeakReport};
@@ -13,21 +13,21 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const STEPS: usize = 60;
 const ROWS: usize = 32;
 const WIDTH: usize = 64;
-/// A matrix of the step, in bytes.
+/// The bytes of a matrix of the step.
 const MATRIX: u64 = (ROWS * WIDTH * 4) as u64;
-/// What candle keeps of a tensor beside its elements, at most.
+/// At most so many bytes of a tensor beside its elements.
 const TENSOR: u64 = 1500;
-/// What gemm keeps for each thread that multiplies, from its first product on: its line is the product's.
+/// The buffers that gemm keeps for each thread after its first product, and that belong to the line of the product.
 const BUFFER: u64 = 512 << 10;
 
-/// What is kept of each step.
+/// The losses that are kept of each step.
 #[derive(Default)]
 struct Losses {
     tensors: Vec<Tensor>,
     numbers: Vec<f32>,
 }
 
-/// Trains, and returns the lines in which matrices are made that belong to a step's graph.
+/// Trains, and returns the lines that allocate the matrices of a step's graph.
 fn train(losses: &mut Losses, leaks: bool) -> Result<[u32; 3]> {
     let weight = Var::randn(0f32, 0.1, (WIDTH, WIDTH), &Device::Cpu)?;
     let mut lines = [0; 3];
@@ -63,7 +63,7 @@ fn report(leaks: bool) -> (LeakReport, [u32; 3]) {
 }
 
 #[test]
-fn the_lines_of_a_model_whose_graphs_stay_are_named_with_their_bytes_and_nothing_of_the_mended_one() {
+fn leaks_lists_the_lines_of_kept_graphs_with_their_bytes_and_nothing_after_the_fix() {
     alone!();
     let (leaking, lines) = report(true);
     let leaks = &leaking.devices[0].leaks;
@@ -81,7 +81,7 @@ fn the_lines_of_a_model_whose_graphs_stay_are_named_with_their_bytes_and_nothing
         );
         assert!(leak.grew >= 8, "{leaking}");
     }
-    // All of it is made in the loop of this file.
+    // All leaks are allocated in the loop of this file.
     assert!(
         leaks.iter().all(|leak| leak
             .row
@@ -94,6 +94,6 @@ fn the_lines_of_a_model_whose_graphs_stay_are_named_with_their_bytes_and_nothing
     let generations = leaking.devices[0].generations.as_ref().unwrap();
     assert_eq!((generations.leaving, generations.marks), (STEPS - 1, STEPS));
 
-    let (mended, _) = report(false);
-    assert!(mended.is_clean(), "{mended}");
+    let (fixed, _) = report(false);
+    assert!(fixed.is_clean(), "{fixed}");
 }

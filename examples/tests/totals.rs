@@ -1,7 +1,7 @@
-//! The candle training run, every block recorded: memtrack's sums are those of an independent counting allocator.
+//! The candle training run with every block recorded: memtrack's sums equal those of an independent counting allocator.
 //!
-//! The sums are those of the process, and are read one after another. So no other thread may allocate or free in between: the
-//! test is the program's main thread, and candle's threads have ended when they are read.
+//! The sums are of the process, and are read one after another. So no other thread may allocate or free in between: the test
+//! runs on the program's main thread, and candle's threads have ended before.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags};
 use memtrack_core::host::own_heap_bytes;
@@ -21,12 +21,12 @@ static ALLOCATOR: Counting<TrackingAllocator<System>> = Counting::new(TrackingAl
 
 fn main() -> ExitCode {
     lone::run(
-        "live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte",
-        live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte,
+        "live_bytes_of_a_training_run_equal_those_of_a_counting_allocator",
+        live_bytes_of_a_training_run_equal_those_of_a_counting_allocator,
     )
 }
 
-/// Runs `work` on threads of rayon's, which have ended when it returns. Those of the pool that rayon has otherwise never end.
+/// Runs `work` on threads of rayon that have ended when it returns. The threads of rayon's default pool never end.
 fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let mut threads = Vec::new();
     let spawn = |thread: rayon::ThreadBuilder| {
@@ -40,7 +40,7 @@ fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     outcome
 }
 
-fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
+fn live_bytes_of_a_training_run_equal_those_of_a_counting_allocator() {
     start_monitor_with(&Options::new().exact().max_entries(u64::MAX)).unwrap();
     let (counted, own) = (live_bytes(), own_heap_bytes());
     let config = Config { steps: 3, ..Config::tiny() };
@@ -51,11 +51,11 @@ fn live_bytes_of_a_training_run_equal_a_counting_allocators_to_the_byte() {
     let snapshot = recording.snapshot();
     let host = snapshot.devices.iter().find(|device| device.device == DeviceId::HOST).unwrap();
     let live = host.allocated_bytes as i64 - host.freed_bytes as i64;
-    assert_eq!(live + own, counted, "live by memtrack, and what memtrack itself holds");
+    assert_eq!(live + own, counted, "live bytes by memtrack, and memtrack's own memory");
     assert!(host.allocations > 10_000 && host.dropped == 0, "{host:?}");
     assert!(snapshot.threads.len() > 3, "candle's threads are among them");
 
-    // The events say the same as the sums, and so does the table of what is live.
+    // The events add up to the same sums, and so does the table of live blocks.
     let mut by_events = 0;
     let mut from_before = 0;
     for event in snapshot.events.iter() {

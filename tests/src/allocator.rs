@@ -1,12 +1,11 @@
-//! What must hold of the caching allocator at every moment, whatever was done to it.
+//! Invariants of the caching allocator, which hold at every moment.
 
 use memtrack_core::allocator::{
     Backend, BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo, StatArray,
 };
 use memtrack_core::event::DeviceId;
 
-/// Checks that the blocks of each segment lie side by side without a gap, and that the statistics say what the segments
-/// do.
+/// Checks that the blocks of each segment are contiguous, and that the statistics agree with the segments.
 ///
 /// # Panics
 /// When they do not.
@@ -67,7 +66,7 @@ fn check_device(segments: &[&SegmentInfo], stats: &DeviceStats) {
                 }
             }
         }
-        let said = [
+        let reported = [
             &stats.reserved_bytes,
             &stats.segment,
             &stats.inactive_split,
@@ -78,6 +77,6 @@ fn check_device(segments: &[&SegmentInfo], stats: &DeviceStats) {
             &stats.active_bytes,
             &stats.requested_bytes,
         ];
-        assert_eq!(sums, said.map(current), "{kind:?}: segments and statistics disagree");
+        assert_eq!(sums, reported.map(current), "{kind:?}: segments and statistics disagree");
     }
 }

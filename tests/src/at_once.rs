@@ -1,16 +1,15 @@
-//! How many tests run at once. Libtest runs as many as there are processors, which is right for tests that compute; where they
-//! wait, for a child or for time to pass, a processor is idle meanwhile.
+//! The number of tests that run in parallel. Libtest runs one per processor, which suits tests that compute. A test that waits
+//! for a child or for time to pass leaves its processor idle, so programs whose tests mostly wait run twice as many.
 //!
-//! **Why set before `main`?** A setting of cargo's cannot count processors. Programs whose tests mostly wait run twice as
-//! many at once.
+//! **Why set before `main`?** A setting of cargo cannot count processors.
 
 use std::env;
 use std::thread::available_parallelism;
 
-/// What libtest reads.
+/// The variable that libtest reads.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// Has libtest run twice as many tests of this program at once, unless it is told how many.
+/// Makes libtest run twice as many tests of this program in parallel, unless the variable is set.
 #[macro_export]
 macro_rules! tests_wait {
     () => {
@@ -24,7 +23,7 @@ macro_rules! tests_wait {
     };
 }
 
-/// For [`tests_wait!`](crate::tests_wait).
+/// Sets the number of parallel tests for [`tests_wait!`](crate::tests_wait).
 #[allow(unsafe_code)]
 pub extern "C" fn twice_as_many() {
     if env::var_os(THREADS).is_none() {

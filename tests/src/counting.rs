@@ -1,5 +1,5 @@
-//! A counting allocator, the oracle for memtrack's totals: it goes around `TrackingAllocator`, so that it sees what the
-//! program and memtrack ask for and nothing else.
+//! A counting allocator, the reference for memtrack's totals: it wraps `TrackingAllocator`, so that it counts exactly the
+//! requests of the program and of memtrack.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
-/// Counts around another allocator.
+/// An allocator that counts the bytes that pass through it to another one.
 pub struct Counting<A>(A);
 
 impl<A> Counting<A> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub const fn new(inner: A) -> Self {
         Self(inner)
     }
 }
 
-/// Bytes the program holds.
+/// Returns the program's live bytes.
 pub fn live_bytes() -> i64 {
     LIVE_BYTES.load(Ordering::SeqCst)
 }

@@ -1,4 +1,4 @@
-//! A forked child of a test.
+//! Forked children of tests.
 #![allow(unsafe_code)]
 
 use crate::time::HANG;
@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Forks, and returns what `work` returned in the child; none where that panicked or died.
+/// Runs `work` in a forked child and returns its result, or none if it panicked or the child died.
 ///
 /// # Panics
-/// Where no process can be made.
+/// When no process can be created.
 pub fn forked(work: impl FnOnce() -> bool) -> Option<bool> {
-    // SAFETY: the child runs `work` on the only thread that it has, and ends without what belongs to the parent being dropped.
+    // SAFETY: the child runs `work` on its only thread, and ends without dropping values of the parent.
     unsafe {
         match libc::fork() {
             0 => {
@@ -23,7 +23,7 @@ pub fn forked(work: impl FnOnce() -> bool) -> Option<bool> {
                 libc::_exit(code)
             }
             child => {
-                assert!(child > 0, "a process can be made");
+                assert!(child > 0, "a process can be created");
                 let mut status = -1;
                 assert_eq!(libc::waitpid(child, &mut status, 0), child);
                 match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
@@ -36,15 +36,15 @@ pub fn forked(work: impl FnOnce() -> bool) -> Option<bool> {
     }
 }
 
-/// Waits for a forked child; its status, as the system has it. One that hangs is killed.
+/// Waits for a forked child and returns its status in the system's form. A child that hangs is killed.
 pub fn status_of(child: libc::pid_t) -> i32 {
     let begun = Instant::now();
     let mut status = 0;
-    // SAFETY: the out-pointer is of this function.
+    // SAFETY: the out-pointer refers to a local variable.
     while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
         if begun.elapsed() > HANG {
             eprintln!("the forked child {child} hangs");
-            // SAFETY: it has not been waited for, so the number is still the child's.
+            // SAFETY: the child has not been waited for, so the id is still its own.
             unsafe { libc::kill(child, libc::SIGKILL) };
         }
         thread::sleep(Duration::from_millis(1));

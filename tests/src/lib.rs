@@ -1,9 +1,9 @@
-//! What the end-to-end tests share: the command, processes of their own, the fixtures, and the reference data beside the project.
+//! Shared parts of the end-to-end tests: the command, child processes, the fixtures, and the reference data beside the project.
 //!
 //! **Why so few test programs?** Each links all of memtrack: 94 of them were 4.5 GB, eight were 0.4 GB, and now there are
-//! seven. Cargo gives a test only the paths of its own package's programs, so the tests build the command as
-//! `memtrack-tested`, with the features that cargo unifies, including the hook; without them, the release is tested
-//! (`.ci/run`). A nested cargo used to build all of memtrack again for it.
+//! seven. Cargo passes a test only the paths of programs of the same package, so the tests build the command as
+//! `memtrack-tested`, with the features that cargo unifies, including the hook. `.ci/run` tests the release without these
+//! features.
 
 pub mod allocator;
 pub mod at_once;
@@ -31,12 +31,12 @@ pub mod watched;
 
 use std::path::{Path, PathBuf};
 
-/// The `memtrack` command: the one of this package, which cargo builds before a test is run.
+/// Returns the path of this package's `memtrack` command, which cargo builds before it runs a test.
 ///
 /// # Panics
 /// When it was never built.
 pub fn memtrack() -> PathBuf {
-    // Cargo names it for its tests; one that was started by hand lies in TARGET/PROFILE/deps, the command above it.
+    // Cargo passes the path to tests. A test that was started by hand is in TARGET/PROFILE/deps, and the command in its parent.
     let beside = || {
         let test = std::env::current_exe().ok()?;
         Some(test.parent()?.with_file_name(format!("memtrack-tested{}", std::env::consts::EXE_SUFFIX)))
@@ -45,18 +45,18 @@ pub fn memtrack() -> PathBuf {
     named.or_else(beside).filter(|path| path.is_file()).expect("cargo builds the command for the tests")
 }
 
-/// A file or folder in `tests/fixtures`.
+/// Returns the path of a file or folder in `tests/fixtures`.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
-/// A file or folder in `tests/oracle/data`: the reference data, with PyTorch's answers about it.
+/// Returns the path of a file or folder in `tests/oracle/data`: reference data with PyTorch's results for it.
 pub fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle/data").join(name)
 }
 
-/// The folder with reference data that cannot be published, such as real snapshots of other people: `shared/` beside the
-/// workspace. Only tests that are ignored without it ask for it (see [`requirements`]).
+/// Returns the folder with reference data that cannot be published, such as other people's snapshots: `shared/` beside the
+/// workspace. Only tests that are ignored without it use it (see [`requirements`]).
 ///
 /// # Panics
 /// When it is not there.
@@ -70,10 +70,10 @@ pub fn shared() -> PathBuf {
     shared
 }
 
-/// The workspace's root.
+/// Returns the workspace's root.
 ///
 /// # Panics
-/// Never: the tests lie in it.
+/// Never: the tests are in it.
 pub fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the workspace")
 }

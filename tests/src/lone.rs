@@ -1,12 +1,12 @@
-//! Test programs without libtest, for a test that must have its process to itself: libtest's main thread allocates beside the
-//! test, whenever it comes to run. Such a program has `harness = false` in its manifest and one test.
+//! Test programs without libtest, whose main thread may allocate at any moment beside the test. Such a program has
+//! `harness = false` in its manifest, and one test.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// Runs the test on the main thread, unless the arguments are for another one. Understands what cargo passes on from its
-/// command line, and prints what libtest prints.
+/// Runs the test on the main thread, unless the arguments select another one. Understands the arguments that cargo passes on
+/// from its command line, and prints the same text as libtest.
 pub fn run(name: &str, test: impl FnOnce()) -> ExitCode {
     let arguments = Arguments::of(env::args().skip(1));
     if arguments.lists {
@@ -26,11 +26,11 @@ pub fn run(name: &str, test: impl FnOnce()) -> ExitCode {
         u8::from(!passed),
         u8::from(!runs),
     );
-    // As libtest's.
+    // The same codes as libtest's.
     if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-/// What of libtest's arguments matters to one test.
+/// Those of libtest's arguments that affect a single test.
 #[derive(Debug, Default)]
 struct Arguments {
     lists: bool,
@@ -49,7 +49,7 @@ impl Arguments {
                 "--exact" => arguments.is_exact = true,
                 "--ignored" => arguments.only_ignored = true,
                 "--skip" => arguments.skipped.extend(words.next()),
-                // Of no effect on one test, but each has a value.
+                // These have no effect on one test, but each takes a value.
                 "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => _ = words.next(),
                 word if word.starts_with('-') => {}
                 _ => arguments.filters.push(word),

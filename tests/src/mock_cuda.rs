@@ -1,22 +1,22 @@
-//! The mock CUDA driver and NVML, put where a program finds them.
+//! Places the mock CUDA driver and the mock NVML where a program finds them.
 
-use crate::child::{self, Said};
+use crate::child::{self, TestOutput};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The libraries, and the names under which they are looked for. cudarc tries `libcuda.so` first, so a folder with one
-/// name only would be passed over on a machine with a driver.
+/// The libraries, and the names under which programs open them. cudarc tries `libcuda.so` first, so a folder with only one
+/// of the names would be skipped on a machine with a driver.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("libmemtrack_mock_cuda.so", &["libcuda.so.1", "libcuda.so"]),
     ("libmemtrack_mock_nvml.so", &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
 ];
 
-/// A folder with the mock driver as `libcuda.so.1` and `libcuda.so`, and the mock NVML; it goes when this is dropped.
+/// Makes a temporary folder with the mock driver as `libcuda.so.1` and `libcuda.so`, and the mock NVML.
 ///
 /// # Panics
-/// When the mock does not lie beside the running test, where cargo puts it as a dependency, or cannot be linked to.
+/// When the mock is not beside the running test, where cargo puts it as a dependency, or cannot be linked to.
 pub fn driver_dir() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (file, names) in LIBRARIES {
@@ -29,14 +29,14 @@ pub fn driver_dir() -> TempDir {
     folder
 }
 
-/// A command whose program finds the drivers of a folder before any other.
+/// Returns a command whose program finds the drivers in a folder before any other.
 pub fn with_driver(program: impl AsRef<std::ffi::OsStr>, driver: &Path) -> Command {
     let mut command = Command::new(program);
     find_driver(&mut command, driver);
     command
 }
 
-/// Has the program of a command find the drivers of a folder before any other.
+/// Makes the program of a command find the drivers in a folder before any other.
 pub fn find_driver<'a>(command: &'a mut Command, driver: &Path) -> &'a mut Command {
     let mut path = driver.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -46,25 +46,25 @@ pub fn find_driver<'a>(command: &'a mut Command, driver: &Path) -> &'a mut Comma
     command.env("LD_LIBRARY_PATH", path)
 }
 
-/// A library that cargo built for this test, by the name of its file.
+/// Returns the path of a library that cargo built for this test, by the name of its file.
 ///
 /// # Panics
-/// When it is no dependency.
+/// When it is not a dependency.
 pub fn beside_the_test(file: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
-    // Tests and benches run in `deps`, examples and programs beside it.
+    // Tests and benches are in `deps`, examples and programs beside it.
     let folders = test.ancestors().skip(1).take(2);
     let found = folders
         .flat_map(|folder| [folder.join(file), folder.join("deps").join(file)])
         .find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{file} does not lie beside {}: is it a dependency?", test.display()))
+    found.unwrap_or_else(|| panic!("{file} is not beside {}: is it a dependency?", test.display()))
 }
 
-/// Runs an ignored test beside the running one in a process of its own, which finds the mock driver. What it said.
+/// Runs an ignored test of the running program in a child process that finds the mock driver, and returns its output.
 ///
 /// # Panics
 /// When it fails.
-pub fn run_ignored_test(test: impl Fn(), settings: &[(&str, &str)]) -> Said {
+pub fn run_ignored_test(test: impl Fn(), settings: &[(&str, &str)]) -> TestOutput {
     let drivers = driver_dir();
     let mut command = child::this_program(test);
     let output = find_driver(&mut command, drivers.path()).envs(settings.iter().copied()).output();

@@ -1,26 +1,26 @@
-//! Programs in `tests/programs/*`, which need features or versions of their own: built by a nested cargo, into a target
-//! folder of their own or, as far as they are built from the same crates, into that of the tests.
+//! Builds the programs in `tests/programs/*`, which need other features or versions, by a nested cargo: into a separate target
+//! folder or, where they share the workspace's crates, into that of the tests.
 //!
 //! **Why are some of them members of the workspace?** A program that must not compile (`tests/macros`), is written by a
 //! test (`tests/docs`), or needs one other feature (`cudarc_linked`) is a member behind a feature that only its test
-//! names. It is built in the tests' own target folder for the whole workspace, so that cargo chooses all other features
-//! as it did for the tests; trybuild, and a workspace for each program, built all of memtrack's crates again. Features
-//! and versions of the workspace must not reach the others.
+//! enables. It is built in the tests' target folder for the whole workspace, so that cargo selects all other features
+//! as for the tests and reuses memtrack's crates; trybuild, or a workspace for each program, would build them again. The
+//! other programs are not members, because features and versions of the workspace must not affect them.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where the nested cargo of `program` builds.
+/// Returns the target folder of the nested cargo for `program`.
 pub fn target_folder(program: &str) -> PathBuf {
     let folder = folder_of_profile().with_file_name("tmp").join(program);
     fs::create_dir_all(&folder).expect("the target folder can be written");
     folder
 }
 
-/// A command for the cargo that runs the tests, or for the one in `PATH` where a test was started by hand: cargo itself
-/// without rustup's choice of a toolchain would let packages choose, some of which hold a `rust-toolchain` file.
+/// Returns a command for the cargo that runs the tests, or for the one in `PATH` if a test was started by hand. In the latter
+/// case, packages with a `rust-toolchain` file would choose the toolchain.
 pub fn cargo_command() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -28,12 +28,12 @@ pub fn cargo_command() -> Command {
 /// Runs `cargo ARGUMENTS` in `tests/programs/PROGRAM` with its lock file.
 ///
 /// # Panics
-/// When the packages that the lock file names are not here and cannot be fetched, or when cargo fails. The message says
-/// which of the two, and holds cargo's output.
+/// When the packages in the lock file are missing and cannot be fetched, or when cargo fails. The message names the case and
+/// contains cargo's output.
 pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(program);
-    // First what may need the network, and nothing else: what fails after it is the program's fault. Without the network
-    // it goes well too when everything is here.
+    // Only this step may need the network, so that later failures are the program's fault. It succeeds offline when all
+    // packages are present.
     let mut fetch = cargo_command();
     fetch
         .args(["fetch", "--locked", "--quiet", "--target", env!("MEMTRACK_TESTS_HOST")])
@@ -47,13 +47,14 @@ pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) ->
     run(&mut cargo, &format!("cargo {arguments:?} in {program}"))
 }
 
-/// Builds the program of a member of the workspace that is built with a feature only, and is called as its package is;
-/// the executable.
+/// Builds a workspace member's program that requires a feature and has the name of its package, and returns the executable's
+/// path.
 ///
-/// It lies in the target folder of the running test, in the same profile: what does not depend on the feature is there.
+/// It is built in the target folder and profile of the running test, where everything that does not depend on the feature is
+/// already built.
 ///
 /// # Panics
-/// When cargo fails; the message holds its output.
+/// When cargo fails; the message contains its output.
 pub fn member(program: &str, feature: &str, environment: &[(&str, &str)]) -> PathBuf {
     let mut cargo = of_members(&[program], &format!("{program}/{feature}"));
     cargo.arg("--quiet").envs(environment.iter().copied());
@@ -61,12 +62,12 @@ pub fn member(program: &str, feature: &str, environment: &[(&str, &str)]) -> Pat
     folder_of_profile().join(program)
 }
 
-/// A command that builds programs of members of the workspace, as [`member`] does.
+/// Returns a command that builds programs of workspace members as [`member`] does.
 pub fn of_members(programs: &[&str], feature: &str) -> Command {
     let profile = folder_of_profile();
     let name = profile.file_name().and_then(|name| name.to_str()).expect("cargo names the folder");
     let mut cargo = cargo_command();
-    // Of the whole workspace a few programs: so cargo chooses the features of all other crates as it did for the tests.
+    // A few programs, but for the whole workspace: cargo then selects the features of all other crates as for the tests.
     cargo.args(["build", "--workspace", "--locked", "--offline"]);
     cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
     cargo.args(["--profile", if name == "debug" { "dev" } else { name }, "--features", feature]);
@@ -74,10 +75,10 @@ pub fn of_members(programs: &[&str], feature: &str) -> Command {
     cargo
 }
 
-/// TARGET/PROFILE: a test runs as TARGET/PROFILE/deps/NAME.
+/// Returns TARGET/PROFILE: a test runs as TARGET/PROFILE/deps/NAME.
 fn folder_of_profile() -> PathBuf {
     let test = env::current_exe().expect("the path of the running test");
-    test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps").to_owned()
+    test.ancestors().nth(2).expect("a test is in TARGET/PROFILE/deps").to_owned()
 }
 
 fn run(cargo: &mut Command, what: &str) -> Output {

@@ -1,25 +1,24 @@
-//! Takes a pickle apart into its instructions, as CPython's `pickletools` does: an independent look at what memtrack
-//! writes.
+//! Splits a pickle into its instructions, as CPython's `pickletools` does: an independent check of memtrack's writer.
 
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction<'a> {
     /// Its name in `pickletools`.
     pub name: &'static str,
-    /// What follows the opcode, without a length that stands before it.
+    /// The bytes after the opcode, without their length prefix.
     pub operand: &'a [u8],
 }
 
-/// How long an operand is.
+/// The length of an operand.
 enum Operand {
     Bytes(usize),
-    /// A length of so many bytes stands before it.
+    /// The length precedes the operand in so many bytes.
     Counted(usize),
 }
 
 use Operand::{Bytes, Counted};
 
-/// Every instruction of protocol 4 that data can need.
+/// Every instruction of protocol 4 that plain data can contain.
 const INSTRUCTIONS: &[(u8, &str, Operand)] = &[
     (0x80, "PROTO", Bytes(1)),
     (0x95, "FRAME", Bytes(8)),
@@ -62,7 +61,7 @@ const INSTRUCTIONS: &[(u8, &str, Operand)] = &[
     (0x91, "FROZENSET", Bytes(0)),
 ];
 
-/// What the pickle reader of the viewer at pytorch.org/memory_viz (MemoryViz.js) knows.
+/// The instructions that the pickle reader of the viewer at pytorch.org/memory_viz (MemoryViz.js) supports.
 pub const KNOWN_TO_THE_VIEWER: &[&str] = &[
     "PROTO",
     "FRAME",
@@ -98,10 +97,10 @@ pub const KNOWN_TO_THE_VIEWER: &[&str] = &[
     "MEMOIZE",
 ];
 
-/// The instructions of one pickle, which must end with the bytes.
+/// Returns the instructions of one pickle, which must fill the bytes.
 ///
 /// # Panics
-/// When an opcode is none of the above, an operand is cut, or something follows the end.
+/// When an opcode is unknown, an operand is cut short, or bytes follow the end.
 pub fn instructions(pickle: &[u8]) -> Vec<Instruction<'_>> {
     let (mut found, mut rest) = (Vec::new(), pickle);
     while let Some((&opcode, after)) = rest.split_first() {
@@ -125,7 +124,7 @@ pub fn instructions(pickle: &[u8]) -> Vec<Instruction<'_>> {
     found
 }
 
-/// Asserts that the viewer can read a pickle: only instructions that it knows, and no integer of more than eight bytes.
+/// Asserts that the viewer can read a pickle: only supported instructions, and no integer of more than eight bytes.
 ///
 /// # Panics
 /// When it cannot; the message begins with `what`.

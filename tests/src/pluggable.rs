@@ -1,4 +1,4 @@
-//! memtrack's allocator as a library, seen as a C program sees it.
+//! memtrack's allocator library, called as a C program calls it.
 #![allow(unsafe_code)]
 
 use crate::mock_cuda;
@@ -6,7 +6,7 @@ use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// The library's file.
+/// The library's file name.
 pub const LIBRARY: &str = "libmemtrack_allocator.so";
 
 /// PyTorch's `alloc_fn`.
@@ -15,10 +15,10 @@ pub type Malloc = unsafe extern "C" fn(isize, c_int, *mut c_void) -> *mut c_void
 pub type Free = unsafe extern "C" fn(*mut c_void, isize, c_int, *mut c_void);
 /// PyTorch's `base_alloc_fn`.
 pub type BaseAlloc = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
-/// A device, and the two halves of a pool's id.
+/// A device and the two halves of a pool's id.
 pub type Pool = (c_int, u64, u64);
 
-/// The library, open.
+/// The opened library.
 #[derive(Debug)]
 pub struct Client(Library);
 
@@ -32,13 +32,13 @@ impl Client {
     /// Opens the library beside the test.
     ///
     /// # Panics
-    /// When the library lacks the function.
+    /// When the library cannot be opened.
     pub fn new() -> Self {
-        // SAFETY: nothing happens before a function is called.
+        // SAFETY: the library does nothing before a function is called.
         Self(unsafe { Library::new(mock_cuda::beside_the_test(LIBRARY)) }.unwrap())
     }
 
-    /// A function of the library.
+    /// Looks up a function of the library.
     ///
     /// # Safety
     /// `F` must be the type of the function of that name.
@@ -46,11 +46,11 @@ impl Client {
     /// # Panics
     /// When the library lacks it.
     pub unsafe fn get<F: Copy>(&self, name: &str) -> F {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         *unsafe { self.0.get::<F>(name.as_bytes()) }.unwrap()
     }
 
-    /// Memory on device 0 for stream 0.
+    /// Allocates memory on device 0 for stream 0.
     ///
     /// # Panics
     /// When the library lacks the function.
@@ -59,7 +59,7 @@ impl Client {
         unsafe { self.get::<Malloc>("memtrack_malloc")(size as isize, 0, ptr::null_mut()) }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Panics
     /// When the library lacks the function.
@@ -75,27 +75,27 @@ impl Client {
     /// # Panics
     /// When the library lacks it.
     pub fn call(&self, name: &str) {
-        // SAFETY: only functions without arguments are called so.
+        // SAFETY: only functions without arguments are called this way.
         unsafe { self.get::<unsafe extern "C" fn()>(name)() };
     }
 
-    /// A function of a device and a pool: a pair that is passed by value is two integers.
+    /// Calls a function of a device and a pool. A pair that is passed by value is two integers.
     ///
     /// # Panics
     /// When the library lacks it.
     pub fn pool(&self, name: &str, (device, first, second): Pool) {
         type OfPool = unsafe extern "C" fn(c_int, u64, u64, *const c_void);
-        // SAFETY: the third argument is read by `begin` only, which leaves it alone.
+        // SAFETY: only `begin` takes the last argument, and does not read through it.
         unsafe { self.get::<OfPool>(name)(device, first, second, ptr::null()) };
     }
 
-    /// `memory_stats` of device 0.
+    /// Returns `memory_stats` of device 0.
     ///
     /// # Panics
     /// When the library lacks the function.
     pub fn stats(&self) -> serde_json::Value {
         type Stats = unsafe extern "C" fn(c_int, *mut u8, usize) -> usize;
-        // SAFETY: the function's type; buffers have the sizes that are named.
+        // SAFETY: the function has this type; buffers have the sizes that are passed.
         unsafe {
             let stats = self.get::<Stats>("memtrack_memory_stats");
             let mut text = vec![0; stats(0, ptr::null_mut(), 0)];
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// One of them.
+    /// Returns one of the statistics.
     ///
     /// # Panics
     /// When the library lacks the function.

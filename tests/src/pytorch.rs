@@ -1,7 +1,7 @@
 //! A PyTorch snapshot small enough to check every number by hand.
 
-/// One device, 3 MiB in two segments. The trace begins in the middle: two blocks are older than it, 1000 bytes whose
-/// free is event 0 and 1 048 000 bytes whose free is requested in event 8 and pending at the end. Most is live after
+/// One device with 3 MiB in two segments. The trace begins late: two blocks are older than it, 1000 bytes whose
+/// free is event 0 and 1 048 000 bytes whose free is requested in event 8 and pending at the end. The peak is after
 /// event 4: those 1 048 000 bytes, 500 of `keep` and 1 000 000 of `work`; memory runs out right after.
 pub const SMALL: &str = r#"{
  "segments": [

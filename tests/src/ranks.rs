@@ -1,4 +1,4 @@
-//! Snapshots of the ranks of a training job, made up: what each allocates where is known, so that tests know who is the odd one
+//! Generates snapshots of the ranks of a training job. Each rank's allocations are known, so that tests know which rank differs
 //! and by how much. `memtrack-make-ranks` writes them for scripts.
 
 use memtrack_core::snapshot::Snapshot;
@@ -11,28 +11,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
-/// When the jobs begin, in microseconds since the Unix epoch.
+/// The start of the jobs, in microseconds since the Unix epoch.
 const START_US: u64 = 1_760_000_000_000_000;
 
-/// A job whose ranks all do the same, except for one.
+/// A job whose ranks all do the same, except one.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// How many ranks it has.
+    /// The number of ranks.
     pub ranks: u64,
-    /// How many steps each marks, as the profiler does.
+    /// The number of steps that each rank marks, as the profiler does.
     pub steps: u64,
-    /// The rank that keeps [`Self::leak_bytes`] more after each step, at line 88 of `train.py`.
+    /// The rank that leaks [`Self::leak_bytes`] in each step, at line 88 of `train.py`.
     pub leaking: Option<u64>,
-    /// What it keeps.
+    /// The bytes that it leaks in each step.
     pub leak_bytes: u64,
-    /// The folder that the paths of its code begin with.
+    /// The folder of the source files.
     pub code: String,
-    /// What its files say the job is called, if they say it.
+    /// The job's name, if its files contain one.
     pub name: Option<String>,
 }
 
 impl Default for Job {
-    /// Eight ranks of six steps, of which rank 5 keeps 8 MiB more after each.
+    /// Eight ranks of six steps; rank 5 leaks 8 MiB in each step.
     fn default() -> Self {
         Self {
             ranks: 8,
@@ -45,15 +45,15 @@ impl Default for Job {
     }
 }
 
-/// What every rank holds all the time: its parameters.
+/// The bytes of every rank's parameters, which are always live.
 pub const PARAMETERS: u64 = 64 * MIB;
-/// What every rank holds at the peak of each step besides: activations.
+/// The bytes of every rank's activations at the peak of each step.
 pub const ACTIVATIONS: u64 = 96 * MIB;
-/// Layers, each of which has its part of both.
+/// The layers, each of which has an equal part of both.
 pub const LAYERS: u64 = 4;
 
 impl Job {
-    /// The snapshot of a rank, as PyTorch's JSON.
+    /// Returns the snapshot of a rank as PyTorch's JSON.
     pub fn json(&self, rank: u64) -> Value {
         let mut run = Run::new(self);
         let init = [("__init__", "model.py", 12), ("main", "train.py", 20)];
@@ -78,22 +78,22 @@ impl Job {
         run.finish()
     }
 
-    /// What a rank holds at its peak.
+    /// Returns the bytes at a rank's peak.
     pub fn peak_bytes(&self, rank: u64) -> u64 {
         let leak = if self.leaking == Some(rank) { self.leak_bytes * self.steps } else { 0 };
         PARAMETERS + ACTIVATIONS + leak
     }
 
-    /// The snapshot of a rank.
+    /// Returns the snapshot of a rank.
     ///
     /// # Panics
-    /// When memtrack does not read what this makes.
+    /// When memtrack cannot read the generated JSON.
     pub fn snapshot(&self, rank: u64) -> Snapshot {
         let text = serde_json::to_vec(&self.json(rank)).expect("it is JSON");
         Snapshot::open_stream(&text[..], LoadOptions::default()).expect("it is a snapshot").snapshot
     }
 
-    /// Writes the ranks to `FOLDER/rankN.SUFFIX`, and gives their paths.
+    /// Writes the ranks to `FOLDER/rankN.SUFFIX`, and returns the paths.
     ///
     /// # Panics
     /// When they cannot be written.
@@ -110,13 +110,13 @@ impl Job {
     }
 }
 
-/// A rank that runs: every block has a segment of its own, which the next block of that size takes over.
+/// A running rank: every block has its own segment, which the next block of that size reuses.
 struct Run<'a> {
     job: &'a Job,
     time_us: u64,
     events: Vec<Value>,
     annotations: Vec<Value>,
-    /// By address: the size, and the frames while it is live.
+    /// By address: the size, and the frames of its block while it is live.
     segments: BTreeMap<u64, (u64, Option<Value>)>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
 
     fn alloc(&mut self, size: u64, stack: &[(&str, &str, u32)]) -> u64 {
         let frames = self.frames(stack);
-        let free = self.segments.iter().find(|(_, (own, live))| *own == size && live.is_none());
+        let free = self.segments.iter().find(|(_, (bytes, live))| *bytes == size && live.is_none());
         let address = match free.map(|(&address, _)| address) {
             Some(address) => address,
             None => {

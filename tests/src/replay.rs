@@ -1,42 +1,42 @@
-//! Plays a snapshot's events of one device in merge order, as a strict allocator would: what the recorder promises about
-//! order is what makes this succeed.
+//! Replays a snapshot's events of one device in merge order, as a strict allocator would. This succeeds only if the recorder
+//! keeps its promises about order.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ThreadId};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What the events add up to.
+/// The sums of the events.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// By address, the allocation of each block that is live at the end.
     pub live: BTreeMap<u64, Event>,
-    /// Bytes and blocks handed out.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
-    /// Blocks handed out.
+    /// Allocated blocks.
     pub allocations: u64,
-    /// Bytes given back, of blocks from before the start too.
+    /// Freed bytes, including blocks from before the start.
     pub freed_bytes: u64,
-    /// Blocks given back.
+    /// Freed blocks.
     pub frees: u64,
     /// Frees of blocks from before the start.
     pub unknown_frees: u64,
 }
 
-/// Plays all events of `device`.
+/// Replays all events of `device`.
 ///
 /// # Panics
-/// When a free comes before its allocation, two live blocks share an address, a free's size is not its block's, ticks
-/// fall, or two events of one thread or one address share a tick.
+/// When a free precedes its allocation, two live blocks share an address, a free's size is not its block's, ticks
+/// decrease, or two events of one thread or one address share a tick.
 pub fn replay(snapshot: &Snapshot, device: DeviceId) -> Replay {
     let mut replay = Replay::default();
     let mut newest = 0;
     let mut newest_of: HashMap<(bool, u64), u64> = HashMap::new();
     for row in snapshot.events.rows_of(device) {
         let event = snapshot.events.get(row);
-        assert!(event.ticks >= newest, "row {row}: ticks fall in merge order");
+        assert!(event.ticks >= newest, "row {row}: ticks decrease in merge order");
         newest = event.ticks;
         for key in [(false, u64::from(event.thread.0)), (true, event.address)] {
-            // Of the unknown thread nobody knows whether it is one.
+            // The unknown thread may stand for several.
             if key == (false, u64::from(ThreadId::NONE.0)) {
                 continue;
             }
@@ -85,28 +85,28 @@ impl Replay {
         }
     }
 
-    /// Asserts that the snapshot's blocks are those left live by its events.
+    /// Asserts that the snapshot's blocks are those that its events leave live.
     ///
     /// # Panics
     /// When they are not.
     pub fn assert_blocks_of(&self, snapshot: &Snapshot, device: DeviceId) {
         let blocks: Vec<_> = snapshot.blocks.iter().filter(|block| block.device == device).collect();
-        let told: BTreeSet<_> =
+        let listed: BTreeSet<_> =
             blocks.iter().map(|b| (b.address, b.size_bytes, b.ticks, b.stack, b.scope)).collect();
-        let played: BTreeSet<_> =
+        let replayed: BTreeSet<_> =
             self.live.values().map(|e| (e.address, e.size_bytes, e.ticks, e.stack, e.scope)).collect();
-        let extra: Vec<_> = told.difference(&played).take(3).collect();
-        let missing: Vec<_> = played.difference(&told).take(3).collect();
+        let extra: Vec<_> = listed.difference(&replayed).take(3).collect();
+        let missing: Vec<_> = replayed.difference(&listed).take(3).collect();
         assert!(
-            told == played && told.len() == blocks.len(),
+            listed == replayed && listed.len() == blocks.len(),
             "{} blocks, {} live by events; extra {extra:x?}, missing {missing:x?}",
-            told.len(),
-            played.len()
+            listed.len(),
+            replayed.len()
         );
     }
 }
 
-/// The counts of `device`, all 0 when it was never heard of.
+/// Returns the counts of `device`: all 0 if the snapshot has none.
 pub fn statistics(snapshot: &Snapshot, device: DeviceId) -> DeviceStatistics {
     let found = snapshot.devices.iter().find(|counts| counts.device == device);
     found.copied().unwrap_or(DeviceStatistics::of(device))

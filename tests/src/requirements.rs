@@ -1,16 +1,16 @@
-//! What some tests need, and not every machine has. The build script looks for it, because libtest cannot ignore a test that
-//! runs already: a test that needs one of these says so to the compiler, `#[cfg_attr(not(real_snapshots), ignore = "needs …")]`.
-//! It then counts as ignored where there is nothing to compare with.
+//! Requirements of tests that not every machine meets. The build script looks for them, because libtest cannot ignore a test that
+//! already runs: a test with a requirement has `#[cfg_attr(not(real_snapshots), ignore = "needs …")]`, and counts as ignored
+//! where the requirement is not met.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What there is: the name of the `cfg` that the build script sets for it, and the file that shows that it is there (an empty
-/// path where no file does).
+/// Returns for each requirement the name of its `cfg` and, if it is met, the file that shows this (an empty path where no
+/// file does).
 pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
-    // One file of the folder, not the folder: cargo would look at all of them before every build.
+    // One file of the folder, not the folder: cargo would check all of its files before every build.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
     [
         ("real_snapshots", real.is_file().then_some(real)),
@@ -25,21 +25,21 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
     ]
 }
 
-/// Whether this process can make a program that has more rights than who starts it, and start it as another user: as root
-/// with all of root's rights, in a temporary folder whose file system gives rights to programs.
+/// Returns whether this process can make a program with the set-user-ID or set-group-ID bit and start it as another user: as
+/// root with the needed capabilities, in a temporary folder that is not mounted `nosuid`.
 ///
-/// Who built the tests may not be who runs them: such a test looks again.
+/// The tests may run as another user than the one that built them, so such a test checks again.
 pub fn can_give_rights() -> bool {
-    // Changing owners, groups and users.
+    // CAP_CHOWN, CAP_SETGID and CAP_SETUID.
     const NEEDED: u64 = 1 | 1 << 6 | 1 << 7;
     let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
     let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let rights = value("CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    let may = rights.is_some_and(|rights| rights & NEEDED == NEEDED)
+    let capabilities = value("CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    let may = capabilities.is_some_and(|capabilities| capabilities & NEEDED == NEEDED)
         && value("NoNewPrivs:").is_none_or(|text| text.trim() == "0");
     let Ok(mounts) = fs::read_to_string("/proc/self/mounts") else { return false };
     let Ok(folder) = env::temp_dir().canonicalize() else { return false };
-    // The innermost file system that the folder lies in; of two at one place the last.
+    // The innermost file system that contains the folder; the last of several with the same mount point.
     let mut at = (0, "");
     for mount in mounts.lines() {
         let mut words = mount.split(' ').skip(1);
@@ -53,7 +53,7 @@ pub fn can_give_rights() -> bool {
     may && !at.1.split(',').any(|option| option == "nosuid")
 }
 
-/// Where a tool is that can be run: there are some that only say that they are not installed.
+/// Returns the path of a tool that can be run: some are placeholders that only report that the tool is not installed.
 fn tool(name: &str) -> Option<PathBuf> {
     let mut command = Command::new(name);
     let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

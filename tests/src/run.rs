@@ -1,4 +1,4 @@
-//! What tests of `memtrack run` share: a folder, the mock driver, the command, and what a program's recording must hold.
+//! Shared parts of the tests of `memtrack run`: a folder, the mock driver, the command, and checks of a program's recording.
 
 use crate::time::wait_for;
 use crate::{memtrack, mock_cuda};
@@ -11,28 +11,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Events on the device of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
+/// Device events of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
 const WORK_EVENTS: usize = 10;
 
-/// A folder of its own, the mock driver, and the command in it.
+/// A temporary folder, the mock driver, and the command that runs with both.
 pub struct Bench {
-    /// Where the command runs.
+    /// The command's working directory.
     pub folder: TempDir,
-    /// Where the mock driver is.
+    /// The folder with the mock driver.
     pub driver: TempDir,
 }
 
 impl Bench {
-    /// A fresh one.
+    /// Makes the folders.
     ///
     /// # Panics
-    /// When there is no room for it, or no mock driver.
+    /// When a folder cannot be made, or there is no mock driver.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder"), driver: mock_cuda::driver_dir() }
     }
 
-    /// `memtrack run`, to be given its arguments.
+    /// Returns `memtrack run` without its arguments.
     pub fn command(&self) -> Command {
         let mut command = mock_cuda::with_driver(memtrack(), self.driver.path());
         command
@@ -50,11 +50,11 @@ impl Bench {
         self.command().args(arguments).output().expect("memtrack can be started")
     }
 
-    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`, whose program does `cuda_plain`'s `work` and then waits for the
-    /// file before it ends in a way that writes nothing: FILE comes when the recording holds all of the work.
+    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`. The program does `cuda_plain`'s `work`, waits for FILE, and ends in a
+    /// way that writes nothing; FILE is made when the recording contains all of the work.
     ///
     /// # Panics
-    /// When the program ends earlier, or the work does not come into the file.
+    /// When the program ends earlier, or the work is never recorded.
     pub fn run_until_recorded(
         &self,
         name: &str,
@@ -65,11 +65,11 @@ impl Bench {
         self.run_until(name, options, program, environment, holds_work)
     }
 
-    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`, whose program waits for the file: it comes when the recording is as
-    /// `is_recorded` wants it.
+    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`. The program waits for FILE, which is made when `is_recorded` is true
+    /// of the recording.
     ///
     /// # Panics
-    /// When the program ends earlier, or that never comes about.
+    /// When the program ends earlier, or `is_recorded` never becomes true.
     pub fn run_until(
         &self,
         name: &str,
@@ -83,7 +83,7 @@ impl Bench {
         command.args(options).args(["-o", name, "--"]).args(program).arg(&end);
         command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("memtrack can be started");
-        wait_for("all of it is in the recording", || {
+        wait_for("the recording is complete", || {
             let has_ended = child.try_wait().expect("it can be waited for").is_some();
             assert!(!has_ended, "the program ended before its file was there");
             let file = File::open(self.path(name)).ok();
@@ -96,15 +96,15 @@ impl Bench {
         output
     }
 
-    /// A file of the folder.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The folder's files, without the cache.
+    /// Lists the folder's files, without the cache.
     ///
     /// # Panics
-    /// When it cannot be listed.
+    /// When the folder cannot be read.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).expect("a folder");
         let mut names: Vec<_> = entries
@@ -116,10 +116,10 @@ impl Bench {
     }
 }
 
-/// Compiles C in a folder, as threads are used in it; `arguments` say what becomes of it.
+/// Compiles C that uses threads in a folder; `arguments` select the kind of output.
 ///
 /// # Panics
-/// When there is no compiler, or it refuses the source.
+/// When there is no compiler, or it rejects the source.
 pub fn compile_c(folder: &Path, source: &str, arguments: &[&str]) {
     fs::write(folder.join("source.c"), source).expect("it can be written");
     let mut compiler = Command::new("cc");
@@ -127,15 +127,15 @@ pub fn compile_c(folder: &Path, source: &str, arguments: &[&str]) {
     assert!(built.current_dir(folder).status().expect("there is a compiler").success());
 }
 
-/// `memtrack run` on a program that says `ready` and waits for a signal.
+/// A `memtrack run` whose program prints `ready` and waits for a signal.
 #[derive(Debug)]
 pub struct Waiting {
     command: Child,
-    said: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Waiting {
-    /// Runs it until it is ready.
+    /// Starts it, and waits until the program is ready.
     ///
     /// # Panics
     /// When it cannot be started, or ends before.
@@ -145,7 +145,7 @@ impl Waiting {
         waiting
     }
 
-    /// Starts it.
+    /// Starts it without waiting.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -153,11 +153,11 @@ impl Waiting {
         let mut command = bench.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut command = command.spawn().expect("it can be started");
-        let said = BufReader::new(command.stdout.take().expect("it is piped"));
-        Self { command, said }
+        let stdout = BufReader::new(command.stdout.take().expect("it is piped"));
+        Self { command, stdout }
     }
 
-    /// Waits until it is ready.
+    /// Waits until the program is ready.
     ///
     /// # Panics
     /// When it ends before.
@@ -165,17 +165,17 @@ impl Waiting {
         assert_eq!(self.line(), "ready");
     }
 
-    /// The next line that the program prints.
+    /// Returns the next line that the program prints.
     ///
     /// # Panics
     /// When it cannot be read.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("a line");
+        self.stdout.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
 
-    /// Sends `memtrack run` a signal, as a user does.
+    /// Sends a signal to `memtrack run`, as a user does.
     ///
     /// # Panics
     /// When that fails.
@@ -184,17 +184,17 @@ impl Waiting {
         assert!(sent.is_ok_and(|status| status.success()));
     }
 
-    /// Has a snapshot written by `SIGUSR2`.
+    /// Requests a snapshot by `SIGUSR2`, and waits for its file.
     ///
     /// # Panics
-    /// When it never comes.
+    /// When the file never appears.
     #[track_caller]
-    pub fn ask_for(&self, snapshot: &Path) {
+    pub fn request_snapshot(&self, snapshot: &Path) {
         self.send("USR2");
         wait_for("the snapshot is there", || snapshot.exists());
     }
 
-    /// Waits for the end; what was said on standard error, and how it ended.
+    /// Waits for the end, and returns standard error and the exit status.
     ///
     /// # Panics
     /// When it cannot be waited for.
@@ -203,14 +203,14 @@ impl Waiting {
     }
 }
 
-/// What it said on standard error.
-pub fn said(output: &Output) -> String {
+/// Returns standard error.
+pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// How many lines it said on standard error, beside those on who held the memory.
-pub fn lines_said(output: &Output) -> usize {
-    let text = said(output);
+/// Counts the lines on standard error, without those that list the holders of memory.
+pub fn count_stderr_lines(output: &Output) -> usize {
+    let text = stderr_text(output);
     let of_holders =
         |line: &&str| line.starts_with("memtrack: who holds ") || line.starts_with("memtrack:   ");
     text.lines().filter(|line| !of_holders(line)).count()
@@ -225,28 +225,28 @@ pub fn load(path: &Path) -> (Snapshot, ReadReport) {
     load_from(BufReader::new(File::open(path).expect("it was recorded"))).expect("it can be read")
 }
 
-/// Bytes of the live blocks of a device.
+/// Returns the bytes of the live blocks of a device.
 pub fn bytes(snapshot: &Snapshot, device: DeviceId) -> u64 {
     snapshot.blocks.iter().filter(|block| block.device == device).map(|block| block.size_bytes).sum()
 }
 
-/// How many allocations on a device were recorded.
+/// Counts the recorded allocations on a device.
 pub fn allocations(snapshot: &Snapshot, device: DeviceId) -> usize {
     let events = &snapshot.events;
     events.rows_of(device).filter(|&row| events.action[row] == Action::Alloc).count()
 }
 
-/// Whether the recording that a program is still writing holds all of `work`, and what the driver reported.
+/// Returns whether the recording, which the program still writes, contains all of `work` and a reading of the driver's memory.
 pub fn holds_work(snapshot: &Snapshot) -> bool {
     snapshot.events.rows_of(DeviceId(0)).count() == WORK_EVENTS
         && bytes(snapshot, DeviceId::PINNED) == 1 << 16
         && !snapshot.driver.is_empty()
 }
 
-/// What `cuda_plain`'s `work` leaves: 2 MiB of 6, and pinned memory.
+/// Asserts that a recording contains `cuda_plain`'s `work`, which leaves 2 MiB of 6 and pinned memory.
 ///
 /// # Panics
-/// When the recording says something else, or is not as `whole` as it should be.
+/// When it does not, or when its completeness is not `whole`.
 #[track_caller]
 pub fn assert_work(path: &Path, whole: bool) {
     let (snapshot, report) = load(path);

@@ -1,28 +1,28 @@
-//! Whether an answer is what its schema says. Every `--json` of every test is checked: the command that tests run
-//! (`src/bin/memtrack_tested.rs`) looks at what it has printed.
+//! Checks JSON output against its schema. Every `--json` output of every test is checked, by the command that the tests run
+//! (`src/bin/memtrack_tested.rs`).
 //!
-//! The schemas are generated, and use few words of JSON Schema; those are here. A word that is not here is an error, so
-//! that nothing is taken for checked that was not. (Of the crates that know all of it, `boon` takes 23 s of processor time
-//! to build and `jsonschema` 44 s.)
+//! The schemas are generated and use few keywords of JSON Schema, which this module supports. Any other keyword is an error, so
+//! that none is silently ignored. (Of the crates with full support, `boon` takes 23 s of processor time to build and
+//! `jsonschema` 44 s.)
 
 use crate::workspace;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// Where the schemas are that are checked in.
+/// Returns the folder with the schemas.
 pub fn folder() -> PathBuf {
     workspace().join("memtrack-cli/schemas")
 }
 
-/// Checks an answer against the schema that it names, which must be the verb's.
+/// Checks JSON output against the schema that it names, which must be the verb's.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The mismatch and its place.
 pub fn check_answer(verb: &str, answer: &Value) -> Result<(), String> {
     let named = answer.get("schema").and_then(Value::as_str).ok_or("it names no schema")?;
     if named.split('/').nth(1) != Some(verb) {
-        return Err(format!("{verb} answers with the schema {named}"));
+        return Err(format!("the output of {verb} names the schema {named}"));
     }
     let path = folder().join(format!("{verb}.json"));
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -34,12 +34,12 @@ pub fn check_answer(verb: &str, answer: &Value) -> Result<(), String> {
 /// Checks a value against a schema.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The mismatch and its place.
 pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
     at(schema, schema, value, "$")
 }
 
-/// The beginning of a value, for a message.
+/// Returns the beginning of a value, for a message.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(60).collect()
 }
@@ -49,7 +49,7 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
         Value::Bool(true) => return Ok(()),
         Value::Bool(false) => return Err(format!("{place}: nothing may be here")),
         Value::Object(words) => words,
-        _ => return Err(format!("{place}: the schema is no object")),
+        _ => return Err(format!("{place}: the schema is not an object")),
     };
     let fail = |why: String| Err(format!("{place}: {why}"));
     for (word, of) in words {
@@ -64,10 +64,10 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
             | "additionalProperties" => {}
             "$ref" => {
                 let pointer = of.as_str().and_then(|text| text.strip_prefix('#')).unwrap_or_default();
-                let Some(meant) = root.pointer(pointer).filter(|_| !pointer.is_empty()) else {
+                let Some(target) = root.pointer(pointer).filter(|_| !pointer.is_empty()) else {
                     return fail(format!("the schema refers to {of}, which is not there"));
                 };
-                at(root, meant, value, place)?;
+                at(root, target, value, place)?;
             }
             "type" => {
                 let is = |name: &Value| match name.as_str().unwrap_or_default() {
@@ -89,7 +89,7 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
             "const" => {}
             "enum" => {
                 if !of.as_array().is_some_and(|all| all.contains(value)) {
-                    return fail(format!("{} is none of {of}", short(value)));
+                    return fail(format!("{} is not one of {of}", short(value)));
                 }
             }
             "anyOf" | "oneOf" => {
@@ -142,7 +142,7 @@ fn at(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), St
                     }
                 }
             }
-            other => return fail(format!("the schema says {other}, which these tests do not know")),
+            other => return fail(format!("the schema contains {other}, which these tests do not support")),
         }
     }
     let Some(object) = value.as_object() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What tests of scopes share: blocks to allocate in them, and their exact sums in what was recorded.
+//! Shared parts of the tests of scopes: allocates blocks in them, and reads their exact sums from a recording.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -11,10 +11,10 @@ pub fn block(bytes: usize) {
     drop(black_box(Vec::<u8>::with_capacity(bytes)));
 }
 
-/// Bytes and blocks of the heap's scopes whose path ends so.
+/// Returns the bytes and blocks of the heap's scopes whose path ends with `ends`.
 ///
 /// # Panics
-/// When the recorder kept none.
+/// When the recorder kept no sums.
 pub fn sums(snapshot: &Snapshot, ends: &[&str]) -> [u64; 2] {
     let rows = snapshot.scope_sums_of(DeviceId::HOST).expect("the recorder keeps them");
     let is = |id| {
@@ -25,10 +25,10 @@ pub fn sums(snapshot: &Snapshot, ends: &[&str]) -> [u64; 2] {
         .fold([0, 0], |[b, n], row| [b + row.allocated_bytes, n + row.allocations])
 }
 
-/// What is read of the file that a snapshot is saved to.
+/// Saves a snapshot and reads it back.
 ///
 /// # Panics
-/// When it is not read back whole.
+/// When it is not read back completely.
 pub fn read_back(snapshot: &Snapshot) -> Snapshot {
     let saved = snapshot.save_to(Vec::new()).expect("memory takes everything");
     let (loaded, report) = load_from(&saved[..]).expect("it can be read");

@@ -1,4 +1,4 @@
-//! Snapshots built by hand, event by event, for tests that check numbers.
+//! Builds snapshots by hand, event by event, for tests that check numbers.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_core::snapshot::pytorch::{Encoding, PytorchSnapshot, write};
@@ -6,21 +6,21 @@ use memtrack_core::snapshot::{
     Clock, DeviceStatistics, LiveBlock, Meta, Module, Scope, ScopeKind, Snapshot, Thread,
 };
 
-/// The pickle of a snapshot in PyTorch's form.
+/// Returns the pickle of a snapshot in PyTorch's form.
 pub fn pickle(snapshot: &Snapshot) -> Vec<u8> {
-    encoded(snapshot, Encoding::Pickle).expect("a pickle has a form for all")
+    encoded(snapshot, Encoding::Pickle).expect("a pickle can contain every value")
 }
 
-/// A snapshot in PyTorch's form, written like that.
+/// Encodes a snapshot in PyTorch's form.
 ///
 /// # Errors
-/// What it holds may have no such form.
+/// When the encoding cannot represent one of its values.
 pub fn encoded(snapshot: &Snapshot, encoding: Encoding) -> std::io::Result<Vec<u8>> {
     let snapshot = PytorchSnapshot::try_from(snapshot.clone()).expect("it is in PyTorch's form");
     write(&snapshot, Vec::new(), encoding)
 }
 
-/// An exact event on the host at `ticks`, without stack and scope.
+/// Returns an exact event on the host at `ticks`, without stack and scope.
 pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event {
     Event {
         ticks,
@@ -36,7 +36,7 @@ pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event
     }
 }
 
-/// A snapshot without events: one thread, a clock of one tick per nanosecond that starts at 0.
+/// Returns a snapshot without events: one thread, a clock of one tick per nanosecond that starts at 0.
 pub fn empty() -> Snapshot {
     let mut snapshot = Snapshot {
         meta: Meta {
@@ -55,7 +55,7 @@ pub fn empty() -> Snapshot {
     snapshot
 }
 
-/// A small snapshot with something in every table.
+/// Returns a small snapshot with rows in every table.
 pub fn small() -> Snapshot {
     let mut snapshot = empty();
     let module = Module {
@@ -102,12 +102,12 @@ pub fn small() -> Snapshot {
         frees: 4,
         ..DeviceStatistics::of(DeviceId::HOST)
     };
-    // 1000 + … + 1007, and of those the even steps.
+    // 1000 + … + 1007, and the even ones of them.
     snapshot.devices = vec![count(8_028, 4_012)];
     snapshot
 }
 
-/// The live block that an allocation makes.
+/// Returns the live block of an allocation.
 pub fn live(alloc: &Event) -> LiveBlock {
     LiveBlock {
         device: alloc.device,
@@ -122,7 +122,7 @@ pub fn live(alloc: &Event) -> LiveBlock {
     }
 }
 
-/// A snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 a backward pass and its
+/// Returns a snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 a backward pass and its
 /// operator loss_grad.
 pub fn scoped() -> Snapshot {
     let mut snapshot = empty();

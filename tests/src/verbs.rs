@@ -1,4 +1,4 @@
-//! Runs verbs of the real command on files.
+//! Runs verbs of the command on files.
 
 use crate::memtrack;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs a verb with its arguments, and the file behind them.
+/// Runs a verb with its arguments, followed by the file.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -14,32 +14,32 @@ pub fn run(arguments: &[&str], file: &Path) -> Output {
     Command::new(memtrack()).args(arguments).arg(file).output().expect("memtrack can be started")
 }
 
-/// What it prints.
+/// Runs a verb and returns what it prints.
 ///
 /// # Panics
-/// When it ends with another code than 0, or prints what is no text.
+/// When its exit code is not 0, or its output is not UTF-8.
 pub fn text(arguments: &[&str], file: &Path) -> String {
     let output = run(arguments, file);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it prints as JSON, however it ends.
+/// Runs a verb with `--json` and returns its output, whatever its exit code.
 ///
 /// # Panics
-/// When that is no JSON.
+/// When the output is not JSON.
 pub fn json(arguments: &[&str], file: &Path) -> Value {
     let output = run(&[arguments, &["--json"]].concat(), file);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error} {output:?}"))
 }
 
-/// What a row is called, or in brackets why it has no name, as texts show it.
+/// Returns a row's name or, in brackets, the reason why it has none, as in printed reports.
 ///
 /// # Panics
 /// When it has neither.
 pub fn name(row: &Value) -> String {
     row["name"].as_str().map_or_else(
-        || format!("({})", row["why_no_name"].as_str().expect("a name, or why there is none")),
+        || format!("({})", row["why_no_name"].as_str().expect("a name or the reason why there is none")),
         str::to_owned,
     )
 }

@@ -1,5 +1,5 @@
-//! A device whose calls are noted, so that what two allocators did can be compared without addresses: a place is the
-//! segment or range, by number, and how far into it.
+//! A device that logs its calls, so that the work of two allocators can be compared without addresses: a place is the number
+//! of a segment or range, and an offset in it.
 
 use memtrack_core::allocator::{DeviceError, DeviceMemory, DeviceProcess, MemoryInfo, TraceEntry};
 use memtrack_core::event::{Action, StreamId};
@@ -7,35 +7,35 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a device was asked and did.
+/// A successful call of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// Gave a segment or reserved a range: address and size.
-    Take(u64, u64),
-    /// Took one back.
-    Give(u64),
+    /// Allocated a segment or reserved a range: address and size.
+    Allocate(u64, u64),
+    /// Released a segment or range.
+    Release(u64),
     /// Mapped pages.
     Map(u64),
-    /// Took them away.
+    /// Unmapped pages.
     Unmap(u64),
 }
 
-/// A device that notes its calls. Streams are numbered by their handles, whatever the device inside does.
+/// A device that logs its calls. Streams are numbered by their handles, whatever the inner device does.
 pub struct Watched<M> {
     inner: M,
     calls: Arc<Mutex<VecDeque<Call>>>,
     queries: u32,
 }
 
-/// Where the segments and ranges of a [`Watched`] device lie.
+/// The segments and ranges of a [`Watched`] device.
 pub struct Places {
     calls: Arc<Mutex<VecDeque<Call>>>,
-    made: usize,
+    count: usize,
     /// Size and number by address.
     live: BTreeMap<u64, (u64, usize)>,
 }
 
-/// A segment or range, counted from 0, and an offset in it.
+/// The number of a segment or range, counted from 0, and an offset in it.
 pub type Offset = (usize, u64);
 
 fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
@@ -43,14 +43,14 @@ fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
 }
 
 impl<M> Watched<M> {
-    /// Watches a device whose events are not done for so many `queries` each, and then when the device says so.
+    /// Wraps a device. Each of its events is reported as not done for so many `queries`, and then as the device reports it.
     pub fn new(inner: M, queries: u32) -> (Self, Places) {
         let calls = Arc::default();
-        let places = Places { calls: Arc::clone(&calls), made: 0, live: BTreeMap::new() };
+        let places = Places { calls: Arc::clone(&calls), count: 0, live: BTreeMap::new() };
         (Self { inner, calls, queries }, places)
     }
 
-    fn note<R>(
+    fn log<R>(
         &self,
         result: Result<R, DeviceError>,
         call: impl FnOnce(&R) -> Call,
@@ -60,13 +60,13 @@ impl<M> Watched<M> {
 }
 
 impl Places {
-    /// Where an event happened; of an out-of-memory event, the free bytes as they are. Events must come in their order.
+    /// Returns the place of an event; for an out-of-memory event, its free bytes unchanged. Events must come in order.
     ///
     /// # Panics
-    /// When an event of a segment has no call that fits it, or lies in no segment.
+    /// When a segment's event matches no call, or an event is in no segment.
     pub fn of_event(&mut self, entry: &TraceEntry) -> Offset {
         let at = entry.address;
-        let segment = |call: Call| matches!(call, Call::Take(address, _) if address == at);
+        let segment = |call: Call| matches!(call, Call::Allocate(address, _) if address == at);
         match entry.action {
             Action::Oom | Action::Snapshot => return (0, at),
             Action::SegmentAlloc => self.catch_up(segment),
@@ -75,19 +75,19 @@ impl Places {
         }
         let place = self.find(at);
         match entry.action {
-            Action::SegmentFree => self.catch_up(|call| call == Call::Give(at)),
+            Action::SegmentFree => self.catch_up(|call| call == Call::Release(at)),
             Action::SegmentUnmap => self.catch_up(|call| call == Call::Unmap(at)),
             _ => {}
         }
         place
     }
 
-    /// Takes note of calls that left no event.
+    /// Applies the remaining calls, which have no event.
     pub fn settle(&mut self) {
         while self.next().is_some() {}
     }
 
-    /// Where an address lies.
+    /// Returns the place of an address.
     ///
     /// # Panics
     /// When it is in no segment and no range.
@@ -98,17 +98,17 @@ impl Places {
     }
 
     fn catch_up(&mut self, until: impl Fn(Call) -> bool) {
-        while !until(self.next().expect("each event of a segment is of a call")) {}
+        while !until(self.next().expect("each segment event matches a call")) {}
     }
 
     fn next(&mut self) -> Option<Call> {
         let call = lock(&self.calls).pop_front()?;
         match call {
-            Call::Take(address, size) => {
-                self.live.insert(address, (size, self.made));
-                self.made += 1;
+            Call::Allocate(address, size) => {
+                self.live.insert(address, (size, self.count));
+                self.count += 1;
             }
-            Call::Give(address) => drop(self.live.remove(&address)),
+            Call::Release(address) => drop(self.live.remove(&address)),
             Call::Map(_) | Call::Unmap(_) => {}
         }
         Some(call)
@@ -116,15 +116,15 @@ impl Places {
 }
 
 impl<M: DeviceMemory> DeviceMemory for Watched<M> {
-    /// So many queries are left, and the device's own.
+    /// The number of queries until the inner device's event is queried, and that event.
     type Event = (Cell<u32>, M::Event);
 
     fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
-        self.note(self.inner.allocate(size), |&address| Call::Take(address, size))
+        self.log(self.inner.allocate(size), |&address| Call::Allocate(address, size))
     }
 
     fn release(&self, address: u64) -> Result<(), DeviceError> {
-        self.note(self.inner.release(address), |()| Call::Give(address))
+        self.log(self.inner.release(address), |()| Call::Release(address))
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
@@ -155,19 +155,19 @@ impl<M: DeviceMemory> DeviceMemory for Watched<M> {
     }
 
     fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
-        self.note(self.inner.reserve(size), |&address| Call::Take(address, size))
+        self.log(self.inner.reserve(size), |&address| Call::Allocate(address, size))
     }
 
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.note(self.inner.map(address, size, page), |()| Call::Map(address))
+        self.log(self.inner.map(address, size, page), |()| Call::Map(address))
     }
 
     fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.note(self.inner.unmap(address, size, page), |()| Call::Unmap(address))
+        self.log(self.inner.unmap(address, size, page), |()| Call::Unmap(address))
     }
 
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
-        self.note(self.inner.unreserve(address, size), |()| Call::Give(address))
+        self.log(self.inner.unreserve(address, size), |()| Call::Release(address))
     }
 
     fn processes(&self) -> Vec<DeviceProcess> {

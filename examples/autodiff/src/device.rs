@@ -1,4 +1,4 @@
-//! A pretended device: it hands out addresses, keeps its books, and tells memtrack what it does. The numbers lie on the host.
+//! A simulated device: it allocates addresses, counts its memory, and reports to memtrack. The numbers are on the host.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,38 +10,38 @@ use memtrack_core::references::{DeviceMemory, References, Visitor};
 
 const CUDA_0: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
-/// Where its addresses begin. Not at 0, which reads like a null pointer.
+/// The first address. Not 0, which looks like a null pointer.
 const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
-/// Buffers lie at multiples of this.
+/// Buffers are at multiples of this.
 const ALIGNMENT: u64 = 512;
 
-/// The device; clones are the same one.
+/// A handle of the device; clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Device(Rc<RefCell<Books>>);
 
 #[derive(Debug)]
 struct Books {
     next_address: u64,
-    /// Addresses that were given back, by the size of what lay there.
+    /// Freed addresses, by the size of their buffers.
     free: BTreeMap<u64, Vec<u64>>,
     in_use_bytes: u64,
 }
 
 impl Device {
-    /// An empty one.
+    /// Makes an empty device.
     pub fn new() -> Self {
         let books = Books { next_address: FIRST_ADDRESS, free: BTreeMap::new(), in_use_bytes: 0 };
         Self(Rc::new(RefCell::new(books)))
     }
 
-    /// Brings numbers to the device.
+    /// Moves numbers to the device.
     pub fn buffer(&self, values: Vec<f32>) -> Buffer {
-        let address = self.0.borrow_mut().take(size_bytes(&values));
+        let address = self.0.borrow_mut().allocate(size_bytes(&values));
         recorder::record_alloc(CUDA_0, STREAM, address, size_bytes(&values));
         Buffer { device: self.clone(), address, values }
     }
 
-    /// What was handed out and not given back, in bytes.
+    /// Returns the bytes of live buffers.
     pub fn in_use_bytes(&self) -> u64 {
         self.0.borrow().in_use_bytes
     }
@@ -54,7 +54,7 @@ impl Default for Device {
 }
 
 impl Books {
-    fn take(&mut self, size_bytes: u64) -> u64 {
+    fn allocate(&mut self, size_bytes: u64) -> u64 {
         self.in_use_bytes += size_bytes;
         self.free.get_mut(&size_bytes).and_then(Vec::pop).unwrap_or_else(|| {
             let address = self.next_address;
@@ -73,22 +73,22 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The device that it is on.
+    /// Returns the device that it is on.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What it holds.
+    /// Returns its numbers.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// The same, to be changed in place.
+    /// Returns its numbers, to be changed in place.
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
     }
 
-    /// How much it takes of the device.
+    /// Returns its size in bytes.
     pub fn size_bytes(&self) -> u64 {
         size_bytes(&self.values)
     }
@@ -103,7 +103,7 @@ impl Drop for Buffer {
     }
 }
 
-// memtrack: the one implementation by hand. Whatever has a buffer has device memory; the rest is derived.
+// memtrack: the only implementation by hand. Everything that contains a buffer derives it.
 impl References for Buffer {
     fn references(&self, to: &mut Visitor<'_>) {
         to.memory(DeviceMemory { device: CUDA_0, address: self.address, size_bytes: self.size_bytes() });

@@ -1,4 +1,4 @@
-//! What can be computed. Each closure below gets what it keeps as its first argument.
+//! The operators. Each closure below gets its captured values as its first argument.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     });
     let output = Node::new(&input.device(), "linear", [rows, columns], values);
     let handles = (Rc::clone(input), Rc::clone(weight), Rc::clone(bias));
-    output.comes_from(handles, |(input, weight, bias), gradient| {
+    output.set_backward(handles, |(input, weight, bias), gradient| {
         let (device, [rows, inner], [_, columns]) = (input.device(), input.shape(), weight.shape());
         let (mut of_input, mut of_weight) = (vec![0.0; rows * inner], vec![0.0; inner * columns]);
         let mut of_bias = vec![0.0; columns];
@@ -51,25 +51,25 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     output
 }
 
-/// What the closure of [`tanh`] keeps.
-// A type of its own, and not a tuple, for the names of its fields in reports.
+/// The values that the closure of [`tanh`] captures.
+// A struct, not a tuple, so that reports contain the names of its fields.
 #[derive(References)]
-struct OfTanh {
+struct TanhHandles {
     input: Tensor,
     output: Output,
 }
 
-/// The hyperbolic tangent of each number. Its slope is told by its result: 1 - tanh².
+/// The hyperbolic tangent of each number. Its derivative follows from its result: 1 - tanh².
 #[track_memory]
 pub fn tanh(input: &Tensor, variant: Variant) -> Tensor {
     let values = input.read(|input| input.iter().map(|x| x.tanh()).collect());
     let output = Node::new(&input.device(), "tanh", input.shape(), values);
-    let own = match variant {
+    let result = match variant {
         Variant::Mistake => Output::Kept(Rc::clone(&output)),
         Variant::Fixed => Output::Seen(Rc::downgrade(&output)), // the fix
     };
-    let handles = OfTanh { input: Rc::clone(input), output: own };
-    output.comes_from(handles, |OfTanh { input, output }, gradient| {
+    let handles = TanhHandles { input: Rc::clone(input), output: result };
+    output.set_backward(handles, |TanhHandles { input, output }, gradient| {
         let slopes =
             |values: &[f32]| values.iter().zip(gradient.values()).map(|(y, by)| by * (1.0 - y * y)).collect();
         vec![(Rc::clone(input), input.device().buffer(output.tensor().read(slopes)))]
@@ -83,7 +83,7 @@ pub fn mean_squared_error(guess: &Tensor, truth: &Tensor) -> Tensor {
     let count = guess.shape().iter().product::<usize>() as f32;
     let sum: f32 = guess.read(|guess| truth.read(|truth| differences(guess, truth).map(|by| by * by).sum()));
     let output = Node::new(&guess.device(), "loss", [1, 1], vec![sum / count]);
-    output.comes_from((Rc::clone(guess), Rc::clone(truth)), move |(guess, truth), gradient: &Buffer| {
+    output.set_backward((Rc::clone(guess), Rc::clone(truth)), move |(guess, truth), gradient: &Buffer| {
         let by = 2.0 * gradient.values()[0] / count;
         let of_guess =
             guess.read(|guess| truth.read(|truth| differences(guess, truth).map(|d| by * d).collect()));
@@ -96,9 +96,9 @@ fn differences(a: &[f32], b: &[f32]) -> impl Iterator<Item = f32> {
     a.iter().zip(b).map(|(a, b)| a - b)
 }
 
-/// Adds so many times `what`.
-fn add(to: &mut [f32], what: &[f32], times: f32) {
-    to.iter_mut().zip(what).for_each(|(to, what)| *to += times * what);
+/// Adds `factor` times `values` to `to`.
+fn add(to: &mut [f32], values: &[f32], factor: f32) {
+    to.iter_mut().zip(values).for_each(|(to, value)| *to += factor * value);
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {

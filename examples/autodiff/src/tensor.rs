@@ -1,5 +1,5 @@
-//! Tensors that know where they come from: each keeps the closure that hands its gradient back to its inputs, and the closure
-//! keeps those inputs.
+//! Tensors that know their inputs: each owns the closure that propagates its gradient to its inputs, and the closure owns these
+//! inputs.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,38 +12,38 @@ use memtrack_core::track_memory;
 
 use crate::device::{Buffer, Device};
 
-/// A tensor. Clones are the same one.
+/// A tensor. Clones refer to the same one.
 pub type Tensor = Rc<Node>;
 
-/// What an operator has made, or a parameter, or data.
-// memtrack: the fields by which a value refers to others are found by the derive.
+/// The result of an operator, a parameter, or data.
+// memtrack: the derive visits the fields that refer to other values.
 #[derive(References)]
 pub struct Node {
-    /// What it is, for people.
+    /// Its name in reports.
     #[references(show)]
     name: &'static str,
     /// Rows and columns.
     #[references(show)]
     shape: [usize; 2],
-    /// Its place in the order in which tensors were made.
+    /// Its position in the order of creation.
     number: u64,
     /// Whether it is a parameter.
     learns: bool,
     value: RefCell<Buffer>,
-    /// Of a parameter, once there is one.
+    /// A parameter's gradient, after a backward pass.
     gradient: RefCell<Option<Buffer>>,
-    /// Of what an operator has made.
+    /// The closure of an operator's result.
     backward: OnceCell<Box<dyn Backward>>,
 }
 
-/// How a gradient goes on to the inputs of an operator.
-// memtrack: nobody can look into `Box<dyn Fn(…)>`. With `References` as a supertrait, it is one trait object that says what it keeps.
+/// The propagation of a gradient to the inputs of an operator.
+// memtrack: `Box<dyn Fn(…)>` does not expose its captures. With `References` as a supertrait, the trait object reports them.
 pub trait Backward: References {
-    /// What this gradient of the result means for each input.
+    /// Returns each input with its part of the gradient.
     fn backward(&self, gradient: &Buffer) -> Vec<(Tensor, Buffer)>;
 }
 
-// memtrack: `Capturing` is a closure with what it captures beside it.
+// memtrack: `Capturing` is a closure beside its captured values.
 impl<H, F> Backward for Capturing<H, F>
 where
     H: References,
@@ -55,18 +55,18 @@ where
 }
 
 impl Node {
-    /// A tensor with these numbers, row by row.
+    /// Makes a tensor with these numbers, row by row.
     ///
     /// # Panics
-    /// If there are not as many as the shape says.
+    /// If their count does not match the shape.
     pub fn new(device: &Device, name: &'static str, shape: [usize; 2], values: Vec<f32>) -> Tensor {
         Self::make(device, name, shape, values, false)
     }
 
-    /// One that learns.
+    /// Makes a parameter.
     ///
     /// # Panics
-    /// If there are not as many numbers as the shape says.
+    /// If the count of numbers does not match the shape.
     pub fn parameter(device: &Device, name: &'static str, shape: [usize; 2], values: Vec<f32>) -> Tensor {
         Self::make(device, name, shape, values, true)
     }
@@ -89,31 +89,31 @@ impl Node {
             gradient: RefCell::default(),
             backward: OnceCell::new(),
         });
-        // memtrack: from here on, a scan knows of it.
+        // memtrack: scans include it from here on.
         cycles::register(&tensor);
         tensor
     }
 
-    /// Says how its gradient goes on: by a closure that is called with `handles`.
-    pub(crate) fn comes_from<H, F>(&self, handles: H, call: F)
+    /// Sets the closure that propagates its gradient, and is called with `handles`.
+    pub(crate) fn set_backward<H, F>(&self, handles: H, call: F)
     where
         H: References + 'static,
         F: Fn(&H, &Buffer) -> Vec<(Tensor, Buffer)> + 'static,
     {
-        assert!(self.backward.set(Box::new(Capturing::of(handles, call))).is_ok(), "said once");
+        assert!(self.backward.set(Box::new(Capturing::of(handles, call))).is_ok(), "set once");
     }
 
-    /// What it is.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Rows and columns.
+    /// Returns its rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
     }
 
-    /// Where its numbers are.
+    /// Returns the device of its numbers.
     pub fn device(&self) -> Device {
         self.value.borrow().device().clone()
     }
@@ -128,12 +128,12 @@ impl Node {
         self.gradient.borrow().as_ref().map(|gradient| read(gradient.values()))
     }
 
-    /// How much device memory its numbers take.
+    /// Returns the device memory of its numbers, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.value.borrow().size_bytes()
     }
 
-    /// Goes a step down the gradient, which is gone afterwards.
+    /// Makes a step of gradient descent, which consumes the gradient.
     pub fn descend(&self, rate: f32) {
         let Some(gradient) = self.gradient.take() else { return };
         let mut value = self.value.borrow_mut();
@@ -141,10 +141,10 @@ impl Node {
     }
 }
 
-/// Leaves in every parameter the gradient of a loss, of which there is one number.
+/// Computes the gradient of a scalar loss for every parameter.
 #[track_memory(backward)]
 pub fn backward(loss: &Tensor) {
-    // The youngest first: whatever is made of a tensor is younger than it.
+    // The newest first: the result of an operator is newer than its inputs.
     let mut open = BTreeMap::from([(loss.number, (Rc::clone(loss), loss.device().buffer(vec![1.0])))]);
     while let Some((_, (tensor, gradient))) = open.pop_last() {
         let Some(backward) = tensor.backward.get() else {
@@ -164,21 +164,21 @@ pub fn backward(loss: &Tensor) {
     }
 }
 
-/// An operator's own result, as its closure keeps it. The result keeps the closure, so that a strong pointer here is a cycle:
-/// nobody ever frees the two, nor what the closure keeps besides.
+/// An operator's result, as its closure refers to it. The result owns the closure, so a strong pointer makes a cycle: neither
+/// is ever freed, nor are the closure's other captures.
 #[derive(References)]
 pub enum Output {
     /// The mistake.
     Kept(Tensor),
-    /// What is right. Whoever asks for the gradient of a tensor has the tensor.
+    /// The fix. The caller of a tensor's backward pass has the tensor.
     Seen(Weak<Node>),
 }
 
 impl Output {
-    /// The tensor.
+    /// Returns the tensor.
     ///
     /// # Panics
-    /// If it is gone, in the middle of its own backward pass.
+    /// If it was dropped during its own backward pass.
     pub fn tensor(&self) -> Tensor {
         match self {
             Self::Kept(tensor) => Rc::clone(tensor),

@@ -10,14 +10,14 @@ use crate::device::Device;
 use crate::operators::{linear, mean_squared_error, tanh};
 use crate::tensor::{Node, Tensor, backward};
 
-/// Points of the sine that each step looks at.
+/// Points of the sine in each step.
 pub const POINTS: usize = 4096;
 /// Hidden units of the network.
 pub const HIDDEN: usize = 64;
-/// How far a step goes.
+/// The learning rate.
 const RATE: f32 = 0.01;
 
-/// The network, and what it learns from.
+/// The network and its training data.
 pub struct Training {
     device: Device,
     variant: Variant,
@@ -27,7 +27,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// Before the first step.
+    /// Makes the network, before its first step.
     pub fn new(device: &Device, variant: Variant) -> Self {
         let parameter = |name, shape, values| Node::parameter(device, name, shape, values);
         let data = |name, values| Node::new(device, name, [POINTS, 1], values);
@@ -45,7 +45,7 @@ impl Training {
         Self { device: device.clone(), variant, parameters, x, y }
     }
 
-    /// One step; returns the loss before it. When it returns, its root scope ends, and memtrack looks.
+    /// Makes one step and returns the loss before it. At the end its root scope ends, and memtrack looks for cycles.
     #[track_memory(root, name = "step")]
     pub fn step(&self) -> f32 {
         let [weight_1, bias_1, weight_2, bias_2] = &self.parameters;
@@ -62,18 +62,18 @@ impl Training {
         self.parameters.iter().for_each(|parameter| parameter.descend(RATE));
     }
 
-    /// What the device holds now, in bytes.
+    /// Returns the device's live bytes.
     pub fn in_use_bytes(&self) -> u64 {
         self.device.in_use_bytes()
     }
 
-    /// Parameters and data, which stay as long as this does.
+    /// Returns the parameters and data, which live as long as this.
     pub fn kept(&self) -> impl Iterator<Item = Tensor> {
         self.parameters.iter().chain([&self.x, &self.y]).map(Rc::clone)
     }
 }
 
-/// Numbers between -1 and 1, the same in every run.
+/// Returns a generator of numbers between -1 and 1, the same in every run.
 fn random() -> impl FnMut() -> f32 {
     let mut state = 0x9e37_79b9_u32;
     move || {

@@ -1,4 +1,4 @@
-//! The engine computes what it should, and memtrack finds what it leaves behind: all numbers follow from the shapes.
+//! The engine's results are correct, and memtrack finds its cycles: all numbers follow from the shapes.
 
 use memtrack_core::cycles;
 use memtrack_core::cycles::findings::{Bytes, Proof};
@@ -10,10 +10,10 @@ use memtrack_examples_autodiff::training::{HIDDEN, POINTS, Training};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FLOAT: u64 = 4;
-/// The result of `tanh` and its input: what each step keeps for ever, by the mistake.
-const KEPT_BY_A_STEP: u64 = 2 * (POINTS * HIDDEN) as u64 * FLOAT;
+/// The result of `tanh` and its input, which each step leaks by the mistake.
+const LEAKED_BY_A_STEP: u64 = 2 * (POINTS * HIDDEN) as u64 * FLOAT;
 
-/// There is one scan at a time in a process.
+/// Only one scan can run at a time in a process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,12 +30,12 @@ fn size_bytes(training: &Training) -> u64 {
 }
 
 #[test]
-fn with_the_mistake_each_step_keeps_a_cycle_and_two_buffers() {
+fn each_step_with_the_mistake_leaks_a_cycle_and_two_buffers() {
     let _alone = alone();
     let training = Training::new(&Device::new(), Variant::Mistake);
     let before = size_bytes(&training);
     steps(&training, 3);
-    assert_eq!(training.in_use_bytes(), before + 3 * KEPT_BY_A_STEP);
+    assert_eq!(training.in_use_bytes(), before + 3 * LEAKED_BY_A_STEP);
 
     let report = cycles::find().unwrap();
     let findings = report.findings();
@@ -43,13 +43,13 @@ fn with_the_mistake_each_step_keeps_a_cycle_and_two_buffers() {
     let cycle = &findings.cycles[0];
     assert_eq!((cycle.proof, cycle.instances), (Proof::Proved, 3));
     let numbers = |bytes: Bytes| (bytes.known_bytes, bytes.storages, bytes.unknown);
-    assert_eq!(numbers(cycle.leaked), (KEPT_BY_A_STEP, 2, 0));
-    assert_eq!(numbers(cycle.all_leaked), (3 * KEPT_BY_A_STEP, 6, 0));
+    assert_eq!(numbers(cycle.leaked), (LEAKED_BY_A_STEP, 2, 0));
+    assert_eq!(numbers(cycle.all_leaked), (3 * LEAKED_BY_A_STEP, 6, 0));
     assert_eq!(findings.leaked, cycle.all_leaked, "{report}");
-    // The first layer's parameters and x, which the program still has.
+    // The first layer's parameters and x, which the program still uses.
     assert_eq!(cycle.pinned.known_bytes, (2 * HIDDEN + POINTS) as u64 * FLOAT);
 
-    // The reference to make weak is the one that the fix makes weak.
+    // The report suggests to make the same reference weak as the fix.
     let weak = cycle.to_make_weak();
     assert_eq!(weak.len(), 1, "{report}");
     let edge = report.graph.edges[weak[0].edge as usize];
@@ -58,7 +58,7 @@ fn with_the_mistake_each_step_keeps_a_cycle_and_two_buffers() {
 }
 
 #[test]
-fn with_a_weak_pointer_in_its_place_nothing_is_found_and_nothing_grows() {
+fn the_fix_leaves_no_cycle_and_no_growth() {
     let _alone = alone();
     let training = Training::new(&Device::new(), Variant::Fixed);
     let before = training.in_use_bytes();
@@ -67,16 +67,16 @@ fn with_a_weak_pointer_in_its_place_nothing_is_found_and_nothing_grows() {
     assert_eq!(training.in_use_bytes(), before);
     let report = cycles::find().unwrap();
     assert_eq!((report.findings().leaks(), report.unreachable), (0, 0), "{report}");
-    // A scan of nothing would find nothing: what is kept was looked at.
+    // The scan visited the live values: an empty scan would find nothing either.
     assert_eq!((report.values, report.with_memory), (6, 6));
 }
 
 #[test]
-fn both_learn_alike() {
+fn both_variants_learn_alike() {
     let _alone = alone();
     let losses = |variant| steps(&Training::new(&Device::new(), variant), 4);
-    let (mistaken, fixed) = (losses(Variant::Mistake), losses(Variant::Fixed));
-    assert_eq!(mistaken, fixed);
+    let (mistake, fixed) = (losses(Variant::Mistake), losses(Variant::Fixed));
+    assert_eq!(mistake, fixed);
     assert!(fixed.is_sorted_by(|before, after| before > after) && fixed[3] < fixed[0] / 4.0, "{fixed:?}");
 }
 

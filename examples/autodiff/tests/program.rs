@@ -1,14 +1,14 @@
-//! The example as it is run.
+//! Runs the example as a user does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What it says on standard output and standard error.
+/// Runs the program and returns its standard output and standard error.
 fn run(folder: &Path, arguments: &[&str]) -> (String, String) {
     let program = env!("CARGO_BIN_EXE_autodiff");
     let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
-    let [text, errors] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+    let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert!(output.status.success(), "{text}\n{errors}");
     (text, errors)
 }
@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn it_says_once_what_is_wrong_and_leaves_pages_with_the_place() {
+fn the_cycle_is_reported_once_and_its_pages_contain_the_stack() {
     let folder = folder("mistake");
     let (text, errors) = run(&folder, &[]);
     assert!(text.contains("step 8 "), "{text}");
@@ -30,14 +30,14 @@ fn it_says_once_what_is_wrong_and_leaves_pages_with_the_place() {
     assert!(errors.contains("1 cycle that nothing else holds keeps 2.0 MiB (2 device buffers)"), "{errors}");
     assert!(errors.contains("; make that reference weak"), "{errors}");
     assert!(errors.contains(".backward.handles.output::Kept.0"), "{errors}");
-    let said = PathBuf::from(errors.split_once("\n  see ").expect("a path").1.trim_end());
-    for page in [said, folder.join("memtrack-out/autodiff/cycles.html")] {
+    let named = PathBuf::from(errors.split_once("\n  see ").expect("a path").1.trim_end());
+    for page in [named, folder.join("memtrack-out/autodiff/cycles.html")] {
         let html = fs::read_to_string(&page).unwrap();
         assert!(html.contains("src/operators.rs:"), "the page {} has no stack", page.display());
         assert!(html.contains("operators::tanh"), "{}", page.display());
     }
 
-    // A second run replaces its files, and without the mistake there are none.
+    // A second run removes the files; without the mistake it writes none.
     let (text, errors) = run(&folder, &["fixed"]);
     assert!(text.contains("\nNo cycle.\n"), "{text}");
     assert_eq!(errors, "");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares what sampled recordings of a training run say with the truth, which a recording of every block knows.
+"""Compares sampled recordings of a training run with the exact numbers, from a recording of every block.
 
-Run it from anywhere in the repository; `README.md` beside it says what is counted. Exit code 1 when less than 95 % of the
-rows that hold a hundredth of all bytes or blocks lie within 10 % of the truth.
+Run it from anywhere in the repository; `README.md` beside it describes what is counted. The exit code is 1 if less than 95 % of
+the rows with at least a hundredth of all bytes or blocks are within 10 % of the exact numbers.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from cost import BUILDS, REPOSITORY, Runner, build
 
-# The tiny model makes four million blocks a second, of which 3 % of the time pays for some 10,000: its forty rows need seven
-# seconds of them to be known to a tenth each. After half a second (200 steps) half of them are.
+# The tiny model allocates four million blocks per second, of which 3 % of the time suffices to record some 10,000: after seven
+# seconds each of its forty rows is within a tenth. After half a second (200 steps) half of them are.
 STEPS = {"default": 20, "tiny": 3000}
 WITHIN, SHARE_OF_ROWS, LEAST_SHARE = 0.10, 0.95, 0.01
 
 
 def rows_of(runner, binary, workload, folder, *mode):
-    """The rows of one run by name, and what the run says of itself."""
+    """Returns the rows of one run by name, and its report of itself."""
     config, steps = workload
     path = Path(folder) / "rows.json"
     command = [binary, "--config", config, "--steps", str(steps), "--rows", str(path), "--mode", *mode]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what recording costs a training run: memtrack's modes, and heaptrack around the same binary.
+"""Compares the costs of recording a training run: memtrack's modes, and heaptrack with the same binary.
 
-Run it from anywhere in the repository; `README.md` beside it says what is counted. It builds the benchmark `cost` of
-memtrack-examples-benches twice, without and with frame pointers, lets all variants take turns, and prints the medians as a
-Markdown table. Exit code 1 when a bound does not hold.
+Run it from anywhere in the repository; `README.md` beside it describes what is counted. It builds the benchmark `cost` of
+memtrack-examples-benches twice, without and with frame pointers, runs all variants in turns, and prints the medians as a
+Markdown table. The exit code is 1 if a bound does not hold.
 """
 
 import argparse
@@ -22,9 +22,9 @@ WORKLOADS = [("default", 55), ("tiny", 200)]
 BUILDS = {"no frame pointers": "", "frame pointers": "-C force-frame-pointers=yes"}
 MODES = ["off", "default", "exact", "exact-all"]
 
-# The default budget is 3 %, and what it does not see may be one more.
+# The default budget is 3 %; costs that it does not count may be 1 % more.
 DEFAULT_BOUND = 1.04
-# Of what heaptrack adds, how much exact recording may add.
+# The bound of exact recording, as a share of what heaptrack adds.
 EXACT_BOUND = {"no frame pointers": 1.0, "frame pointers": 0.5}
 
 
@@ -41,7 +41,7 @@ def build(name, flags, target):
 
 
 def heaptrack_parts():
-    """The library heaptrack preloads and its interpreter, found as its own start script finds them."""
+    """Returns the library that heaptrack preloads, and its interpreter, found as its start script finds them."""
     script = shutil.which("heaptrack")
     if script is None:
         sys.exit("heaptrack is not installed (Debian package `heaptrack`); --without-heaptrack leaves it out")
@@ -54,7 +54,7 @@ def seconds(usage):
 
 
 def wait(process, what):
-    """Waits for a process; its resource usage is its own and that of nobody else."""
+    """Waits for a process and returns the resource usage of this process only."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
@@ -62,8 +62,8 @@ def wait(process, what):
     return usage
 
 
-# Whether a block more or less lies at the top of the heap decides how often glibc gives pages back and takes them again:
-# up to a quarter of a run's time, and chance. So no variant gives any back.
+# A single block at the top of the heap decides how often glibc returns pages to the system and requests them again: by chance
+# up to a quarter of a run's time. So no variant returns any.
 KEEP_PAGES = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 
 
@@ -79,7 +79,7 @@ class Runner:
         return subprocess.Popen(command, preexec_fn=pin, **more)
 
     def run(self, binary, workload, mode):
-        """CPU seconds of the whole process, those of its `stop()`, and peak memory in MiB."""
+        """Returns the CPU seconds of the whole process and of its `stop()`, and peak memory in MiB."""
         config, steps = workload
         command = [binary, "--mode", mode, "--config", config, "--steps", str(steps)]
         process = self.start(command, env=self.environment, stdout=subprocess.PIPE)
@@ -95,7 +95,7 @@ class Runner:
         }
 
     def run_beside_off(self, binary, workload, mode, first):
-        """As `run`, at the same time as an `off` on the same processor, whose CPU seconds are `off_cpu`."""
+        """Like `run`, at the same time as an `off` on the same processor, whose CPU seconds are `off_cpu`."""
         config, steps = workload
         started = {}
         for name in (mode, "off") if first else ("off", mode):
@@ -117,12 +117,12 @@ class Runner:
         }
 
     def run_heaptrack(self, binary, workload, library, interpreter):
-        """As `run` with heaptrack: what its start script does, with each process measured by itself."""
+        """Like `run` with heaptrack: does what its start script does, and measures each process separately."""
         config, steps = workload
         with tempfile.TemporaryDirectory(prefix="cost-heaptrack-") as folder:
             pipe, output = Path(folder) / "pipe", Path(folder) / "heaptrack.zst"
             os.mkfifo(pipe)
-            # Opened for both directions, so that neither side waits here; closed once the writer has the pipe.
+            # Opened for both directions, so that neither side waits here; closed after the writer has opened the pipe.
             both_ends = os.open(pipe, os.O_RDWR)
             reading = os.open(pipe, os.O_RDONLY)
             environment = dict(self.environment, LD_PRELOAD=str(library), DUMP_HEAPTRACK_OUTPUT=str(pipe))
@@ -160,17 +160,17 @@ def median(rounds, mode, key):
 
 
 def off_of(round_, mode, key="cpu"):
-    """What `off` took beside this variant, or in its round."""
+    """Returns the value of `off` beside this variant, or in its round."""
     return round_[mode].get(f"off_{key}", round_["off"][key])
 
 
 def ratio(rounds, mode):
-    """The median over the rounds of a variant's time by that round's `off`: neighbours share the machine's mood."""
+    """Returns the median over the rounds of a variant's time by that round's `off`: both have the same noise."""
     return statistics.median(round_[mode]["cpu"] / off_of(round_, mode) for round_ in rounds)
 
 
 def quartiles(rounds, mode):
-    """Half of the rounds' ratios lie between these."""
+    """Returns the quartiles of the rounds' ratios."""
     ratios = [round_[mode]["cpu"] / off_of(round_, mode) for round_ in rounds]
     if len(ratios) < 4:
         return min(ratios), max(ratios)
@@ -183,7 +183,7 @@ def added(rounds, mode, key="cpu"):
 
 
 def rows(rounds, workload, name):
-    """The table's rows for one build and workload."""
+    """Yields the table's rows for one build and workload."""
     for mode in [mode for mode in (*MODES, "heaptrack") if mode in rounds[0]]:
         ratio_text = f"{ratio(rounds, mode):.3f}" if mode != "off" else "1"
         added_ms = "" if mode == "off" else f"{1000 * added(rounds, mode):+.0f}"
@@ -203,7 +203,7 @@ def rows(rounds, workload, name):
 
 
 def spread(rounds, mode):
-    """The interquartile range of what a variant adds: what the machine's noise does to a single round."""
+    """Returns the interquartile range of what a variant adds: the effect of noise on a single round."""
     differences = [round_[mode]["cpu"] - off_of(round_, mode) for round_ in rounds]
     if len(differences) < 4:
         return float("inf")
@@ -212,7 +212,7 @@ def spread(rounds, mode):
 
 
 def verdicts(rounds, workload, name):
-    """Each bound of the issue with what was measured: (holds, text)."""
+    """Compares each bound with the measurement: (holds, text)."""
     if any(spread(rounds, mode) > abs(added(rounds, "heaptrack")) for mode in ("exact", "heaptrack") if mode in rounds[0]
            and "heaptrack" in rounds[0]):
         yield False, f"{workload}, {name}: UNCLEAR, the noise is larger than what is measured; more rounds, a quieter machine"
@@ -230,10 +230,10 @@ def verdicts(rounds, workload, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15, help="how often each variant runs (default: 15)")
+    parser.add_argument("--rounds", type=int, default=15, help="number of runs of each variant (default: 15)")
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the processor to pin to; -1: none")
     parser.add_argument("--workload", choices=[w[0] for w in WORKLOADS], help="only this one")
-    parser.add_argument("--steps", type=int, help="other than enough for a million allocations")
+    parser.add_argument("--steps", type=int, help="training steps of a run (default: enough for a million allocations)")
     parser.add_argument("--build", choices=BUILDS, help="only this one")
     parser.add_argument("--target", type=Path, default=REPOSITORY / "target/cost", help="where to build")
     parser.add_argument("--without-heaptrack", action="store_true")
@@ -242,7 +242,7 @@ def main():
         help="each variant at the same time as an `off` on the same processor: for a machine whose speed varies",
     )
     parser.add_argument("--modes", nargs="+", choices=MODES[1:], default=MODES[1:], help="only these variants")
-    parser.add_argument("--json", type=Path, help="also writes every run's numbers here")
+    parser.add_argument("--json", type=Path, help="also write every run's numbers here")
     arguments = parser.parse_args()
 
     tool = None if arguments.without_heaptrack else heaptrack_parts()
@@ -257,7 +257,7 @@ def main():
         for number in range(arguments.rounds):
             print(f"\r{workload[0]}: round {number + 1} of {arguments.rounds}", end="", file=sys.stderr, flush=True)
             for name, binary in binaries.items():
-                # Every second round backwards: what comes first is not always the same.
+                # Every second round runs backwards, so that the first variant is not always the same.
                 if arguments.pairs:
                     runs = {
                         mode: runner.run_beside_off(binary, workload, mode, number % 2) for mode in arguments.modes

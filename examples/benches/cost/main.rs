@@ -1,10 +1,10 @@
-//! One training run in one of memtrack's modes, and what it took: `cost.py` and `accuracy.py` run this many times and
+//! Runs the training once in one of memtrack's modes and measures it; `cost.py` and `accuracy.py` run this many times and
 //! compare.
 //!
 //! `off` has the tracking allocator in place and starts nothing, `default` is `start_monitor()`, `exact` records every
 //! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` keeps all events, and so
-//! does `budget`, which may take the share of the time that `--budget` says. Prints one line of JSON and ends. With
-//! `--rows FILE` the ranking of operators goes there as JSON; else no report is made.
+//! does `budget`, whose share of the time is set by `--budget`. Prints one line of JSON. With `--rows FILE` the ranking of
+//! operators is written there as JSON; otherwise no report is made.
 #![allow(missing_docs)]
 
 use std::error::Error;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--steps" => steps = Some(value()?.parse()?),
             "--budget" => budget = value()?.parse()?,
             "--rows" => rows = Some(value()?),
-            // What `cargo bench` passes.
+            // `cargo bench` passes it.
             "--bench" => {}
             _ => return Err(USAGE.into()),
         }
@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the process has used so far.
+/// The process's resource usage so far.
 struct Used {
     /// User and system time of all its threads.
     cpu_seconds: f64,
@@ -102,7 +102,7 @@ struct Used {
 
 #[allow(unsafe_code)]
 fn used() -> Used {
-    // SAFETY: `rusage` is plain numbers, for which zero is a value; the call fills it and touches nothing else.
+    // SAFETY: `rusage` is plain numbers, for which zero is valid; the call only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
@@ -112,7 +112,7 @@ fn used() -> Used {
     Used { cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), peak_kib: peak_kib() }
 }
 
-/// 0 where the system does not say. Not `ru_maxrss`: that one remembers the program that started this one.
+/// Returns 0 if the system does not report it. Not `ru_maxrss`: that includes the program before `exec`.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));

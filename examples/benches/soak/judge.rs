@@ -1,26 +1,26 @@
-//! Whether the numbers of a run stay flat: the last third of the rows is compared with the second. The first is for getting
-//! warm, until all of memtrack's bounds are met.
+//! Checks that the numbers of a run stay flat: compares the last third of the rows with the second. In the first third
+//! memtrack reaches all of its bounds.
 
 use crate::rows::{Column, Row};
 use crate::service::MAX_BYTES;
 use std::fmt;
 
 const MIB: f64 = (1 << 20) as f64;
-/// What memtrack may hold with default options and one device besides the host's heap.
-const MOST_OWN_BYTES: f64 = (256.0 + 64.0) * MIB;
+/// The bound of memtrack's memory with default options and one device besides the host's heap.
+const MAX_OWN_BYTES: f64 = (256.0 + 64.0) * MIB;
 
-/// One question to the rows.
+/// A check of one column.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct Check {
     name: &'static str,
     column: Column,
     unit: Unit,
-    /// Which of a third's values, in their order, stands for it.
+    /// The quantile of a third's values that represents it.
     of: Quantile,
-    /// How much larger the last third's may be than the second's, as a share and besides.
+    /// The growth that is allowed from the second third to the last: a share, and an absolute value.
     share: f64,
     more: f64,
-    /// What it may never exceed.
+    /// The bound of all values.
     most: Option<f64>,
 }
 
@@ -33,10 +33,10 @@ enum Unit {
 
 #[derive(Clone, Copy, Debug)]
 enum Quantile {
-    /// For what other programs on the machine make larger, and nothing makes smaller.
+    /// For values that other programs on the machine increase.
     LowerQuarter,
     Median,
-    /// For what goes up and down.
+    /// For values that rise and fall.
     Largest,
 }
 
@@ -53,16 +53,16 @@ impl Quantile {
     }
 }
 
-const fn memory(name: &'static str, column: Column, of: Quantile, share: f64, more_mib: f64) -> Question {
-    Question { name, column, unit: Unit::Mib, of, share, more: more_mib * MIB, most: None }
+const fn memory(name: &'static str, column: Column, of: Quantile, share: f64, more_mib: f64) -> Check {
+    Check { name, column, unit: Unit::Mib, of, share, more: more_mib * MIB, most: None }
 }
 
-const fn number(name: &'static str, column: Column, more: f64) -> Question {
-    Question { name, column, unit: Unit::Number, of: Quantile::Median, share: 0.02, more, most: None }
+const fn number(name: &'static str, column: Column, more: f64) -> Check {
+    Check { name, column, unit: Unit::Number, of: Quantile::Median, share: 0.02, more, most: None }
 }
 
-const fn time(name: &'static str, column: Column) -> Question {
-    Question {
+const fn time(name: &'static str, column: Column) -> Check {
+    Check {
         name,
         column,
         unit: Unit::Nanoseconds,
@@ -73,18 +73,18 @@ const fn time(name: &'static str, column: Column) -> Question {
     }
 }
 
-// Between two laps memtrack holds one of two levels, 5 MiB apart (211 or 216 MiB, over ninety laps); a median tells which of
-// them was seen more often, not whether anything grows.
-const QUESTIONS: [Question; 12] = [
-    Question {
-        most: Some(MOST_OWN_BYTES),
+// Between two laps memtrack's memory is at one of two levels, 5 MiB apart (211 or 216 MiB, over ninety laps); a median only
+// shows which of them is more frequent.
+const CHECKS: [Check; 12] = [
+    Check {
+        most: Some(MAX_OWN_BYTES),
         ..memory("memtrack's own memory", Column::OwnBytes, Quantile::Largest, 0.02, 2.0)
     },
-    // Of a row that is read while another thread makes a dump, or says who holds the memory, what that takes is in it.
+    // A row that is read while another thread makes a dump, or prints the holders of memory, includes their memory.
     memory("heap in use", Column::HeapBytes, Quantile::LowerQuarter, 0.02, 2.0),
-    // The C library keeps what a snapshot took while it was made, and the largest may come late.
+    // The C library keeps the memory of snapshots, and the largest may come late.
     memory("resident set", Column::ResidentBytes, Quantile::Median, 1.0, 64.0),
-    Question {
+    Check {
         most: Some(MAX_BYTES as f64),
         ..memory("the recording", Column::RecordingBytes, Quantile::Largest, 0.05, 1.0)
     },
@@ -98,43 +98,43 @@ const QUESTIONS: [Question; 12] = [
     time("an operator", Column::Operator),
 ];
 
-/// What one question's answer was.
+/// The result of one check.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
-    question: Question,
+pub struct CheckResult {
+    check: Check,
     first: f64,
     second: f64,
     last: f64,
     largest: f64,
-    is_judged: bool,
+    is_checked: bool,
 }
 
-impl Answer {
-    /// Whether it stays flat, as far as that is judged.
+impl CheckResult {
+    /// Returns whether the check passed, or was not made.
     pub fn holds(&self) -> bool {
-        let Question { share, more, most, .. } = self.question;
+        let Check { share, more, most, .. } = self.check;
         let grows = self.last > self.second * (1.0 + share) + more;
         let exceeds = most.is_some_and(|most| self.largest > most);
-        !self.is_judged || !(grows || exceeds)
+        !self.is_checked || !(grows || exceeds)
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for CheckResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Question { name, unit, share, more, most, .. } = self.question;
+        let Check { name, unit, share, more, most, .. } = self.check;
         let number = |value: f64| match unit {
             Unit::Mib => format!("{:.1} MiB", value / MIB),
             Unit::Number => format!("{value}"),
             Unit::Nanoseconds => format!("{value:.0} ns"),
         };
-        let verdict = match (self.is_judged, self.holds()) {
-            (false, _) => "not judged",
+        let verdict = match (self.is_checked, self.holds()) {
+            (false, _) => "not checked",
             (true, true) => "flat",
             (true, false) => "GROWS",
         };
         write!(
             f,
-            "{name:24} {:>11} {:>11} {:>11}   {verdict:10} (+ {:.0} % and {} allowed",
+            "{name:24} {:>11} {:>11} {:>11}   {verdict:11} (+ {:.0} % and {} allowed",
             number(self.first),
             number(self.second),
             number(self.last),
@@ -148,24 +148,24 @@ impl fmt::Display for Answer {
     }
 }
 
-/// The head of a table of answers.
+/// Returns the head of the table of results.
 pub fn head() -> String {
     format!("{:24} {:>11} {:>11} {:>11}", "", "first third", "second", "last")
 }
 
-/// Answers all questions.
-pub fn judge(rows: &[Row], judges_times: bool) -> Vec<Answer> {
+/// Makes all checks.
+pub fn judge(rows: &[Row], checks_times: bool) -> Vec<CheckResult> {
     let third = rows.len() / 3;
-    let answer = |question: Question| {
-        let value = |rows: &[Row]| question.of.of(rows.iter().map(|row| row[question.column]).collect());
-        Answer {
-            question,
+    let result = |check: Check| {
+        let value = |rows: &[Row]| check.of.of(rows.iter().map(|row| row[check.column]).collect());
+        CheckResult {
+            check,
             first: value(&rows[..third]),
             second: value(&rows[third..rows.len() - third]),
             last: value(&rows[rows.len() - third..]),
-            largest: Quantile::Largest.of(rows.iter().map(|row| row[question.column]).collect()),
-            is_judged: judges_times || question.unit != Unit::Nanoseconds,
+            largest: Quantile::Largest.of(rows.iter().map(|row| row[check.column]).collect()),
+            is_checked: checks_times || check.unit != Unit::Nanoseconds,
         }
     };
-    QUESTIONS.into_iter().map(answer).collect()
+    CHECKS.into_iter().map(result).collect()
 }

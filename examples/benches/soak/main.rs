@@ -1,6 +1,5 @@
-//! A soak: a program that lives like a service under memtrack, for minutes or for hours, while another one watches that
-//! what memtrack holds, what an event costs and what lies on disk stay flat. `README.md` beside this file says how it is
-//! run and what it shows.
+//! A soak test: a service that runs under memtrack for minutes or hours, while another process checks that memtrack's memory,
+//! the cost of an event and the files on disk stay constant. See `README.md` beside this file.
 //!
 //! The program is started twice: once to watch, and once with `--serve`, which is the service.
 #![allow(missing_docs)]
@@ -24,19 +23,19 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 
 const USAGE: &str = "usage: soak [--seconds N | --minutes N | --hours N] [--without-times] [--output FOLDER]
 
-  --seconds, --minutes, --hours   how long; 3 minutes unless it is said, and 90 laps at least
-  --without-times                 on a loaded machine: times are shown, and not judged
-  --output FOLDER                 where the picture, the rows and the recording go: memtrack-out/soak
+  --seconds, --minutes, --hours   how long; 3 minutes by default, and at least 90 laps
+  --without-times                 on a loaded machine: times are shown, and not checked
+  --output FOLDER                 folder of the picture, the rows and the recording; memtrack-out/soak by default
 
 Exit codes: 0 all stays flat, 1 something grows or fails, 2 wrong usage.";
 
-/// What is asked for.
+/// The command line.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub lasts: Duration,
-    pub judges_times: bool,
+    pub checks_times: bool,
     pub folder: PathBuf,
-    /// This is the service.
+    /// Whether this process is the service.
     pub serves: bool,
 }
 
@@ -44,7 +43,7 @@ impl Plan {
     fn of_arguments() -> Result<Option<Self>, String> {
         let mut plan = Self {
             lasts: Duration::from_secs(180),
-            judges_times: true,
+            checks_times: true,
             folder: PathBuf::from("memtrack-out/soak"),
             serves: false,
         };
@@ -61,11 +60,11 @@ impl Plan {
                 "--seconds" => plan.lasts = time(1.0)?,
                 "--minutes" => plan.lasts = time(60.0)?,
                 "--hours" => plan.lasts = time(3600.0)?,
-                "--without-times" => plan.judges_times = false,
+                "--without-times" => plan.checks_times = false,
                 "--output" => plan.folder = value()?.into(),
                 "--serve" => plan.serves = true,
                 "--help" | "-h" => return Ok(None),
-                _ => return Err(format!("what is '{argument}'?")),
+                _ => return Err(format!("unknown argument '{argument}'")),
             }
         }
         Ok(Some(plan))

@@ -1,4 +1,4 @@
-//! Draws the rows as three panels of lines: memory, what an event costs, and what lies on disk.
+//! Draws the rows as three panels of lines: memory, the cost of an event, and the files on disk.
 
 use crate::rows::{Column, Row};
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 const MIB: f64 = (1 << 20) as f64;
 const WIDTH: f64 = 960.0;
 const PANEL: f64 = 250.0;
-/// Room for labels left of a panel, above it, and below.
+/// Space for labels left of a panel, above it, and below.
 const LEFT: f64 = 70.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 34.0;
@@ -47,7 +47,7 @@ const PANELS: [Panel; 3] = [
     },
 ];
 
-/// The picture as SVG. Nothing in it needs escaping.
+/// Returns the picture as SVG. No text in it needs escaping.
 pub fn svg(rows: &[Row]) -> String {
     let height = PANEL * PANELS.len() as f64;
     let mut svg = format!(
@@ -72,7 +72,7 @@ fn draw(svg: &mut String, panel: &Panel, rows: &[Row], above: f64) {
     let x = |seconds: f64| LEFT + seconds / longest * (WIDTH - LEFT - 20.0);
     let y = |value: f64| low - value / most * (low - high);
 
-    // Writing to a text cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         svg,
         "<text x=\"16\" y=\"{:.0}\" font-size=\"15\" font-weight=\"bold\" fill=\"#1f2328\">{}</text>",
@@ -97,7 +97,7 @@ fn draw(svg: &mut String, panel: &Panel, rows: &[Row], above: f64) {
         );
         tick += step;
     }
-    // The time, and where the thirds begin that are compared.
+    // The time axis, and the boundaries of the thirds that are compared.
     for third in 0..=3 {
         let seconds = longest / 3.0 * f64::from(third);
         let at = x(seconds);
@@ -124,7 +124,7 @@ fn draw(svg: &mut String, panel: &Panel, rows: &[Row], above: f64) {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is `least` at least.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0]

@@ -1,4 +1,4 @@
-//! A library that the service loads and unloads, each time under another name, as a program does that reloads plugins.
+//! A library that the service loads and unloads, each time under another name, like a program that reloads plugins.
 #![allow(unsafe_code)]
 
 use libloading::{Library, Symbol};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Calls back, so that its code is in the stack of what is allocated.
+/// Calls back, so that its code is in the stack of the allocation.
 const CODE: &str = "#include <stddef.h>\n\
     void soak_plugin(void (*allocate)(size_t), size_t bytes) { allocate(bytes); allocate(1); }\n";
 
@@ -20,7 +20,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Compiles it in `folder`; `None` where there is no C compiler.
+    /// Compiles it in `folder`; returns `None` if there is no C compiler.
     pub fn build(folder: &Path) -> io::Result<Option<Self>> {
         let (code, library) = (folder.join("plugin.c"), folder.join("plugin.so"));
         fs::write(&code, CODE)?;
@@ -29,8 +29,8 @@ impl Plugin {
         Ok(built.is_ok_and(|status| status.success()).then_some(Self { library }))
     }
 
-    /// Loads a copy, has it allocate and unloads it.
-    pub fn come_and_go(&self, number: u64) -> Result<(), Box<dyn std::error::Error>> {
+    /// Loads a copy, makes it allocate and unloads it.
+    pub fn load_and_unload(&self, number: u64) -> Result<(), Box<dyn std::error::Error>> {
         let copy = self.library.with_file_name(format!("plugin-{number}.so"));
         fs::copy(&self.library, &copy)?;
         {

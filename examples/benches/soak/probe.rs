@@ -1,4 +1,4 @@
-//! What events cost while nothing else happens: the least of a few rounds.
+//! The cost of events while nothing else runs: the minimum of a few rounds.
 
 use crate::rows::{Column, Row};
 use crate::work::{self, DEVICE, STREAM};
@@ -10,8 +10,8 @@ use std::time::Instant;
 const ROUNDS: u32 = 7;
 const EVENTS: u32 = 2000;
 
-/// The least time of one of `events` in a round, in nanoseconds.
-fn least(events: u32, mut round: impl FnMut()) -> f64 {
+/// Returns the minimum over the rounds of the time per event, in nanoseconds.
+fn fastest(events: u32, mut round: impl FnMut()) -> f64 {
     let times = (0..ROUNDS).map(|_| {
         let begin = Instant::now();
         round();
@@ -27,7 +27,7 @@ fn operator() {
 
 /// Fills in the row's times.
 pub fn measure(row: &mut Row) {
-    row[Column::DeviceEvent] = least(EVENTS, || {
+    row[Column::DeviceEvent] = fastest(EVENTS, || {
         for number in 0..u64::from(EVENTS / 2) {
             let address = work::PROBE_ADDRESS + number % 64 * 4096;
             record_alloc(DEVICE, STREAM, address, 4096);
@@ -35,13 +35,13 @@ pub fn measure(row: &mut Row) {
         }
     });
     work::count_device_blocks(u64::from(ROUNDS * EVENTS / 2));
-    // Of this size all blocks are recorded.
-    row[Column::HostEvent] = least(EVENTS, || {
+    // All blocks of this size are recorded.
+    row[Column::HostEvent] = fastest(EVENTS, || {
         for _ in 0..EVENTS / 2 {
             drop(black_box(Vec::<u8>::with_capacity(64 << 10)));
         }
     });
-    row[Column::NewStackEvent] = least(EVENTS, || {
+    row[Column::NewStackEvent] = fastest(EVENTS, || {
         for _ in 0..EVENTS / 2 {
             work::device::on_a_new_path(&mut || {
                 record_alloc(DEVICE, STREAM, work::PROBE_ADDRESS, 4096);
@@ -50,5 +50,5 @@ pub fn measure(row: &mut Row) {
         }
     });
     work::count_device_blocks(u64::from(ROUNDS * EVENTS / 2));
-    row[Column::Operator] = least(EVENTS, || (0..EVENTS).for_each(|_| operator()));
+    row[Column::Operator] = fastest(EVENTS, || (0..EVENTS).for_each(|_| operator()));
 }

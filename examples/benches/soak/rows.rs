@@ -1,4 +1,4 @@
-//! What is measured between two laps: one row of numbers, which the service prints and the watcher reads.
+//! The measurements between two laps: one row of numbers, which the service prints and the watcher reads.
 
 use std::fmt;
 use std::fs;
@@ -12,15 +12,15 @@ pub enum Column {
     Lap,
     /// Seconds since the service began.
     Seconds,
-    /// What memtrack says that it holds.
+    /// memtrack's own memory, as it reports it.
     OwnBytes,
-    /// What the C library's heap has handed out: all that memtrack and the program hold of it.
+    /// Live bytes of the C library's heap: memtrack's and the program's.
     HeapBytes,
     /// The resident set.
     ResidentBytes,
-    /// Everything in the folder of recordings.
+    /// All files in the folder of recordings.
     FileBytes,
-    /// Of it the recording of the service itself, all parts.
+    /// All parts of the service's recording.
     RecordingBytes,
     Threads,
     Descriptors,
@@ -29,7 +29,7 @@ pub enum Column {
     DeviceEvent,
     /// … for an event of the host's heap.
     HostEvent,
-    /// … for an event whose stack nobody has seen.
+    /// … for an event with a new stack.
     NewStackEvent,
     /// … for an operator that is entered and left.
     Operator,
@@ -83,7 +83,7 @@ impl fmt::Display for Row {
 }
 
 impl Row {
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     pub fn read(line: &str) -> Option<Self> {
         let mut row = Self::default();
         let mut fields = line.split(',');
@@ -93,7 +93,7 @@ impl Row {
         fields.next().is_none().then_some(row)
     }
 
-    /// What can be seen of this process and its recordings now; the rest is 0.
+    /// Reads the current numbers of this process and its recordings; the rest is 0.
     pub fn of_now(recordings: &Path) -> Self {
         let mut row = Self::default();
         row[Column::OwnBytes] = memtrack_core::host::own_bytes() as f64;
@@ -115,7 +115,7 @@ impl Row {
     }
 }
 
-/// A number of `/proc/self/status`.
+/// Returns a number of `/proc/self/status`.
 fn status(name: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let value =
@@ -123,10 +123,10 @@ fn status(name: &str) -> f64 {
     value.unwrap_or(0.0)
 }
 
-/// Of all arenas, and of blocks that are mappings of their own.
+/// Returns the live bytes of all arenas, and of blocks that are separate mappings.
 #[allow(unsafe_code)]
 fn heap_bytes() -> f64 {
-    // SAFETY: reads the C library's counts, and returns them.
+    // SAFETY: only reads the C library's counts.
     let counts = unsafe { libc::mallinfo2() };
     (counts.uordblks + counts.hblkhd) as f64
 }

@@ -1,5 +1,5 @@
-//! The service: lap after lap of the same work, all of it new to memtrack. Between two laps nothing runs and nothing that
-//! the service took is still held, so that what is measured then is memtrack's, and should stay what it was.
+//! The service: laps of the same work, all of it new to memtrack. Between two laps nothing runs and the service has freed all
+//! of its memory, so that the measurements show memtrack's memory, which should stay constant.
 
 use crate::plugin::Plugin;
 use crate::rows::{Column, Row};
@@ -12,21 +12,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Laps at least: in the first third of them all bounds are reached.
-pub const LEAST_LAPS: u64 = 90;
-/// Rows at most, about: a long run leaves some laps out.
+/// The minimum of laps: all bounds are reached in the first third of them.
+pub const MIN_LAPS: u64 = 90;
+/// The approximate maximum of rows: a long run skips some laps.
 const ROWS: u32 = 300;
-/// What the recording may take on disk.
+/// The bound of the recording on disk.
 pub const MAX_BYTES: u64 = 24 << 20;
-/// Before the line that says how many blocks of the device there were.
+/// The beginning of the line with the number of the device's blocks.
 pub const END: &str = "end: ";
 
-/// Where the recordings lie.
+/// Returns the folder of the recordings.
 pub fn recordings(folder: &Path) -> PathBuf {
     folder.join("recordings")
 }
 
-/// The recording of the service itself.
+/// Returns the path of the service's recording.
 pub fn recording(folder: &Path) -> PathBuf {
     recordings(folder).join("soak.memtrack")
 }
@@ -38,10 +38,10 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     fs::create_dir_all(&plugins)?;
     let plugin = Plugin::build(&plugins)?;
     if plugin.is_none() {
-        eprintln!("soak: there is no C compiler `cc`, so no plugins come and go");
+        eprintln!("soak: there is no C compiler `cc`, so no plugins are loaded");
     }
     keep_few_arenas();
-    // Panics are caught, and many.
+    // Many panics occur, and all are caught.
     std::panic::set_hook(Box::new(|_| {}));
     let options = Options::new()
         .stream_to(recording(&folder))
@@ -65,7 +65,7 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
             println!("{row}");
             std::io::stdout().flush()?;
         }
-        if now >= plan.lasts && number >= LEAST_LAPS {
+        if now >= plan.lasts && number >= MIN_LAPS {
             break;
         }
     }
@@ -75,10 +75,10 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// The C library keeps a heap of its own for each of many threads, and in each what was free once: so the resident set of
-/// a program that has a new thread for everything says how many of them there are, and not what is held.
+/// The C library has an arena for each of many threads and keeps free memory in each, so the resident set of a program with
+/// many short threads depends on the number of arenas, not on live memory.
 #[allow(unsafe_code)]
 fn keep_few_arenas() {
-    // SAFETY: before there is a second thread.
+    // SAFETY: there is no other thread yet.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }

@@ -1,5 +1,5 @@
-//! The watcher: starts the service, reads its rows, and in the end says whether all stayed flat and whether the recording
-//! holds what happened. It has the tracking allocator too and starts nothing.
+//! The watcher: starts the service, reads its rows, and finally checks that all numbers stayed flat and that the recording is
+//! complete. It also has the tracking allocator, but records nothing.
 
 use crate::rows::{Column, NAMES, Row};
 use crate::{Plan, judge, picture, service};
@@ -14,16 +14,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Why nothing can be said.
+/// An error that prevents the checks.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long the service may take from one row to the next beyond what it pauses between them, and to end.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The time that the service may take from one row to the next, beyond its pause between them, and to end.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long it is waited for at a time. Pauses are counted, not time: somebody may stop both processes for a while.
+/// The time of one wait. The timeout counts waits, not time, because both processes may be stopped for a while.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns whether all is as it should be.
+/// Runs the service and returns whether all checks passed.
 pub fn watch(plan: &Plan) -> Result<bool, Failure> {
     let folder = std::path::absolute(&plan.folder)?;
     let recordings = service::recordings(&folder);
@@ -40,28 +40,29 @@ pub fn watch(plan: &Plan) -> Result<bool, Failure> {
     let lines = lines_of(&mut service);
     let (rows, device_blocks) = read(&lines, plan, &mut service)?;
     fs::write(folder.join("soak.svg"), picture::svg(&rows))?;
-    let answers = judge::judge(&rows, plan.judges_times);
+    let results = judge::judge(&rows, plan.checks_times);
     let newest = rows.last().copied().unwrap_or_default();
     println!("{} laps in {:.0} s, {} rows", newest[Column::Lap], newest[Column::Seconds], rows.len());
     println!("{}", judge::head());
-    answers.iter().for_each(|answer| println!("{answer}"));
-    let holds_all = holds_what_happened(&service::recording(&folder), device_blocks)?;
+    results.iter().for_each(|result| println!("{result}"));
+    let is_complete = recording_is_complete(&service::recording(&folder), device_blocks)?;
     println!("{}", folder.join("soak.svg").display());
-    Ok(holds_all && answers.iter().all(judge::Answer::holds))
+    Ok(is_complete && results.iter().all(judge::CheckResult::holds))
 }
 
-/// What the service prints, line by line, read by a thread of its own.
+/// Returns the lines that the service prints, which a separate thread reads.
 fn lines_of(service: &mut Child) -> Receiver<String> {
-    let (tell, lines) = channel();
+    let (sender, lines) = channel();
     if let Some(output) = service.stdout.take() {
-        let read =
-            move || BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line));
+        let read = move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        };
         thread::spawn(read);
     }
     lines
 }
 
-/// All rows, and how many blocks of the device the service reported.
+/// Reads all rows, and the number of the device's blocks that the service reported.
 fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(Vec<Row>, u64), Failure> {
     let mut table = File::create(plan.folder.join("rows.csv"))?;
     writeln!(table, "{}", NAMES.join(","))?;
@@ -75,14 +76,14 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
                     blocks = Some(count.parse()?);
                     continue;
                 }
-                let row = Row::read(&line).ok_or(format!("the service said '{line}'"))?;
+                let row = Row::read(&line).ok_or(format!("the service printed '{line}'"))?;
                 if rows.len().is_multiple_of(30) {
                     println!("{}", so_far(&row));
                 }
                 writeln!(table, "{row}")?;
                 rows.push(row);
             }
-            // A process that was forked may hold the pipe longer than the service lives.
+            // A forked process may keep the pipe open after the service has ended.
             Err(why) => {
                 if why == RecvTimeoutError::Disconnected {
                     thread::sleep(PAUSE);
@@ -92,7 +93,7 @@ fn read(lines: &Receiver<String>, plan: &Plan, service: &mut Child) -> Result<(V
                     let ended = format!("the service ended with {status} after {} rows", rows.len());
                     return Ok((rows, blocks.filter(|_| status.success()).ok_or(ended)?));
                 }
-                if waits > plan.lasts / 100 + PATIENCE {
+                if waits > plan.lasts / 100 + TIMEOUT {
                     return Err(hangs(service, rows.len()));
                 }
             }
@@ -112,31 +113,31 @@ fn so_far(row: &Row) -> String {
     )
 }
 
-/// Ends a service that does not move, so that it leaves a core file where that is wanted.
+/// Aborts a service that makes no progress, so that it can leave a core file.
 #[allow(unsafe_code)]
 fn hangs(service: &mut Child, rows: usize) -> Failure {
-    // SAFETY: our child, which was not waited for.
+    // SAFETY: a child of this process, which was not waited for.
     unsafe { libc::kill(service.id() as libc::pid_t, libc::SIGABRT) };
     let ended = service.wait();
     format!("the service hangs after {rows} rows, and was aborted ({ended:?})").into()
 }
 
-/// Whether the recording opens whole, and has counted every block.
-fn holds_what_happened(path: &Path, device_blocks: u64) -> Result<bool, Failure> {
+/// Returns whether the recording is undamaged and contains every block.
+fn recording_is_complete(path: &Path, device_blocks: u64) -> Result<bool, Failure> {
     let (snapshot, report) = Snapshot::load(path)?;
     let device = snapshot.devices.iter().find(|device| device.device == DeviceId(0));
     let (blocks, frees) = device.map_or((0, 0), |device| (device.allocations, device.frees));
     let live = snapshot.blocks.iter().filter(|block| block.device == DeviceId(0)).count();
     println!(
-        "the recording: {} events in {} parts, before them {} gone; {blocks} blocks of the device, {frees} freed, {live} live",
+        "the recording: {} events in {} parts, {} earlier parts removed; {blocks} blocks of the device, {frees} freed, {live} live",
         snapshot.events.len(),
         report.parts,
         snapshot.meta.earlier_parts,
     );
-    println!("what found no room: {:?}", snapshot.folded);
+    println!("beyond the bounds: {:?}", snapshot.folded);
     let holds = !report.damaged && blocks == device_blocks && frees == device_blocks && live == 0;
     if !holds {
-        println!("NOT what happened: {device_blocks} blocks of the device; {report:?}");
+        println!("INCOMPLETE: the service reported {device_blocks} blocks of the device; {report:?}");
     }
     Ok(holds)
 }

@@ -1,5 +1,5 @@
-//! The CUDA driver of this machine or, where there is none, the mock that was built beside the program, so that the
-//! CUDA example runs everywhere.
+//! Opens the CUDA driver of this machine or, if there is none, the mock that was built beside the program, so that the
+//! CUDA examples run everywhere.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use libloading::Library;
 
-/// Which driver the program will use.
+/// The driver that the program uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// The machine's.
@@ -26,17 +26,17 @@ impl fmt::Display for Driver {
     }
 }
 
-/// Opens the driver for good. The mock has the driver's own name inside, so that whoever looks for `libcuda.so.1` from
-/// now on finds it.
+/// Opens the driver until the program ends. The mock has the driver's soname, so that a later search for `libcuda.so.1`
+/// finds it.
 ///
 /// # Errors
-/// There is no driver, and the mock does not lie beside the program, where cargo puts it.
+/// There is no driver, and the mock is not beside the program, where cargo puts it.
 pub fn open() -> Result<Driver, Box<dyn Error>> {
     if open_library("libcuda.so.1".into()).is_ok() {
         return Ok(Driver::Real);
     }
     let program = std::env::current_exe()?;
-    let folder = program.parent().ok_or("the program lies in no folder")?;
+    let folder = program.parent().ok_or("the program is in no folder")?;
     let name = "libmemtrack_mock_cuda.so";
     let mock = [folder.join("deps").join(name), folder.join(name)].into_iter().find(|path| path.exists());
     let mock = mock.ok_or_else(|| format!("no CUDA driver, and no {name} beside {}", program.display()))?;
@@ -45,9 +45,9 @@ pub fn open() -> Result<Driver, Box<dyn Error>> {
 }
 
 fn open_library(path: PathBuf) -> Result<(), libloading::Error> {
-    // SAFETY: the start-up code of a driver is run by every CUDA program; the mock has none.
+    // SAFETY: every CUDA program runs the initialisers of the driver; the mock has none.
     let library = unsafe { Library::new(path) }?;
-    // Open for good: closed, it could not be found again.
+    // Never closed: otherwise it could not be found again.
     std::mem::forget(library);
     Ok(())
 }

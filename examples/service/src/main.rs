@@ -1,5 +1,5 @@
 //! A small service on tokio: two workers, requests through a channel, a task for each. The scope of an annotated
-//! `async fn` follows its future: over `.await`, and when it goes on on another worker.
+//! `async fn` follows its future: across `.await`, and when it continues on another worker.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const DOCUMENTS: usize = 12;
 const REQUESTS: usize = 60;
 
-/// What a handler answers, or why it could not.
+/// A handler's answer, or its error.
 type Reply = Result<usize, Box<dyn Error + Send + Sync>>;
 
-/// What a client may ask for.
+/// A client's question.
 enum Question {
-    /// How often a word occurs in all documents.
+    /// How often does a word occur in all documents?
     Count(&'static str),
-    /// How many bytes the documents take when compressed.
+    /// How many bytes do the compressed documents have?
     Export,
-    /// How large a small picture of a document is.
+    /// How large is the thumbnail of a document?
     Thumbnail(usize),
 }
 
@@ -32,7 +32,7 @@ struct Request {
     reply: oneshot::Sender<Reply>,
 }
 
-/// The service's own data, shared by all handlers.
+/// The service's data, shared by all handlers.
 struct Library {
     documents: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl Library {
     }
 }
 
-/// Pretends to read from a disk: a copy, and a pause in which other requests go on.
+/// Simulates reading from a disk: a copy, and a pause in which other requests continue.
 #[track_memory]
 async fn read_document(library: &Library, number: usize) -> String {
     let text = library.documents[number % DOCUMENTS].clone();
@@ -64,7 +64,7 @@ async fn count_word(library: Arc<Library>, word: &'static str) -> usize {
     occurrences
 }
 
-/// Run-length encoding: poor, but it allocates as a real one does.
+/// Run-length encoding: weak compression, but it allocates like a real one.
 #[track_memory]
 fn compress(text: &str) -> Vec<u8> {
     let mut packed: Vec<u8> = Vec::new();
@@ -83,7 +83,7 @@ async fn export(library: Arc<Library>) -> Reply {
     for number in 0..DOCUMENTS {
         let library = Arc::clone(&library);
         let part = async move { compress(&read_document(&library, number).await) };
-        // A spawned task begins outside all scopes; this one is still part of the export.
+        // A spawned task begins outside all scopes; this makes it part of the export.
         parts.push(task::spawn(scope::current().future(part)));
     }
     let mut archive = Vec::new();
@@ -98,7 +98,7 @@ async fn thumbnail(library: Arc<Library>, number: usize) -> usize {
     const SIDE: usize = 512;
     let text = read_document(&library, number).await;
     let picture: Vec<u8> = text.bytes().cycle().take(SIDE * SIDE).collect();
-    // The picture is alive during the pause: it counts for this handler, whatever runs meanwhile.
+    // The picture is live during the pause: it counts for this handler, even while others run.
     task::yield_now().await;
     let small: Vec<u8> =
         picture.chunks(2 * SIDE).flat_map(|rows| rows.iter().step_by(2).take(SIDE / 2).copied()).collect();
@@ -113,20 +113,20 @@ async fn answer(library: Arc<Library>, question: Question) -> Reply {
     }
 }
 
-/// Starts a task for every request until all clients are gone.
+/// Starts a task for every request until all clients have ended.
 async fn serve(mut requests: mpsc::Receiver<Request>) {
     let library = Arc::new(Library::open());
     while let Some(Request { question, reply }) = requests.recv().await {
         let library = Arc::clone(&library);
         task::spawn(async move {
-            // A client that no longer waits is no error of the service.
+            // It is not an error if the client no longer waits.
             let _ = reply.send(answer(library, question).await);
         });
     }
 }
 
 /// Sends all requests at once and adds up the answers.
-async fn ask_everything(service: mpsc::Sender<Request>) -> Reply {
+async fn send_all_questions(service: mpsc::Sender<Request>) -> Reply {
     let mut replies = Vec::new();
     for number in 0..REQUESTS {
         let question = match number % 3 {
@@ -151,7 +151,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let sum = runtime.block_on(async {
         let (sender, receiver) = mpsc::channel(8);
         task::spawn(serve(receiver));
-        ask_everything(sender).await
+        send_all_questions(sender).await
     })?;
     let recording = stop();
 

@@ -1,7 +1,7 @@
-//! An allocator of your own reports to memtrack: a language model is served from a small simulated device, through
+//! A custom allocator reports to memtrack: a language model is served from a small simulated device, through
 //! the pool in `memtrack_examples::pool`, until a conversation grows too long for it.
 //!
-//! No global allocator is installed here: the recording holds what the pool reports, and nothing else.
+//! No global allocator is installed here: the recording contains only the pool's reports.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const TOKEN_BYTES: u64 = 48 << 10;
 const LAYERS: u64 = 8;
 
-/// What one conversation keeps on the device while it lasts.
+/// The device memory of one conversation.
 struct Conversation {
     cache: Vec<Buffer>,
 }
@@ -25,7 +25,7 @@ fn load_weights(pool: &Pool) -> Result<Vec<Buffer>, OutOfMemory> {
     (0..LAYERS).map(|_| pool.allocate(3 * MIB)).collect()
 }
 
-/// Reads the prompt: large scores that are needed only for a moment, and a cache that stays.
+/// Reads the prompt: allocates large scores for a moment, and a cache that stays.
 #[track_memory]
 fn read_prompt(pool: &Pool, tokens: u64) -> Result<Conversation, OutOfMemory> {
     let _scores = pool.allocate(tokens * tokens * 4)?;

@@ -1,4 +1,4 @@
-//! The main job: trains a small transformer under memtrack and says which operators made the memory.
+//! The main example: trains a small transformer under memtrack and prints which operators allocated the memory.
 //!
 //! Prints the report, and writes `memtrack-out/{stats.pickle,train.memtrack,figures.html,view.html}` in the current folder.
 
@@ -17,7 +17,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::default();
 
-    // Operators too, with their tensors: reports then say what the memory was for.
+    // Also records operators with their tensors: reports then contain the purpose of memory.
     start_monitor_with(&Options::new().operators())?;
     let start = Instant::now();
     let outcome = training::train(&config, |step, loss| println!("step {:>2}  loss {loss:.3}", step + 1))?;

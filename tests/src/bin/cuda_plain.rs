@@ -1,5 +1,5 @@
-//! A program that uses the driver and knows nothing of memtrack: `cuda_plain SCENARIO …`. The tests `run_*` of `cli` start
-//! it under `memtrack run`.
+//! A program that uses the driver and does not link memtrack: `cuda_plain SCENARIO …`. The tests `run_*` of `cli` start it
+//! under `memtrack run`.
 #![allow(unsafe_code)]
 
 #[path = "../cuda/client.rs"]
@@ -21,7 +21,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        // Leaves one of three blocks, and pinned memory.
+        // One of three blocks and pinned memory stay live.
         ["work"] => work(),
         ["exit", code] => {
             work();
@@ -35,25 +35,25 @@ fn main() {
         ["signal", number, file] => {
             work();
             wait_for_file(file);
-            // SAFETY: a signal to ourselves.
+            // SAFETY: a signal to this process.
             unsafe { libc::raise(number.parse().expect("a number")) };
         }
-        // Not sent by anybody.
+        // A signal that no process sends.
         ["crash", file] => {
             work();
             wait_for_file(file);
-            // SAFETY: none: nothing lies there, and the process is to end of it.
+            // SAFETY: none: no memory is mapped there, and the fault must end the process.
             unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
         }
         ["own_handler", "before"] => {
             ends::handle_the_signal();
             work();
-            ends::wait_to_be_told();
+            ends::wait_for_the_signal();
         }
         ["own_handler", "after"] => {
             work();
             ends::handle_the_signal();
-            ends::wait_to_be_told();
+            ends::wait_for_the_signal();
         }
         ["free_at_exit"] => ends::free_at_exit(work),
         ["fork_and_be_killed", count] => {
@@ -76,7 +76,7 @@ fn main() {
             wait_for_file(file);
         }
         ["pools"] => pools(),
-        // The heap, beside the driver and without it.
+        // The heap, with and without the driver.
         ["heap"] => heap::work(),
         ["heap_and_work"] => {
             heap::work();
@@ -97,20 +97,20 @@ fn main() {
         ["heap_block", bytes] => {
             std::mem::forget(vec![1_u8; bytes.parse().expect("a size")]);
         }
-        // Starts itself, which takes a block of the heap.
+        // Starts itself as a program that allocates a block of the heap.
         ["heap_and_start", way, bytes] => {
-            let own = std::env::current_exe().expect("our path");
-            starts::start(way, own.to_str().expect("a name"), &["heap_block", bytes]);
+            let program = std::env::current_exe().expect("this program's path");
+            starts::start(way, program.to_str().expect("a name"), &["heap_block", bytes]);
         }
         ["start", way, program] => starts::start(way, program, &[]),
         ["oom"] => {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
         }
-        // The heap refuses a request, and says why.
+        // The heap refuses a request and sets `errno`.
         ["heap_refused"] => {
             let kept = vec![1_u8; 33_000_000];
-            // SAFETY: a request that no heap can meet, and `errno`.
+            // SAFETY: a request that no heap can satisfy, and this thread's `errno`.
             let (block, errno) = unsafe {
                 *libc::__errno_location() = 0;
                 let block = libc::malloc(std::hint::black_box(1 << 46));
@@ -119,7 +119,7 @@ fn main() {
             assert!(block.is_null() && errno == libc::ENOMEM, "{errno}");
             std::hint::black_box(&kept);
         }
-        // A program that runs out of memory again and again, and lives on: until the file is there, and says how often.
+        // Runs out of memory repeatedly until the file exists, and prints how often.
         ["oom_until", file] => {
             work();
             let mut times = 0;
@@ -127,12 +127,12 @@ fn main() {
             while !Path::new(file).exists() && begun.elapsed() < HANG {
                 assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
                 times += 1;
-                // The first ones at once.
+                // No pause between the first ones.
                 std::thread::sleep(Duration::from_millis(if times < 20 { 0 } else { 20 }));
             }
             println!("{times}");
         }
-        // The driver was used, but no memory taken.
+        // The driver is used, but no memory is allocated.
         ["nothing"] => {
             client::begin(0);
         }
@@ -153,23 +153,23 @@ fn main() {
         ["exec"] => {
             work();
             let failed = std::os::unix::process::CommandExt::exec(
-                Command::new(std::env::current_exe().expect("our path")).arg("work"),
+                Command::new(std::env::current_exe().expect("this program's path")).arg("work"),
             );
             panic!("{failed}");
         }
-        // By a function with any number of arguments, more than there are registers for.
+        // By a variadic function, with more arguments than registers.
         ["exec_list"] => {
             work();
-            let own = own_path();
+            let path = own_path();
             let words = ["alloc", "1", "2", "3", "4", "5", "6", "7", "8"]
                 .map(|word| CString::new(word).expect("a word"));
             let w = words.each_ref().map(|word| word.as_ptr());
             let end: *const c_char = null();
-            // SAFETY: C strings, and null behind them.
+            // SAFETY: C strings, terminated by null.
             unsafe {
                 libc::execl(
-                    own.as_ptr(),
-                    own.as_ptr(),
+                    path.as_ptr(),
+                    path.as_ptr(),
                     w[0],
                     w[1],
                     w[2],
@@ -225,19 +225,19 @@ fn main() {
         }
         ["spawn"] => {
             work();
-            let own = std::env::current_exe().expect("our path");
-            let status = Command::new(own).args(["exit", "3"]).status().expect("it can be started");
+            let program = std::env::current_exe().expect("this program's path");
+            let status = Command::new(program).args(["exit", "3"]).status().expect("it can be started");
             assert_eq!(status.code(), Some(3));
         }
         _ => panic!("no such scenario: {arguments:?}"),
     }
 }
 
-/// How long the program waits for the test, which ends it long before: as `memtrack_tests::time::HANG`, but this program is
-/// linked without what the tests share.
+/// How long the program waits for the test, which ends it long before. The same as `memtrack_tests::time::HANG`, but this
+/// program does not link that crate.
 const HANG: Duration = Duration::from_secs(15 * 60);
 
-/// Waits for the test to make a file.
+/// Waits until the test has made a file.
 fn wait_for_file(file: &str) {
     let begun = Instant::now();
     while !Path::new(file).exists() && begun.elapsed() < HANG {
@@ -249,39 +249,39 @@ fn work() {
     client::begin(0);
     let blocks: Vec<u64> = (1..=3).map(|count| client::alloc(count << 20).expect("memory")).collect();
     client::host_alloc(1 << 16).expect("pinned memory");
-    client::free(blocks[0]).expect("it was ours");
-    client::free(blocks[2]).expect("it was ours");
+    client::free(blocks[0]).expect("the block is live");
+    client::free(blocks[2]).expect("the block is live");
 }
 
-/// Ends its context with 4 MiB of a pool in use, of 24, and 3 MiB beside.
+/// Ends with 4 of a pool's 24 MiB in use, and 3 MiB outside the pool.
 fn pools() {
     client::begin(0);
     client::alloc(3 << 20).expect("memory");
     let stream = client::stream();
     client::alloc_async(4 << 20, stream).expect("memory");
     let large = client::alloc_async(20 << 20, stream).expect("memory");
-    client::free_async(large, stream).expect("it was ours");
-    // The end of another context is when the driver is asked in any case.
+    client::free_async(large, stream).expect("the block is live");
+    // At the end of a context the driver's memory is always queried.
     client::end_of_a_context();
 }
 
 fn own_path() -> CString {
-    let path = std::env::current_exe().expect("our path");
+    let path = std::env::current_exe().expect("this program's path");
     CString::new(path.into_os_string().into_encoded_bytes()).expect("a path")
 }
 
-/// The child shares our memory until it becomes another program: what it is about to lose is nothing of ours.
+/// Starts a program by `vfork`. The child shares the parent's memory until `exec`, which must not end the parent's recording.
 #[allow(deprecated)]
 fn vfork() {
     work();
-    let (own, word) = (own_path(), c"work");
-    let arguments = [own.as_ptr(), word.as_ptr(), null()];
-    // SAFETY: the child calls one function, which the kernel carries out, or ends.
+    let (path, word) = (own_path(), c"work");
+    let arguments = [path.as_ptr(), word.as_ptr(), null()];
+    // SAFETY: the child only makes a system call, or ends.
     match unsafe { libc::vfork() } {
         -1 => panic!("no vfork"),
-        // SAFETY: C strings, and null behind them.
+        // SAFETY: C strings, terminated by null.
         0 => unsafe {
-            libc::execv(own.as_ptr(), arguments.as_ptr());
+            libc::execv(path.as_ptr(), arguments.as_ptr());
             libc::_exit(1);
         },
         child => wait_for(child),
@@ -294,14 +294,14 @@ fn wait_for(child: i32) {
 
 fn status_of(child: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: our child, and an integer of ours.
+    // SAFETY: a child of this process, and a pointer to a local variable.
     unsafe { libc::waitpid(child, &mut status, 0) };
     status
 }
 
 fn fork() {
     work();
-    // SAFETY: the child uses what a real driver would refuse it and the mock allows, and ends.
+    // SAFETY: the child makes driver calls that the mock allows (a real driver would refuse them), and ends.
     match unsafe { libc::fork() } {
         -1 => panic!("no fork"),
         0 => {
@@ -310,7 +310,7 @@ fn fork() {
         }
         child => wait_for(child),
     }
-    // One in which nothing happens leaves no file.
+    // A child that does nothing leaves no file.
     // SAFETY: as above.
     match unsafe { libc::fork() } {
         0 => std::process::exit(0),

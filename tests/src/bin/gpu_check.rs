@@ -1,7 +1,7 @@
-//! What only a real GPU can say, as a table: memtrack's sums beside the driver's, and what recording costs per call.
-//! `tests/gpu/check.sh` runs it; on the mock it runs too, where its last part says what the mock costs.
+//! Prints a table that requires a real GPU: memtrack's sums beside the driver's, and the cost of recording per call.
+//! `tests/gpu/check.sh` runs it. It also runs on the mock driver, where the last part measures the mock.
 //!
-//! Ends with 1 where memtrack's sums are not those of what was asked for, or exceed the driver's.
+//! Exits with 1 if memtrack's sums differ from the requested bytes, or exceed the driver's.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -30,7 +30,7 @@ const SIZES: [usize; 12] = [
     128 << 20,
 ];
 
-/// Rows of the table, and whether all is well.
+/// The table that is printed row by row, and whether all of its checks have passed.
 struct Table {
     fine: bool,
 }
@@ -42,9 +42,9 @@ impl Table {
         self.fine &= difference >= 0;
     }
 
-    fn exact(&mut self, what: &str, memtrack: u64, asked: u64) {
-        self.row(what, memtrack, asked);
-        self.fine &= memtrack == asked;
+    fn exact(&mut self, what: &str, memtrack: u64, expected: u64) {
+        self.row(what, memtrack, expected);
+        self.fine &= memtrack == expected;
     }
 }
 
@@ -85,7 +85,7 @@ fn used() -> Result<u64, Box<dyn Error>> {
     Ok(mem_get_info(0)?.used_bytes())
 }
 
-/// Plain allocations beside what the device lost by them: the difference is the driver's rounding.
+/// Compares plain allocations with the loss of free device memory: the difference is the driver's rounding.
 #[allow(unsafe_code)]
 fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
     let before = used()?;
@@ -95,7 +95,7 @@ fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
         // SAFETY: never read, and freed below.
         addresses.push(unsafe { result::malloc_sync(size) }?);
         let gained = live() - SIZES.iter().take(addresses.len() - 1).map(|&size| size as u64).sum::<u64>();
-        // What fits beside earlier memory in a granule costs the device nothing: shown, not judged.
+        // An allocation that fits into a granule with earlier ones costs no free memory: shown, but not checked.
         let lost = used()?.saturating_sub(start);
         println!(
             "{:<44} {gained:>14} {lost:>14} {:>14}",
@@ -103,8 +103,8 @@ fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
             i128::from(lost) - i128::from(gained)
         );
     }
-    let asked: u64 = SIZES.iter().map(|&size| size as u64).sum();
-    table.exact("all, beside what was asked for", live(), asked);
+    let requested: u64 = SIZES.iter().map(|&size| size as u64).sum();
+    table.exact("all, beside what was asked for", live(), requested);
     table.row("all, beside cuMemGetInfo", live(), used()?.saturating_sub(before));
     for address in addresses {
         // SAFETY: allocated above.
@@ -114,7 +114,7 @@ fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Pool memory beside the pool's own numbers.
+/// Compares pool memory with the pool's own numbers.
 fn pooled(table: &mut Table, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
     reset_pool_peaks(0)?;
     let before = pool_statistics(0)?.used.current_bytes;
@@ -147,7 +147,7 @@ fn pooled_pair(stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Both ways in turns, so that a change of the machine's mood hits both; the median of eleven.
+/// Prints the median of eleven measurements with and without recording, in turns, so that noise affects both alike.
 fn cost(
     what: &str,
     rounds: u32,

@@ -1,4 +1,4 @@
-//! Writes the ranks of a job that is made up, for scripts: `memtrack-make-ranks FOLDER RANKS [STEPS [LEAKING|none [SUFFIX]]]`.
+//! Writes the ranks of a generated job, for scripts: `memtrack-make-ranks FOLDER RANKS [STEPS [LEAKING|none [SUFFIX]]]`.
 
 use memtrack_tests::ranks::Job;
 use std::path::Path;

@@ -1,18 +1,18 @@
-//! `snapshot_run FILE`: a program that dumps a snapshot of itself, the same each time but for times and source lines.
-//! Pools on two devices report at fixed addresses; `fixtures/snapshots/recorded` holds what it once dumped, and what
-//! PyTorch says about that.
+//! `snapshot_run FILE`: a program that dumps a snapshot of itself, the same each time except for times and source lines.
+//! Pools on two devices report at fixed addresses. `fixtures/snapshots/recorded` contains one such dump, and PyTorch's reports
+//! on it.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{self, Options};
 use memtrack_core::{scope, track_memory};
 
 const MIB: u64 = 1 << 20;
-/// Two streams of device 0, the second with a handle as drivers give them.
+/// Two streams of device 0, the second with a realistic handle.
 const MAIN: StreamId = StreamId(0);
 const SIDE: StreamId = StreamId(0x55d0_c0de_1000);
 const FIRST: DeviceId = DeviceId(0);
 const SECOND: DeviceId = DeviceId(1);
-/// Where the segments lie.
+/// Addresses of the segments.
 const WEIGHTS: u64 = 0x7f20_0000_0000;
 const ACTIVATIONS: u64 = 0x7f20_1000_0000;
 const COPIES: u64 = 0x7f20_2000_0000;
@@ -31,7 +31,7 @@ fn model(layers: u64) {
 fn forward(layer: u64) {
     let at = ACTIVATIONS + layer * 6 * MIB;
     recorder::record_alloc(FIRST, MAIN, at, 6 * MIB - 1000);
-    // Comes and goes: its place is free afterwards.
+    // A short-lived block: its place is free afterwards.
     recorder::record_alloc(FIRST, MAIN, ACTIVATIONS + 56 * MIB, 3 * MIB);
     recorder::record_free(FIRST, MAIN, ACTIVATIONS + 56 * MIB, 3 * MIB);
 }
@@ -86,13 +86,13 @@ fn work() {
     step();
     copy();
     too_much();
-    // A segment that comes and goes, its blocks with it; and memory older than the recording.
+    // A short-lived segment with its blocks; and memory older than the recording.
     recorder::record_segment_alloc(SECOND, MAIN, OTHER, 30 * MIB);
     recorder::record_alloc(SECOND, MAIN, OTHER + 4096, 20 * MIB);
     recorder::record_free(SECOND, MAIN, OTHER + 4096, 20 * MIB);
     recorder::record_segment_free(SECOND, MAIN, OTHER, 30 * MIB);
     recorder::record_free(SECOND, MAIN, OTHER - 4096, 77);
-    // Without a segment around it.
+    // A block outside any segment.
     recorder::record_alloc(SECOND, SIDE, OTHER + 512 * MIB, 25 * MIB);
 }
 

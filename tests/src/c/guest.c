@@ -1,4 +1,4 @@
-/* What programs do that memtrack must survive, one way a run: see tests/tests/cli/run_guests.rs. */
+/* Programs that memtrack must survive, one way per run: see tests/tests/cli/run_guests.rs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* Each is recorded by itself, being large. */
+/* Each block is large enough to be recorded individually. */
 static void allocate(int times) {
     while (times-- > 0) {
         volatile char *block = malloc(200000);
@@ -22,7 +22,7 @@ static void allocate(int times) {
     }
 }
 
-/* A stack of so many bytes above pages that end the program. */
+/* Returns a stack of so many bytes above guard pages. */
 static char *stack_of(size_t bytes) {
     const size_t guard = 65536;
     char *all = mmap(0, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,7 +30,7 @@ static char *stack_of(size_t bytes) {
     return all + guard;
 }
 
-/* How a child ended: 0 when well. */
+/* Waits for a child and returns its status: 0 on success. */
 static int status_of(pid_t child) {
     int status = -1;
     waitpid(child, &status, 0);
@@ -43,7 +43,7 @@ static void *exits(void *unused) {
     return unused;
 }
 
-static void *has_a_child_that_stops(void *unused) {
+static void *forks_a_child_that_exits(void *unused) {
     allocate(1);
     pid_t child = fork();
     if (child == 0) {
@@ -53,7 +53,7 @@ static void *has_a_child_that_stops(void *unused) {
     return (void *)(intptr_t)(status_of(child) + (unused != 0));
 }
 
-static void *has_a_child_that_becomes(void *unused) {
+static void *forks_a_child_that_execs(void *unused) {
     allocate(1);
     pid_t child = fork();
     if (child == 0) {
@@ -78,7 +78,7 @@ static int in_a_small_thread(void *(*work)(void *)) {
 
 static ucontext_t outside, inside;
 
-static void exits_deep_inside(void) {
+static void exits_deep_in_the_stack(void) {
     volatile char used[20000];
     memset((char *)used, 1, sizeof used);
     exits(0);
@@ -91,22 +91,22 @@ static int exits_in_a_coroutine(void) {
     inside.uc_stack.ss_sp = stack_of(bytes);
     inside.uc_stack.ss_size = bytes;
     inside.uc_link = &outside;
-    makecontext(&inside, exits_deep_inside, 0);
+    makecontext(&inside, exits_deep_in_the_stack, 0);
     swapcontext(&outside, &inside);
     return 1;
 }
 
-static void leaves(int signal) {
+static void exits_in_the_handler(int signal) {
     _exit(signal == SIGTERM ? 0 : 8);
 }
 
-static int leaves_in_a_handler(void) {
+static int exits_in_a_signal_handler(void) {
     const size_t bytes = 8192;
     allocate(1);
     pid_t child = fork();
     if (child == 0) {
         stack_t alternate = {.ss_sp = stack_of(bytes), .ss_size = bytes};
-        struct sigaction action = {.sa_handler = leaves, .sa_flags = SA_ONSTACK};
+        struct sigaction action = {.sa_handler = exits_in_the_handler, .sa_flags = SA_ONSTACK};
         sigaltstack(&alternate, 0);
         sigaction(SIGTERM, &action, 0);
         allocate(3);
@@ -116,12 +116,12 @@ static int leaves_in_a_handler(void) {
     return status_of(child) != 0;
 }
 
-static volatile int is_enough;
+static volatile int is_over;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* No place here is one at which a thread is cancelled. */
+/* None of these calls is a cancellation point. */
 static void *works_under_a_lock(void *unused) {
-    while (!is_enough) {
+    while (!is_over) {
         pthread_mutex_lock(&lock);
         allocate(1);
         pthread_mutex_unlock(&lock);
@@ -136,19 +136,19 @@ static int cancels(void) {
     usleep(100000);
     pthread_cancel(thread);
     usleep(300000);
-    is_enough = 1;
+    is_over = 1;
     pthread_join(thread, &result);
     return result == PTHREAD_CANCELED || pthread_mutex_trylock(&lock) != 0;
 }
 
-/* A daemon that closes everything, and is given the number of stderr for its data. */
-static int has_data_where_stderr_was(void) {
+/* A daemon that closes all files, and whose data file then gets the descriptor of stderr. */
+static int opens_data_as_stderr(void) {
     for (int number = 0; number < 4096; number++) close(number);
     open("/dev/null", O_RDWR);
     open("/dev/null", O_RDWR);
     if (open("data", O_CREAT | O_TRUNC | O_RDWR, 0644) != 2) return 3;
     int is_written = write(2, "data", 4) == 4;
-    /* Enough for the stream to see that its file is gone. */
+    /* Enough for the stream to notice that its file is closed. */
     allocate(6000);
     sleep(1);
     return write(2, "data", 4) == 4 && is_written ? 0 : 4;
@@ -156,7 +156,7 @@ static int has_data_where_stderr_was(void) {
 
 extern pid_t _Fork(void);
 
-static int has_children_nobody_is_told_of(void) {
+static int forks_without_fork_handlers(void) {
     int failed = 0;
     for (int number = 0; number < 10; number++) {
         allocate(200);
@@ -170,7 +170,7 @@ static int has_children_nobody_is_told_of(void) {
     return failed;
 }
 
-/* Gives back all that it takes, and is there for longer than the recording takes to be written once. */
+/* Frees all that it allocates, and runs long enough for the recording to be written once. */
 static int frees_all(void) {
     for (int times = 0; times < 3000; times++) free(memset(malloc(100), 1, 100));
     sleep(1);
@@ -181,13 +181,13 @@ static int frees_all(void) {
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     if (!strcmp(way, "exit")) return in_a_small_thread(exits);
-    if (!strcmp(way, "child-stops")) return in_a_small_thread(has_a_child_that_stops);
-    if (!strcmp(way, "child-becomes")) return in_a_small_thread(has_a_child_that_becomes);
+    if (!strcmp(way, "child-exits")) return in_a_small_thread(forks_a_child_that_exits);
+    if (!strcmp(way, "child-execs")) return in_a_small_thread(forks_a_child_that_execs);
     if (!strcmp(way, "coroutine")) return exits_in_a_coroutine();
-    if (!strcmp(way, "handler")) return leaves_in_a_handler();
+    if (!strcmp(way, "handler")) return exits_in_a_signal_handler();
     if (!strcmp(way, "cancel")) return cancels();
-    if (!strcmp(way, "stderr")) return has_data_where_stderr_was();
-    if (!strcmp(way, "raw-fork")) return has_children_nobody_is_told_of();
+    if (!strcmp(way, "stderr")) return opens_data_as_stderr();
+    if (!strcmp(way, "raw-fork")) return forks_without_fork_handlers();
     if (!strcmp(way, "frees-all")) return frees_all();
     if (!strcmp(way, "load")) return dlopen(arguments[2], RTLD_NOW) == 0;
     return 2;

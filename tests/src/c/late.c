@@ -1,4 +1,4 @@
-/* Collects a result in many steps and frees it at its end, unless it is killed before that. */
+/* Collects a result in many steps and frees it at the end, unless it is killed first. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

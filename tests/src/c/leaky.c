@@ -1,9 +1,9 @@
-/* Leaks on purpose where `leaks` is its first argument; else the same program, mended. */
+/* Leaks on purpose if the first argument is `leaks`; otherwise the same program without the leak. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What `malloc` makes of a record is no more than was asked for. */
+/* `malloc` does not round up the size of a record. */
 enum { REQUESTS = 240, RECORD = 70008, PAGES = 16, PAGE = 80000, BATCH = 17, ANSWER = 66000 };
 
 static char *cache[PAGES];
@@ -18,7 +18,7 @@ __attribute__((noinline)) static char *make_record(int request) {
     return record;
 }
 
-/* Fills in the beginning, and stays. */
+/* Fills a cache in the beginning, which stays. */
 static void look_up(int request) {
     char **page = &cache[request % PAGES];
     if (!*page) {
@@ -27,7 +27,7 @@ static void look_up(int request) {
     }
 }
 
-/* Grows, and moves each time. */
+/* Grows a block, which moves each time. */
 static void remember(int request) {
     size_t wanted = (size_t)(request + 1) * 4096;
     if (wanted > history_room) {
@@ -37,7 +37,7 @@ static void remember(int request) {
     history[wanted - 1] = 1;
 }
 
-/* Filled and emptied. */
+/* Fills a batch and empties it. */
 static void collect(void) {
     batch[in_batch++] = malloc(ANSWER);
     if (in_batch == BATCH) {

@@ -1,5 +1,5 @@
-/* Threads that take memory after libraries with thread-local variables were loaded: `new_libraries FOLDER`. The loader
- * then makes room for them when a thread next asks for any thread-local variable of a library, and asks malloc for it. */
+/* Threads that allocate after libraries with thread-local variables were loaded: `new_libraries FOLDER`. The loader then
+ * allocates room for these variables, with malloc, when a thread next accesses any thread-local variable of a library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@ enum { LIBRARIES = 120, THREADS = 4, ROUNDS = 4 };
 static pthread_barrier_t barrier;
 static int *(*address[LIBRARIES])(void);
 
-static void *old(void *number) {
+static void *old_thread(void *number) {
     long n = (long)number;
     void *blocks[64] = {0};
     for (int round = 0; round < ROUNDS; round++) {
@@ -33,7 +33,7 @@ static void *old(void *number) {
     return 0;
 }
 
-static void *fresh(void *nothing) {
+static void *new_thread(void *nothing) {
     for (int i = 0; i < LIBRARIES; i++) {
         if (address[i]) {
             free(malloc(100000));
@@ -50,7 +50,7 @@ int main(int count, char **arguments) {
     }
     pthread_barrier_init(&barrier, 0, THREADS + 1);
     for (long i = 0; i < THREADS; i++) {
-        pthread_create(&threads[i], 0, old, (void *)i);
+        pthread_create(&threads[i], 0, old_thread, (void *)i);
     }
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&barrier);
@@ -64,7 +64,7 @@ int main(int count, char **arguments) {
             }
             address[i] = (int *(*)(void))dlsym(library, "address");
         }
-        pthread_create(&other, 0, fresh, 0);
+        pthread_create(&other, 0, new_thread, 0);
         pthread_barrier_wait(&barrier);
         pthread_join(other, 0);
     }

@@ -1,4 +1,4 @@
-/* As a library with a pool of threads: its constructor starts them and waits for their first work, in which they compete for
+/* A library with a pool of threads: its constructor starts them and waits for their first work, in which they compete for
    the same addresses. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,12 +1,12 @@
-//! A small client of the CUDA driver, as cudarc is one: opens the library late and looks every function up by name. It
-//! knows nothing of memtrack, so programs that do not link memtrack include it too.
+//! A small client of the CUDA driver, like cudarc: opens the library late and looks up every function by name. It does not
+//! depend on memtrack, so programs that do not link memtrack include it too.
 #![allow(dead_code, missing_docs, unsafe_code)]
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// The driver's answer, but for success.
+/// The result of a driver call, with the driver's error code.
 pub type Answer<T = ()> = Result<T, i32>;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -15,21 +15,21 @@ pub const OUT_OF_MEMORY: i32 = 2;
 fn library() -> *mut c_void {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     *LIBRARY.get_or_init(|| {
-        // SAFETY: a C string; the library is one that may be opened at any time.
+        // SAFETY: a C string; the library may be opened at any time.
         let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "there is no driver");
         handle as usize
     }) as *mut c_void
 }
 
-/// A function of the driver by `dlsym`.
+/// Looks up a function of the driver by `dlsym`.
 pub fn symbol(name: &str) -> *mut c_void {
     let name = CString::new(name).expect("a name");
-    // SAFETY: the handle is open for good.
+    // SAFETY: the handle is never closed.
     unsafe { libc::dlsym(library(), name.as_ptr()) }
 }
 
-/// A function of the driver by `cuGetProcAddress_v2`.
+/// Looks up a function of the driver by `cuGetProcAddress_v2`.
 pub fn procedure(name: &CStr, version: i32, flags: u64) -> *mut c_void {
     let mut found = null_mut();
     let mut status = 0;
@@ -44,7 +44,7 @@ pub fn procedure(name: &CStr, version: i32, flags: u64) -> *mut c_void {
     found
 }
 
-/// A function of the driver by `cuGetProcAddress`, as programs built for CUDA 11 look it up.
+/// Looks up a function of the driver by `cuGetProcAddress`, as programs built for CUDA 11 do.
 pub fn procedure_v1(name: &CStr, version: i32, flags: u64) -> *mut c_void {
     let mut found = null_mut();
     call!(cuGetProcAddress(
@@ -60,7 +60,7 @@ pub fn procedure_v1(name: &CStr, version: i32, flags: u64) -> *mut c_void {
 /// Calls the function at an address with arguments of the driver's types.
 macro_rules! call_at {
     ($address:expr, $($argument:expr => $kind:ty),*) => {{
-        // SAFETY: the types are those of the driver's own declaration.
+        // SAFETY: the types are those of the driver's declaration.
         let code = unsafe {
             let function: extern "C" fn($($kind),*) -> i32 = std::mem::transmute::<*mut std::ffi::c_void, _>($address);
             function($($argument),*)
@@ -78,15 +78,15 @@ macro_rules! call {
 }
 pub(crate) use {call, call_at};
 
-/// One number of the mock's own books.
+/// Returns one number of the mock's books.
 pub fn count(device: i32, kind: i32, what: i32) -> i64 {
-    // SAFETY: its declaration in the mock.
+    // SAFETY: the type is that of its declaration in the mock.
     let function: extern "C" fn(i32, i32, i32) -> i64 =
         unsafe { std::mem::transmute(symbol("memtrack_mock_count")) };
     function(device, kind, what)
 }
 
-/// Live bytes by the mock's own books: -1 all devices, -2 the host.
+/// Returns the live bytes by the mock's books: -1 for all devices, -2 for the host.
 pub fn live_bytes(device: i32) -> u64 {
     count(device, -1, 2) as u64
 }
@@ -100,10 +100,10 @@ pub fn begin(device: i32) -> u64 {
     context
 }
 
-/// Holds the primary context of the first device once more, and no more.
+/// Retains the primary context of the first device once more, and releases it.
 pub fn end_of_a_context() {
     begin(0);
-    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is held");
+    call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
 }
 
 #[inline(never)]

@@ -1,4 +1,4 @@
-//! Ends of `cuda_plain` that take more than a line: signals of its own, exit handlers of its own, a child that is killed.
+//! Longer endings of `cuda_plain`: with a signal handler, with exit handlers, with a child that is killed.
 
 use crate::client;
 use std::io::Write;
@@ -13,42 +13,42 @@ extern "C" fn count(_signal: i32) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Has `SIGUSR2` counted.
+/// Installs a handler that counts `SIGUSR2`.
 pub fn handle_the_signal() {
     // SAFETY: the handler adds to an atomic and does nothing else.
     unsafe { libc::signal(libc::SIGUSR2, count as *const () as usize) };
 }
 
-/// Says `ready`, waits for the signal, and says that it came.
-pub fn wait_to_be_told() {
-    let say = |text: &str| {
+/// Prints `ready`, waits for the signal, and prints `handled`.
+pub fn wait_for_the_signal() {
+    let print = |text: &str| {
         println!("{text}");
-        std::io::stdout().flush().expect("it can be said");
+        std::io::stdout().flush().expect("stdout can be written");
     };
-    say("ready");
+    print("ready");
     let begun = Instant::now();
     while SIGNALS.load(Ordering::Relaxed) == 0 {
         assert!(begun.elapsed() < crate::HANG, "no signal came");
         thread::sleep(Duration::from_millis(10));
     }
-    say("handled");
+    print("handled");
 }
 
-/// What the exit handlers free.
+/// The blocks that the exit handlers free.
 static LEFT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 extern "C" fn free_the_first() {
-    client::free(LEFT[0].load(Ordering::Relaxed)).expect("it was ours");
+    client::free(LEFT[0].load(Ordering::Relaxed)).expect("the block is live");
 }
 
 extern "C" fn free_the_second() {
-    client::free(LEFT[1].load(Ordering::Relaxed)).expect("it was ours");
+    client::free(LEFT[1].load(Ordering::Relaxed)).expect("the block is live");
 }
 
-/// Takes two blocks beside `work`, and returns; its exit handlers, one from before the driver's first use and one from
-/// after it, free them.
+/// Allocates two blocks after `work`, which exit handlers free: one is registered before the driver's first use, and one
+/// after it.
 pub fn free_at_exit(work: fn()) {
-    // SAFETY: the handlers are plain functions that stay.
+    // SAFETY: the handlers are plain functions.
     unsafe { libc::atexit(free_the_first) };
     work();
     for left in &LEFT {
@@ -58,7 +58,7 @@ pub fn free_at_exit(work: fn()) {
     unsafe { libc::atexit(free_the_second) };
 }
 
-/// Takes `count` blocks on each of two threads, and is killed while both still run.
+/// Allocates `count` blocks on each of two threads, and is killed while both still run.
 pub fn be_killed_at_work(count: usize) {
     let done = Barrier::new(3);
     thread::scope(|scope| {
@@ -75,7 +75,7 @@ pub fn be_killed_at_work(count: usize) {
             });
         }
         done.wait();
-        // SAFETY: a signal to ourselves.
+        // SAFETY: a signal to this process.
         unsafe { libc::raise(libc::SIGKILL) };
     });
 }

@@ -1,4 +1,4 @@
-//! What `cuda_plain heap` does with C's heap, for the tests of `memtrack run --host`.
+//! The work of `cuda_plain heap` on C's heap, for the tests of `memtrack run --host`.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, write_bytes};
@@ -9,12 +9,12 @@ unsafe extern "C" {
     fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void;
 }
 
-/// A million bytes each: which ones are kept says the number of millions.
+/// A million bytes: the number of millions identifies a block.
 const MILLION: usize = 1_000_000;
 
 #[inline(never)]
 fn every_function(keep: &mut Vec<usize>) {
-    // SAFETY: C's functions as C has them; blocks are written within their sizes and freed once.
+    // SAFETY: C's functions with their declared types; blocks are written within their sizes and freed once.
     unsafe {
         let mut aligned = null_mut();
         assert_eq!(libc::posix_memalign(&mut aligned, 4096, 4 * MILLION), 0);
@@ -38,24 +38,24 @@ fn every_function(keep: &mut Vec<usize>) {
             keep.push(block.addr());
         }
         assert_eq!(*blocks[1].0.cast::<u8>(), 7);
-        // Twins that are given back, in ways that are easy to get wrong.
+        // Similar blocks that are freed, in ways that are easy to get wrong.
         libc::free(libc::malloc(11 * MILLION));
         libc::free(libc::calloc(12, MILLION));
         assert!(libc::realloc(libc::malloc(13 * MILLION), 0).is_null());
         libc::free(libc::realloc(null_mut(), 14 * MILLION));
         libc::free(null_mut());
-        // What cannot be had changes nothing.
+        // A failed request changes nothing.
         let kept = libc::malloc(MILLION);
         assert!(libc::realloc(kept, usize::MAX / 4).is_null() && libc::malloc(usize::MAX / 4).is_null());
         assert!(libc::calloc(usize::MAX, 2).is_null());
         libc::free(kept);
         *libc::__errno_location() = 42;
         libc::free(libc::malloc(15 * MILLION));
-        assert_eq!(*libc::__errno_location(), 42, "`free` leaves it as it is");
+        assert_eq!(*libc::__errno_location(), 42, "`free` does not change errno");
     }
 }
 
-/// Small blocks, most of them freed by another thread than made them.
+/// Allocates small blocks, most of which another thread frees.
 fn many_threads() {
     let threads = (0..4).map(|seed| {
         std::thread::spawn(move || {
@@ -68,13 +68,13 @@ fn many_threads() {
     drop(kept);
 }
 
-/// All of it; the large blocks of `every_function` stay.
+/// Does all of it; the large blocks of `every_function` stay live.
 pub fn work() {
     let mut keep = Vec::new();
     every_function(&mut keep);
     many_threads();
     std::hint::black_box(&keep);
-    // What C libraries take is seen as well.
+    // Allocations by C libraries are recorded too.
     // SAFETY: a C string.
     let copy = unsafe { libc::strdup(c"a word".as_ptr()) };
     std::hint::black_box(copy);

@@ -9,7 +9,7 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Starts a program with arguments in one of these ways; it must end well.
+/// Starts a program with arguments in one of these ways; it must succeed.
 pub fn start(way: &str, program: &str, arguments: &[&str]) {
     let line = format!("exec '{program}' {}", arguments.join(" "));
     let line = CString::new(line).expect("a line");
@@ -21,7 +21,7 @@ pub fn start(way: &str, program: &str, arguments: &[&str]) {
     pointers.push(null_mut());
     let (path, pointers) = (words[0].as_ptr(), pointers.as_ptr());
     let mut child = 0;
-    // SAFETY: C strings, and lists of them with null behind; the child of a fork does nothing but become the program.
+    // SAFETY: C strings, and null-terminated lists of them; the child of a fork only calls `exec`.
     unsafe {
         match way {
             "posix_spawn" => {

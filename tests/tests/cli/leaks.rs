@@ -4,7 +4,7 @@
 use memtrack_core::event::{Action, DeviceId, Event, StackId, ThreadId};
 use memtrack_core::snapshot::{LiveBlock, Module, Snapshot, SnapshotFiles};
 use memtrack_tests::memtrack;
-use memtrack_tests::run::{Bench, said};
+use memtrack_tests::run::{Bench, stderr_text};
 use memtrack_tests::snapshots::{empty, event, live};
 use serde_json::Value;
 use std::fs;
@@ -51,10 +51,10 @@ fn the_leaking_line_of_a_c_program_is_reported_and_the_mended_program_has_none()
     cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-o", "leaky", "leaky.c"])
         .current_dir(bench.folder.path());
     let built = cc.output().expect("a compiler of C");
-    assert!(built.status.success(), "{}", said(&built));
+    assert!(built.status.success(), "{}", stderr_text(&built));
     for (which, code) in [("leaks", 1), ("mended", 0)] {
         let output = bench.run(&["--host", "-o", which, "--", "./leaky", which]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         let file = bench.path(which);
         let ended = leaks(&[file.to_str().unwrap()]);
         assert_eq!(ended.code, Some(code), "{ended:?}");
@@ -293,7 +293,7 @@ fn a_c_program_that_frees_only_at_its_end_is_reported_and_leaks_when_killed() {
     cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-o", "late", "late.c"])
         .current_dir(bench.folder.path());
     let built = cc.output().expect("a compiler of C");
-    assert!(built.status.success(), "{}", said(&built));
+    assert!(built.status.success(), "{}", stderr_text(&built));
     let line = LATE.lines().position(|line| line.contains("the result")).unwrap() + 1;
     let place = format!("late.c:{line} collect");
     bench.run(&["--host", "-o", "freed", "--", "./late"]);

@@ -1,7 +1,7 @@
 //! `memtrack run` on programs that do not link memtrack, with the mock driver: their recordings, and unchanged behaviour of
 //! programs without CUDA.
 
-use memtrack_tests::run::{Bench, Waiting, assert_work, lines_said, said};
+use memtrack_tests::run::{Bench, Waiting, assert_work, count_stderr_lines, stderr_text};
 use memtrack_tests::{memtrack, mock_cuda};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +14,9 @@ const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 fn a_program_is_recorded_and_its_exit_code_passed_on() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "a.memtrack", "--", PLAIN, "exit", "5"]);
-    assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(5), "{}", stderr_text(&output));
     assert_work(&bench.path("a.memtrack"), true);
-    assert_eq!(lines_said(&output), 1, "{}", said(&output));
+    assert_eq!(count_stderr_lines(&output), 1, "{}", stderr_text(&output));
     // The stack begins in the program, not in the library.
     let top = Command::new(memtrack())
         .args(["top", "a.memtrack", "--by", "stack", "--json"])
@@ -47,14 +47,14 @@ fn a_summary_reports_cached_and_unrecorded_memory() {
     let mut command = bench.command();
     command.args(["-o", "ended", "--snapshot-on", "exit", "--", PLAIN, "pools"]);
     let ended = command.envs(other_memory).output().expect("memtrack can be started");
-    assert!(ended.status.success(), "{}", said(&ended));
+    assert!(ended.status.success(), "{}", stderr_text(&ended));
     let killed = bench.run_until_recorded(
         "killed",
         &["--snapshot-on", "exit"],
         &[PLAIN, "signal", "9"],
         &other_memory,
     );
-    assert_eq!(killed.status.code(), Some(137), "{}", said(&killed));
+    assert_eq!(killed.status.code(), Some(137), "{}", stderr_text(&killed));
     let summary = |arguments: &[&str]| {
         let mut command = Command::new(memtrack());
         let output = command.arg("summary").args(arguments).current_dir(bench.folder.path()).output();
@@ -88,7 +88,7 @@ fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
         &bench,
         &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
     );
-    waiting.ask_for(&bench.path("by_signal.1.pickle"));
+    waiting.request_snapshot(&bench.path("by_signal.1.pickle"));
     waiting.send("TERM");
     let status = waiting.end().status;
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
@@ -104,10 +104,10 @@ fn a_program_that_handles_the_signal_keeps_its_handler() {
         waiting.send("USR2");
         assert_eq!(waiting.line(), "handled", "{when}");
         let output = waiting.end();
-        assert!(output.status.success(), "{when}: {}", said(&output));
+        assert!(output.status.success(), "{when}: {}", stderr_text(&output));
         let is_reported =
-            said(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
-        assert_eq!(is_reported, when == "before", "{}", said(&output));
+            stderr_text(&output).contains("SIGUSR2 will make no snapshot: the program handles it itself");
+        assert_eq!(is_reported, when == "before", "{}", stderr_text(&output));
         assert_eq!(bench.files(), ["handler"], "{when}");
         assert_work(&bench.path("handler"), true);
     }
@@ -125,7 +125,7 @@ mod programs_without_cuda_behave_the_same {
         let output = bench.run(&[&["--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}");
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}");
-        let extra = said(&output).replacen(&said(&alone), "", 1);
+        let extra = stderr_text(&output).replacen(&stderr_text(&alone), "", 1);
         assert!(extra.lines().count() == 1 && extra.contains("nothing was written"), "{program:?}: {extra}");
         assert!(bench.files().is_empty(), "{:?}", bench.files());
     }
@@ -203,8 +203,12 @@ fn programs_that_cannot_be_run_are_one_line_and_the_shells_exit_code() {
     ];
     for (arguments, code, word) in cases {
         let output = bench.run(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).lines().count() == 1 && said(&output).contains(word), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr_text(&output));
+        assert!(
+            stderr_text(&output).lines().count() == 1 && stderr_text(&output).contains(word),
+            "{}",
+            stderr_text(&output)
+        );
         assert!(output.stdout.is_empty(), "{arguments:?} ran");
     }
     let output = bench.run(&["-o", "plain.txt", "--force", "--", PLAIN, "work"]);

@@ -1,7 +1,7 @@
 //! The cost of `memtrack run` for a program that never calls the driver. Only the numbers of a release build are meaningful.
 #![cfg(not(debug_assertions))]
 
-use memtrack_tests::run::{Bench, said};
+use memtrack_tests::run::{Bench, stderr_text};
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
     let begin = Instant::now();
     let output = command.output().expect("it can be started");
     let took = begin.elapsed();
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr_text(&output));
     took
 }
 

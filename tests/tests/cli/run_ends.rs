@@ -2,7 +2,7 @@
 //! after `exec`.
 
 use memtrack_core::event::{Action, DeviceId};
-use memtrack_tests::run::{Bench, allocations, assert_work, bytes, lines_said, load, said};
+use memtrack_tests::run::{Bench, allocations, assert_work, bytes, count_stderr_lines, load, stderr_text};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -19,7 +19,7 @@ fn every_end_of_a_program_leaves_a_recording() {
             scope.spawn(move || {
                 let output =
                     bench.run_until_recorded(name, &[], &[PLAIN, "signal", &signal.to_string()], &[]);
-                assert_eq!(output.status.code(), Some(128 + signal), "{}", said(&output));
+                assert_eq!(output.status.code(), Some(128 + signal), "{}", stderr_text(&output));
                 assert_work(&bench.path(name), false);
             });
         }
@@ -31,8 +31,8 @@ fn every_end_of_a_program_leaves_a_recording() {
 fn a_crash_leaves_a_recording_up_to_the_crash() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("crashed", &[], &[PLAIN, "crash"], &[]);
-    assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", said(&output));
-    assert!(said(&output).contains("before signal 11 ended it"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).contains("before signal 11 ended it"), "{}", stderr_text(&output));
     assert_work(&bench.path("crashed"), false);
 }
 
@@ -40,7 +40,7 @@ fn a_crash_leaves_a_recording_up_to_the_crash() {
 fn frees_by_exit_handlers_are_recorded() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "freed", "--snapshot-on", "exit", "--", PLAIN, "free_at_exit"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let (snapshot, report) = load(&bench.path("freed"));
     assert!(report.complete);
     // `work` leaves 2 MiB; five blocks were allocated.
@@ -61,12 +61,12 @@ fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() 
     const CHUNK_EVENTS: usize = 4_096;
     let bench = Bench::new();
     let output = bench.run(&["-o", "forked", "--", PLAIN, "fork_and_be_killed", &COUNT.to_string()]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("forked"), true);
     let name = &bench.files()[1];
     let (child, report) = load(&bench.path(name));
     assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
-    assert!(said(&output).contains(&format!("{name} is incomplete")), "{}", said(&output));
+    assert!(stderr_text(&output).contains(&format!("{name} is incomplete")), "{}", stderr_text(&output));
     // An incomplete recording cannot prove that a limit was kept.
     let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
     let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();
@@ -116,14 +116,14 @@ fn exec_loses_no_events() {
     assert_work(&bench.path("first"), false);
     assert!(!load(&bench.path("first")).0.driver.is_empty());
     assert_work(&bench.path(&files[1]), true);
-    let text = said(&output);
+    let text = stderr_text(&output);
     assert!(text.contains("memtrack: after exec: recorded ") && text.contains(&files[1]), "{text}");
-    assert_eq!(lines_said(&output), 2, "{text}");
+    assert_eq!(count_stderr_lines(&output), 2, "{text}");
 
     // With more arguments than there are registers.
     let bench = Bench::new();
     let output = bench.run(&["-o", "list", "--", PLAIN, "exec_list"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("list"), false);
     let sizes: Vec<u64> =
         load(&bench.path(&bench.files()[1])).0.blocks.iter().map(|block| block.size_bytes).collect();
@@ -135,7 +135,7 @@ fn exec_loses_no_events() {
 fn a_program_continues_after_a_failed_exec() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "same", "--", PLAIN, "exec_fails"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let (snapshot, report) = load(&bench.path("same"));
     assert!(report.complete);
     assert_eq!(bytes(&snapshot, DeviceId(0)), 6 << 20);
@@ -152,7 +152,7 @@ fn an_end_without_exit_handlers_loses_no_events() {
     // Children that end this way: one starts a recording, and one continues its parent's.
     let bench = Bench::new();
     let output = bench.run(&["-o", "children", "--", PLAIN, "fork_and_end_at_once"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("children"), true);
     let children: Vec<u64> =
         bench.files()[1..].iter().map(|name| bytes(&load(&bench.path(name)).0, DeviceId(0))).collect();
@@ -165,7 +165,7 @@ fn an_end_without_exit_handlers_loses_no_events() {
 fn a_vforked_child_does_not_disturb_its_parent() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "parent", "--", PLAIN, "vfork"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("parent"), true);
     assert_work(&bench.path(&bench.files()[1]), true);
 }
@@ -176,11 +176,11 @@ fn the_possible_loss_of_a_killed_program_is_reported() {
     let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
     assert_eq!(output.status.code(), Some(137));
     assert!(
-        said(&output).contains(
+        stderr_text(&output).contains(
             "/killed; the last half second before signal 9 ended it may be missing, and more if the machine was \
              overloaded\n"
         ),
         "{}",
-        said(&output)
+        stderr_text(&output)
     );
 }

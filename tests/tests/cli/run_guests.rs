@@ -3,7 +3,7 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;
-use memtrack_tests::run::{Bench, compile_c, load, said};
+use memtrack_tests::run::{Bench, compile_c, load, stderr_text};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -35,7 +35,7 @@ fn a_constructor_waits_for_threads_that_compete() {
 #[test]
 fn a_program_ends_with_hardly_any_stack_left() {
     let bench = guest();
-    for way in ["exit", "child-stops", "child-becomes", "coroutine", "handler"] {
+    for way in ["exit", "child-exits", "child-execs", "coroutine", "handler"] {
         run(&bench, &[way]);
         let (snapshot, report) = load(&bench.path("recording"));
         assert!(report.complete && snapshot.device_ids().contains(&DeviceId::HOST), "{way}");
@@ -59,7 +59,7 @@ fn children_of_a_raw_fork_write_nothing_into_the_stream() {
     let bench = guest();
     let output = run(&bench, &["raw-fork"]);
     let (snapshot, report) = load(&bench.path("recording"));
-    assert!(report.complete, "{}", said(&output));
+    assert!(report.complete, "{}", stderr_text(&output));
     let counts = snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).unwrap();
     assert!((2_000..4_000).contains(&counts.allocations), "{counts:?}");
 }

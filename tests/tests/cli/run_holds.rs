@@ -1,7 +1,7 @@
 //! `memtrack run`: the holders of memory are the first message at the end, however the program ends.
 
 use memtrack_tests::memtrack;
-use memtrack_tests::run::{Bench, said};
+use memtrack_tests::run::{Bench, stderr_text};
 use std::process::Command;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
@@ -16,7 +16,7 @@ fn summary(bench: &Bench, name: &str) -> String {
 fn the_holders_of_a_killed_programs_memory_come_from_the_file() {
     let bench = Bench::new();
     let output = bench.run_until_recorded("killed", &[], &[PLAIN, "signal", "9"], &[]);
-    let text = said(&output);
+    let text = stderr_text(&output);
     let begin =
         "memtrack: who holds device 0 when the program was killed: at least 2.0 MiB in at least 1 block";
     assert!(text.starts_with(begin), "{text}");
@@ -33,7 +33,7 @@ fn the_holders_of_a_killed_programs_memory_come_from_the_file() {
 #[test]
 fn running_out_of_memory_is_reported_at_once_and_at_the_end() {
     let bench = Bench::new();
-    let text = said(&bench.run(&["-o", "oom", "--", PLAIN, "oom"]));
+    let text = stderr_text(&bench.run(&["-o", "oom", "--", PLAIN, "oom"]));
     let now = "memtrack: out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB\n\
                memtrack: who holds device 0 now: 2.0 MiB in 1 block";
     assert!(text.starts_with(now), "{text}");
@@ -51,7 +51,7 @@ fn running_out_of_memory_is_reported_at_once_and_at_the_end() {
 #[test]
 fn the_holders_of_a_successful_program_are_those_at_its_peak() {
     let bench = Bench::new();
-    let text = said(&bench.run(&["-o", "fine", "--", PLAIN, "work"]));
+    let text = stderr_text(&bench.run(&["-o", "fine", "--", PLAIN, "work"]));
     assert!(text.starts_with("memtrack: who holds device 0 at its peak: "), "{text}");
     assert_eq!(text.matches("who holds").count(), 1, "{text}");
     assert!(!summary(&bench, "fine").contains("who holds"));
@@ -60,7 +60,7 @@ fn the_holders_of_a_successful_program_are_those_at_its_peak() {
 #[test]
 fn a_program_continues_with_its_errno_after_a_failed_heap_request() {
     let bench = Bench::new();
-    let text = said(&bench.run(&["-o", "heap", "--host", "--", PLAIN, "heap_refused"]));
+    let text = stderr_text(&bench.run(&["-o", "heap", "--host", "--", PLAIN, "heap_refused"]));
     assert!(text.contains("memtrack: out of memory on host: "), "{text}");
     assert!(text.contains("memtrack: who holds the host heap now: "), "{text}");
 }

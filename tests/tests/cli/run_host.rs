@@ -5,7 +5,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::child::ends_well;
 use memtrack_tests::mock_cuda;
-use memtrack_tests::run::{Bench, assert_work, load, said};
+use memtrack_tests::run::{Bench, assert_work, load, stderr_text};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -22,7 +22,7 @@ fn large(snapshot: &Snapshot) -> Vec<u64> {
 fn every_function_of_the_heap_is_recorded() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "heap", "--", PLAIN, "heap"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let (snapshot, report) = load(&bench.path("heap"));
     assert!(report.complete);
     assert_eq!(large(&snapshot), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
@@ -52,7 +52,7 @@ fn every_function_of_the_heap_is_recorded() {
 fn the_heap_and_the_device_are_recorded_together() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "both", "--", PLAIN, "heap_and_work"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_work(&bench.path("both"), true);
     assert_eq!(large(&load(&bench.path("both")).0).len(), 9);
     // Without --host the heap is not recorded.
@@ -66,7 +66,7 @@ fn the_heap_and_the_device_are_recorded_together() {
 fn a_forked_child_records_its_heap() {
     let bench = Bench::new();
     let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_fork"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_eq!(large(&load(&bench.path("parent")).0), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
@@ -80,12 +80,12 @@ fn a_child_program_records_its_heap_however_it_was_started() {
     for way in ways {
         let bench = Bench::new();
         let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_start", way, "33000000"]);
-        assert!(output.status.success(), "{way}: {}", said(&output));
+        assert!(output.status.success(), "{way}: {}", stderr_text(&output));
         let files = bench.files();
         // The shell between them has a heap too.
         let found = files.iter().filter(|name| large(&load(&bench.path(name)).0) == [33]).count();
         assert_eq!(found, 1, "{way}: {files:?}");
-        assert!(said(&output).contains("recorded"), "{way}: {}", said(&output));
+        assert!(stderr_text(&output).contains("recorded"), "{way}: {}", stderr_text(&output));
     }
 }
 
@@ -95,13 +95,13 @@ fn programs_beyond_the_limit_are_counted() {
     let bench = Bench::new();
     let script = "for number in 1 2 3 4 5; do /bin/ls >/dev/null; done";
     let output = bench.run(&["--host", "--max-processes", "2", "-o", "script", "--", "bash", "-c", script]);
-    assert!(output.status.success(), "{}", said(&output));
-    let text = said(&output);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let text = stderr_text(&output);
     assert!(text.contains("started 3 more programs, which are not recorded: --max-processes is 2"), "{text}");
     let is_ls = |name: &String| load(&bench.path(name)).0.meta.program.ends_with("ls");
     assert_eq!(bench.files().iter().filter(|name| is_ls(name)).count(), 2, "{:?}", bench.files());
     let output = bench.run(&["--host", "-o", "all", "--", "bash", "-c", "/bin/ls; /bin/ls"]);
-    assert!(!said(&output).contains("not recorded"), "{}", said(&output));
+    assert!(!stderr_text(&output).contains("not recorded"), "{}", stderr_text(&output));
 }
 
 /// Builds a static program, which needs no loader and exits at once.
@@ -138,7 +138,7 @@ fn programs_that_cannot_be_recorded_are_counted() {
     for way in ["posix_spawn", "posix_spawnp", "system", "popen", "fork", "command", "command_by_fork"] {
         let arguments = ["--host", "--force", "-o", "parent", "--", PLAIN, "start", way];
         let output = bench.run(&[&arguments[..], &[program.to_str().unwrap()]].concat());
-        let text = said(&output);
+        let text = stderr_text(&output);
         assert!(output.status.success(), "{way}: {text}");
         assert!(text.contains("it started a program that is not recorded"), "{way}: {text}");
     }
@@ -149,7 +149,11 @@ fn programs_that_cannot_be_recorded_are_counted() {
         .env("PATH", format!("/usr/bin:{}:/bin", bench.folder.path().display()))
         .output()
         .unwrap();
-    assert!(said(&found).contains("it started a program that is not recorded"), "{}", said(&found));
+    assert!(
+        stderr_text(&found).contains("it started a program that is not recorded"),
+        "{}",
+        stderr_text(&found)
+    );
 }
 
 const NO_LIBRARY: &str = "is not recorded, because its environment was replaced";
@@ -166,9 +170,9 @@ fn programs_that_are_started_without_the_library_are_counted() {
     {
         let run = |what: &str| {
             let output = bench.run(&["--host", "--force", "-o", "parent", "--", "./starts", way, what]);
-            assert!(output.status.success(), "{way}: {}", said(&output));
+            assert!(output.status.success(), "{way}: {}", stderr_text(&output));
             assert_eq!(output.stdout, b"well\n", "{way}");
-            said(&output)
+            stderr_text(&output)
         };
         for what in ["without", "none"] {
             let text = run(what);
@@ -179,7 +183,7 @@ fn programs_that_are_started_without_the_library_are_counted() {
     }
     // Without --host the warning is printed when nothing was recorded: the child program may have used a device.
     let output = bench.run(&["--", "./starts", "execve", "without"]);
-    assert!(said(&output).contains(NO_LIBRARY), "{}", said(&output));
+    assert!(stderr_text(&output).contains(NO_LIBRARY), "{}", stderr_text(&output));
     // Started by `env -i`.
     let output = bench.run(&[
         "--host",
@@ -191,7 +195,11 @@ fn programs_that_are_started_without_the_library_are_counted() {
         "-c",
         "env -i /bin/ls; env -i /bin/ls; ls",
     ]);
-    assert!(said(&output).contains("2 times it started a program that is not recorded"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("2 times it started a program that is not recorded"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 /// `starts WAY WHAT`: starts `echo well` with its environment, without memtrack's variables, or with none.
@@ -259,14 +267,18 @@ fn programs_with_musl_run_as_without_memtrack() {
     let output = bench.run(&["--host", "-o", "musl", "--", "./small"]);
     assert_eq!(output.status.code(), Some(126));
     assert!(
-        said(&output).contains("uses the C library musl; memtrack's hook needs glibc"),
+        stderr_text(&output).contains("uses the C library musl; memtrack's hook needs glibc"),
         "{}",
-        said(&output)
+        stderr_text(&output)
     );
     let output = bench.run(&["--host", "-o", "child", "--", PLAIN, "start", "posix_spawn", "./small"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "well\n");
-    assert!(said(&output).contains("it started a program that is not recorded"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("it started a program that is not recorded"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 /// One program for each test. The build script detects programs that are not on every machine.
@@ -279,8 +291,8 @@ mod programs_behave_the_same_while_their_heap_is_recorded {
         let alone = alone.args(&program[1..]).current_dir(bench.folder.path()).output();
         let alone = alone.expect("the program is there");
         let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
-        assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", said(&output));
-        assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", said(&output));
+        assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", stderr_text(&output));
+        assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", stderr_text(&output));
         // A script executes other programs and has children: the recordings contain a heap, and none lost data.
         let recordings = bench.files();
         let recordings: Vec<_> = recordings.iter().map(|name| load(&bench.path(name))).collect();

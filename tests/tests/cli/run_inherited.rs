@@ -1,7 +1,7 @@
 //! `memtrack run`: a program inherits the signals, descriptors and limits that the command was started with.
 
 use memtrack_tests::child::ends_well;
-use memtrack_tests::run::{Bench, said};
+use memtrack_tests::run::{Bench, stderr_text};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -68,13 +68,13 @@ fn a_program_inherits_signals_descriptors_and_limits() {
         let alone = after(setting, alone.current_dir(bench.folder.path()));
         for host in [&[][..], &["--host", "-o", "heap", "--force"]] {
             let output = after(setting, bench.command().args(host).args(["--", "./begins"]));
-            let text: String = said(&output)
+            let text: String = stderr_text(&output)
                 .lines()
                 .filter(|line| !line.starts_with("memtrack:"))
                 .collect::<Vec<_>>()
                 .join("\n");
-            assert_eq!(text.trim(), said(&alone).trim(), "{setting} {host:?}");
-            assert_eq!(output.status, shell_status(&alone), "{setting} {host:?}: {}", said(&output));
+            assert_eq!(text.trim(), stderr_text(&alone).trim(), "{setting} {host:?}");
+            assert_eq!(output.status, shell_status(&alone), "{setting} {host:?}: {}", stderr_text(&output));
         }
     }
 }

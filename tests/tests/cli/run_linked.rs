@@ -4,7 +4,7 @@ use crate::{client, pool_blocks};
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_tests::child;
-use memtrack_tests::run::{Bench, allocations, lines_said, load, said};
+use memtrack_tests::run::{Bench, allocations, count_stderr_lines, load, stderr_text};
 use std::process::Output;
 
 /// Runs a test under `memtrack run`, which writes to `recording`.
@@ -49,12 +49,12 @@ fn monitors_into_a_file() {
 fn a_program_with_a_monitor_gets_a_message_about_its_lost_output() {
     let bench = Bench::new();
     let output = run(&bench, "run", monitors_into_a_file);
-    let text = said(&output);
+    let text = stderr_text(&output);
     assert!(
         text.contains("monitor.memtrack is not written") && text.contains("`memtrack run` records"),
         "{text}"
     );
-    assert_eq!((lines_said(&output), bench.files()), (2, vec!["run".to_owned()]), "{text}");
+    assert_eq!((count_stderr_lines(&output), bench.files()), (2, vec!["run".to_owned()]), "{text}");
     let output = run(&bench, "quiet", blocks_of_a_pool);
-    assert_eq!(lines_said(&output), 1, "{}", said(&output));
+    assert_eq!(count_stderr_lines(&output), 1, "{}", stderr_text(&output));
 }

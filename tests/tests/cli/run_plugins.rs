@@ -4,7 +4,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
-use memtrack_tests::run::{Bench, compile_c, load, said};
+use memtrack_tests::run::{Bench, compile_c, load, stderr_text};
 use std::path::Path;
 
 /// `daemon HOW END FILE`: with `inherits`, the child inherits a loaded plugin after FILE exists; with `unloaded`, the parent has
@@ -109,7 +109,7 @@ fn a_forked_childs_plugins_keep_their_names() {
             } else {
                 bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"])
             };
-            assert!(output.status.success(), "{name}: {}", said(&output));
+            assert!(output.status.success(), "{name}: {}", stderr_text(&output));
             // glibc reuses the addresses; without reuse, code could not be confused.
             assert_eq!(output.stdout, b"at one place\n", "{name}");
             let files = bench.files();

@@ -7,7 +7,7 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::memtrack;
 use memtrack_tests::opcodes::assert_known_to_the_viewer;
-use memtrack_tests::run::{Bench, Waiting, holds_work, load, said};
+use memtrack_tests::run::{Bench, Waiting, holds_work, load, stderr_text};
 use memtrack_tests::time::wait_for;
 use std::fs;
 use std::process::{Command, Output};
@@ -28,7 +28,7 @@ fn running_out_of_memory_is_reported_and_in_the_snapshots() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]);
     assert!(output.status.success());
-    let text = said(&output);
+    let text = stderr_text(&output);
     assert!(
         text.contains("out of memory on device 0: 1.00 TiB requested, 16.00 GiB free of 16.00 GiB"),
         "{text}"
@@ -45,7 +45,7 @@ fn running_out_of_memory_is_reported_and_in_the_snapshots() {
 fn repeated_out_of_memory_keeps_the_first_snapshot_and_the_newest_seven() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "oom", "--snapshot-on", "oom", "--", PLAIN, "oom_until", "oom.9.pickle"]);
-    let text = said(&output);
+    let text = stderr_text(&output);
     assert!(output.status.success(), "{text}");
     let expected = [1, 3, 4, 5, 6, 7, 8, 9].map(|number| format!("oom.{number}.pickle"));
     assert_eq!(bench.files()[1..], expected, "{text}");
@@ -73,19 +73,19 @@ fn signals_keep_the_first_snapshot_the_newest_seven_and_replaced_files() {
     let path = |number: u32| bench.path(&format!("by_signal.{number}.pickle"));
     // One more than is changed below: its file appears after the one before was registered with its identity.
     for number in 1..=4 {
-        waiting.ask_for(&path(number));
+        waiting.request_snapshot(&path(number));
     }
     fs::write(path(2), "another program's").unwrap();
     // Archived.
     fs::rename(path(3), bench.path("kept.pickle")).unwrap();
     // One more than is checked: its file appears after all messages about the one before.
     for number in 5..=12 {
-        waiting.ask_for(&path(number));
+        waiting.request_snapshot(&path(number));
     }
     // It is removed after the newest was written.
     wait_for("the oldest is gone", || !path(5).exists());
     waiting.send("TERM");
-    let text = said(&waiting.end());
+    let text = stderr_text(&waiting.end());
     let numbers = [1, 10, 11, 12, 2, 6, 7, 8, 9].map(|number| format!("by_signal.{number}.pickle"));
     assert_eq!(
         bench.files(),
@@ -107,7 +107,7 @@ fn signals_keep_the_first_snapshot_the_newest_seven_and_replaced_files() {
 fn only_100_forked_processes_leave_snapshots() {
     let bench = Bench::new();
     let output = bench.run(&["-o", "many", "--snapshot-on", "exit", "--", PLAIN, "fork_many", "103"]);
-    let text = said(&output);
+    let text = stderr_text(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("3 forked processes left no recording: only the first 100 do"), "{text}");
     let (snapshots, recordings): (Vec<_>, Vec<_>) =
@@ -184,7 +184,7 @@ fn all_files() -> Bench {
         &bench,
         &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
     );
-    waiting.ask_for(&bench.path("by_signal.1.pickle"));
+    waiting.request_snapshot(&bench.path("by_signal.1.pickle"));
     wait_for("the recording holds the work", || holds_work(&load(&bench.path("by_signal")).0));
     waiting.send("TERM");
     waiting.end();
@@ -219,7 +219,7 @@ fn every_verb_reads_every_snapshot() {
                 output.status.code(),
                 Some(i32::from(is_undecided)),
                 "{arguments:?}: {}",
-                said(&output)
+                stderr_text(&output)
             );
             let written = arguments.last().filter(|last| last.starts_with(&format!("{number}.")));
             match written {
@@ -243,13 +243,13 @@ fn cpython_reads_every_snapshot() {
     let bench = all_files();
     for file in FILES {
         let output = verb(&bench, &["convert", file, &format!("converted.{file}.pickle")]);
-        assert!(output.status.success(), "{file}: {}", said(&output));
+        assert!(output.status.success(), "{file}: {}", stderr_text(&output));
     }
     let python = |script: &str, files: &[&str]| {
         let mut python = Command::new("python3");
         let output = python.args(["-c", script]).args(files).current_dir(bench.folder.path()).output();
         let output = output.expect("python3 can be started");
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let files = bench.files();
@@ -292,7 +292,7 @@ fn the_limit_of_entries_and_the_stacks_follow_the_options() {
             PLAIN,
             "work",
         ]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         // The recording has all events: a segment and its block three times, and the frees of two of each.
         let (snapshot, _) = load(&bench.path("a"));
         let count = |snapshot: &Snapshot| snapshot.events.rows_of(DeviceId(0)).count();

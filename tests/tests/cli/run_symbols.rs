@@ -3,7 +3,7 @@
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::memtrack;
-use memtrack_tests::run::{Bench, said};
+use memtrack_tests::run::{Bench, stderr_text};
 use std::fs;
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn compile(bench: &Bench, [name, output]: [&str; 2], source: &str, arguments: &[
 /// Records `program` as `FILE`.
 fn record(bench: &Bench, file: &str, program: &str) {
     let output = bench.run(&["--host", "-o", file, "--", program]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
 }
 
 /// Runs a verb and returns its standard output.
@@ -27,7 +27,7 @@ fn verb(bench: &Bench, arguments: &[&str]) -> String {
     let mut command = Command::new(memtrack());
     let output =
         command.args(arguments).current_dir(bench.folder.path()).env("COLUMNS", "200").output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    assert!(output.status.success(), "{arguments:?}: {}", stderr_text(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -158,7 +158,7 @@ fn every_verb_that_prints_names_finds_moved_binaries() {
     let refused =
         command.args(["summary", "a.memtrack", "--symbols", "nowhere"]).current_dir(bench.folder.path());
     let refused = refused.output().unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr_text(&refused));
 }
 
 /// The source of a crate in a folder with another name.

@@ -1,6 +1,6 @@
 //! Several `memtrack run` with one output name: each program gets a complete recording, and its command prints the path.
 
-use memtrack_tests::run::{Bench, Waiting, assert_work, said};
+use memtrack_tests::run::{Bench, Waiting, assert_work, stderr_text};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ const ARGUMENTS: [&str; 7] = ["--force", "-o", "same", "--", PLAIN, "work_until"
 
 /// Returns the path of the recording, as the command prints it.
 fn recorded(output: &Output) -> PathBuf {
-    let text = said(output);
+    let text = stderr_text(output);
     assert!(output.status.success(), "{text}");
     let path = text.lines().find_map(|line| line.strip_prefix("memtrack: recorded "));
     path.unwrap_or_else(|| panic!("{text}")).into()
@@ -30,7 +30,7 @@ fn force_does_not_replace_a_recording_in_progress() {
     assert_work(&later_path, true);
     // Without --force it is refused, like a finished recording.
     let refused = bench.run(&["-o", "same", "--", PLAIN, "work"]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr_text(&refused));
     fs::write(bench.path("end"), "").unwrap();
     assert_eq!(recorded(&first.end()), bench.path("same"));
     assert_work(&bench.path("same"), true);

@@ -3,7 +3,7 @@
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_tests::child::{self, ends_well};
-use memtrack_tests::run::{Bench, load, said};
+use memtrack_tests::run::{Bench, load, stderr_text};
 use object::{Object, ObjectSection};
 use std::ffi::OsStr;
 use std::fs;
@@ -87,7 +87,7 @@ fn a_program_that_exports_dlsym_gets_one_warning() {
     ];
     for (arguments, warnings) in cases {
         let output = bench.run(arguments);
-        let text = said(&output);
+        let text = stderr_text(&output);
         assert!(output.status.success(), "{arguments:?}: {text}");
         let took = String::from_utf8_lossy(&output.stdout) == "took memory\n";
         assert_eq!(took, arguments.concat().contains("cuda"), "{arguments:?}");
@@ -102,7 +102,7 @@ fn a_program_that_exports_dlsym_gets_one_warning() {
 
     // The host heap is recorded without the hook.
     let output = bench.run(&["--host", "-o", "heap", "--", "./tracer", "cuda", "return"]);
-    assert_eq!(said(&output).matches(WARNING).count(), 1, "{}", said(&output));
+    assert_eq!(stderr_text(&output).matches(WARNING).count(), 1, "{}", stderr_text(&output));
     assert!(load(&bench.path("heap")).0.device_ids().contains(&DeviceId::HOST));
 }
 

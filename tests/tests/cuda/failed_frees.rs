@@ -1,6 +1,6 @@
 //! A failed free changes nothing, and the second try succeeds. The test injects one failure into one function.
 
-use crate::books::{agree, events, held, snapshot, start};
+use crate::books::{assert_agrees_with_mock, events, live_and_segment_bytes, snapshot, start};
 use crate::client::{self, Answer, call};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::record_alloc;
@@ -106,19 +106,19 @@ fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
 fn succeeds_at_the_second_try(free: impl Fn() -> Answer) {
     fails(&free);
     free().expect("the second try");
-    agree(0);
-    agree(-2);
+    assert_agrees_with_mock(0);
+    assert_agrees_with_mock(-2);
 }
 
 /// Asserts that a free fails, and that it changes nothing.
 #[track_caller]
 fn fails(free: impl Fn() -> Answer) {
-    agree(0);
-    agree(-2);
+    assert_agrees_with_mock(0);
+    assert_agrees_with_mock(-2);
     let before = snapshot();
     assert_eq!(free(), FAILED);
-    agree(0);
-    agree(-2);
+    assert_agrees_with_mock(0);
+    assert_agrees_with_mock(-2);
     let after = snapshot();
     assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
     assert_eq!(before.events.len(), after.events.len());
@@ -154,13 +154,13 @@ fn segment_of_a_pool() {
     record_alloc(DEVICE, StreamId(0), segment, 512);
     record_alloc(DEVICE, StreamId(0), segment + 1024, 4096);
     let before = snapshot();
-    assert_eq!(held(&before, DEVICE), (100 + 512 + 4096, 100 + SIZE as u64));
+    assert_eq!(live_and_segment_bytes(&before, DEVICE), (100 + 512 + 4096, 100 + SIZE as u64));
     assert_eq!(client::free(segment), FAILED);
     let after = snapshot();
     assert_eq!((&before.blocks, &before.segments), (&after.blocks, &after.segments));
     assert_eq!(before.events.len(), after.events.len());
     client::free(segment).expect("the second try");
-    agree(0);
+    assert_agrees_with_mock(0);
 }
 
 fn reserve(pieces: usize) -> u64 {
@@ -216,11 +216,11 @@ fn handle() {
     let (range, handle) = (reserve(2), create(1));
     assert_eq!(release(handle), FAILED);
     map(range, handle);
-    agree(0);
-    agree(1);
+    assert_agrees_with_mock(0);
+    assert_agrees_with_mock(1);
     release(handle).expect("the second try");
     unmap(range, 1).expect("it is mapped");
-    agree(1);
+    assert_agrees_with_mock(1);
     assert_eq!(client::live_bytes(1), 0);
 }
 
@@ -233,11 +233,11 @@ fn range() {
     let now = snapshot();
     let segment = now.segments.iter().find(|segment| segment.address == range).expect("it is mapped");
     assert!(!segment.is_expandable, "the range has no room for more");
-    agree(0);
+    assert_agrees_with_mock(0);
     unmap(range, 1).expect("it is mapped");
     release(handle).expect("it succeeds");
     free().expect("the second try");
-    agree(0);
+    assert_agrees_with_mock(0);
 }
 
 /// Asserts that a pool that could not be destroyed is still queried, and that its device is known.
@@ -252,7 +252,7 @@ fn pool() {
     succeeds_at_the_second_try(|| call!(cuMemPoolDestroy(pool => u64)));
     assert_eq!(outside(&snapshot()), (0, 0, 0));
     client::free_async(block, 0).expect("it outlives its pool");
-    agree(0);
+    assert_agrees_with_mock(0);
 }
 
 /// Every function that frees something, and the number of its calls before the one that fails.

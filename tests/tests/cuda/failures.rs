@@ -1,6 +1,6 @@
 //! Failing calls leave the recording unchanged.
 
-use crate::books::{agree, events, snapshot, start};
+use crate::books::{assert_agrees_with_mock, events, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_tests::mock_cuda::run_ignored_test;
@@ -21,13 +21,13 @@ fn out_of_memory() {
     client::alloc(1 << 18).expect("memory");
     assert_eq!(client::alloc(1 << 20), Err(OUT_OF_MEMORY));
     assert_eq!(REQUESTED.load(Ordering::Relaxed), 1 << 20);
-    agree(0);
+    assert_agrees_with_mock(0);
     // An invalid call is not out of memory, and its out-parameter is not read.
     let failed = call!(cuMemAlloc_v2(null_mut() => *mut u64, 8 => usize));
     assert!(failed.is_err_and(|code| code != OUT_OF_MEMORY));
     let mut garbage = 0xdead_beef_u64;
     assert!(call!(cuMemAlloc_v2(&mut garbage => *mut u64, 0 => usize)).is_err());
-    agree(0);
+    assert_agrees_with_mock(0);
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     assert_eq!(events(snapshot, DeviceId(0), Action::Oom), 1);
@@ -45,7 +45,7 @@ fn unknown_free() {
     client::alloc(100).expect("memory");
     assert!(client::free(0x1234_5600).is_err());
     let _ = client::free(0);
-    agree(0);
+    assert_agrees_with_mock(0);
     assert_eq!(events(&snapshot(), DeviceId(0), Action::Free), 0);
     assert_eq!(memtrack_core::cuda::unknown_frees(), 1);
     memtrack_core::stop();

@@ -1,6 +1,6 @@
 //! Forks while other threads are in the hook: in the child, the hook's tables are unlocked and empty.
 
-use crate::books::{events, held, snapshot};
+use crate::books::{events, live_and_segment_bytes, snapshot};
 use crate::client::{self, call_at};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
@@ -140,7 +140,7 @@ fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
         functions.free(functions.round(shared, FREED_IN_CHILD));
         functions.round(shared, KEPT_IN_CHILD);
         let now = snapshot();
-        assert_eq!(held(&now, DEVICE), (KEPT_IN_CHILD as u64, KEPT_IN_CHILD as u64));
+        assert_eq!(live_and_segment_bytes(&now, DEVICE), (KEPT_IN_CHILD as u64, KEPT_IN_CHILD as u64));
         assert_eq!((events(&now, DEVICE, Action::Alloc), events(&now, DEVICE, Action::Free)), (4, 3));
     };
     let code = i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());

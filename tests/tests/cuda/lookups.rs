@@ -1,6 +1,6 @@
 //! The ways in which programs look up the driver's functions: each of them leads through the hook exactly once.
 
-use crate::books::{agree, events, snapshot, start};
+use crate::books::{assert_agrees_with_mock, events, snapshot, start};
 use crate::client::{self, call, call_at};
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_tests::mock_cuda::run_ignored_test;
@@ -22,7 +22,7 @@ pub fn by_procedure() {
     call_at!(per_thread, &mut two => *mut u64, 200 => usize, 0 => u64).expect("memory");
     let plain = client::procedure(c"cuMemAlloc", 12080, 0);
     call_at!(plain, &mut three => *mut u64, 300 => usize).expect("memory");
-    agree(0);
+    assert_agrees_with_mock(0);
     let stream_of = |address: u64| {
         snapshot().blocks.iter().find(|block| block.address == address).map(|block| block.stream.0)
     };
@@ -31,7 +31,7 @@ pub fn by_procedure() {
     call_at!(free, one => u64, 0 => u64).expect("it succeeds");
     call_at!(free, two => u64, 0 => u64).expect("it succeeds");
     call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it succeeds");
-    agree(0);
+    assert_agrees_with_mock(0);
 
     // The first version of `cuGetProcAddress` finds the same functions, itself, and the second version.
     assert_eq!(plain, client::procedure_v1(c"cuMemAlloc", 11040, 0));
@@ -50,11 +50,11 @@ pub fn by_procedure() {
     let stream = client::stream();
     call!(cuMemAllocFromPoolAsync_ptsz(&mut two => *mut u64, 500 => usize, pool => u64, stream => u64))
         .expect("memory");
-    agree(0);
+    assert_agrees_with_mock(0);
     assert_eq!((stream_of(one), stream_of(two)), (Some(2), Some(stream)));
     call_at!(free, one => u64, 0 => u64).expect("it succeeds");
     call_at!(free, two => u64, stream => u64).expect("it succeeds");
-    agree(0);
+    assert_agrees_with_mock(0);
     memtrack_core::stop();
 }
 
@@ -75,7 +75,7 @@ fn nested() {
     };
     let address = pitched(7).expect("memory");
     assert_eq!((client::count(0, 0, 0), client::count(0, 1, 0)), (1, 0), "the nested call allocated it");
-    agree(0);
+    assert_agrees_with_mock(0);
     let count = |action| events(&snapshot(), DeviceId(0), action);
     assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (1, 1, 0));
     // Out of memory is recorded once, and the thread's next call is a separate call.
@@ -83,7 +83,7 @@ fn nested() {
     assert_eq!(count(Action::Oom), 1);
     client::alloc(1000).expect("memory");
     client::free(address).expect("it succeeds");
-    agree(0);
+    assert_agrees_with_mock(0);
     assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (2, 2, 1));
     assert_eq!(memtrack_core::cuda::unknown_frees(), 0);
     memtrack_core::stop();
@@ -96,7 +96,7 @@ fn late() {
     start();
     client::begin(0);
     let kept = client::alloc(100).expect("memory");
-    agree(0);
+    assert_agrees_with_mock(0);
     let recording = memtrack_core::stop();
     assert_eq!(recording.snapshot().blocks.len(), 1);
     let between = client::alloc(200).expect("memory");
@@ -107,7 +107,7 @@ fn late() {
     assert!(now.events.is_empty() && now.blocks.is_empty());
     assert_eq!(memtrack_core::cuda::unknown_frees(), 2);
     client::alloc(300).expect("memory");
-    agree(0);
+    assert_agrees_with_mock(0);
     memtrack_core::stop();
 }
 

@@ -1,6 +1,6 @@
 //! Several threads, streams and devices, and very many calls.
 
-use crate::books::{agree, events, start};
+use crate::books::{assert_agrees_with_mock, events, start};
 use crate::client;
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::recorder::Options;
@@ -34,8 +34,8 @@ fn several_devices() {
                 }
                 together.wait();
                 if number == 0 {
-                    agree(0);
-                    agree(1);
+                    assert_agrees_with_mock(0);
+                    assert_agrees_with_mock(1);
                 }
                 together.wait();
                 for address in kept {

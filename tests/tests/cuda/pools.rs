@@ -1,6 +1,6 @@
 //! Pools on top of the driver: their segments are the driver's allocations, and their blocks are those that they report.
 
-use crate::books::{events, held, snapshot, start};
+use crate::books::{events, live_and_segment_bytes, snapshot, start};
 use crate::{client, pool_blocks};
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{record_alloc, record_free, record_segment_alloc, record_segment_free};
@@ -18,11 +18,11 @@ fn segments() {
     let segment = client::alloc(SEGMENT as usize).expect("memory");
     record_segment_alloc(DEVICE, StreamId(0), segment, SEGMENT);
     let now = snapshot();
-    assert_eq!(held(&now, DEVICE), (0, SEGMENT));
+    assert_eq!(live_and_segment_bytes(&now, DEVICE), (0, SEGMENT));
     assert_eq!(now.devices[0].reserved_bytes, SEGMENT);
     assert_eq!(events(&now, DEVICE, Action::SegmentAlloc), 1);
     record_alloc(DEVICE, StreamId(0), segment, 512);
-    assert_eq!(held(&snapshot(), DEVICE), (512, SEGMENT));
+    assert_eq!(live_and_segment_bytes(&snapshot(), DEVICE), (512, SEGMENT));
     record_free(DEVICE, StreamId(0), segment, 512);
     record_segment_free(DEVICE, StreamId(0), segment, SEGMENT);
     client::free(segment).expect("it succeeds");

@@ -1,6 +1,6 @@
 //! The driver's readings in the recording: every part against the mock's settings and its pools' counters.
 
-use crate::books::{agree, held, snapshot, start};
+use crate::books::{assert_agrees_with_mock, live_and_segment_bytes, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -86,7 +86,7 @@ fn every_part() {
     assert_eq!((without.pools, without.pool_used_bytes), (1, 0));
     client::free(plain).expect("it succeeds");
     client::free(old).expect("it succeeds");
-    agree(0);
+    assert_agrees_with_mock(0);
 
     // A thread without a context queries nothing, and the capture mode is unchanged.
     let mut mode = 0;
@@ -159,7 +159,7 @@ pub fn opened() {
         let last = reading(snapshot, ReadingMoment::Last);
         (last.opened, last.opened_bytes)
     };
-    agree(0);
+    assert_agrees_with_mock(0);
     assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
 
     // The other way: physical memory that is imported, and mapped next to the program's own.
@@ -180,10 +180,10 @@ pub fn opened() {
     };
     map(0, exported);
     map(1, imported);
-    agree(0);
+    assert_agrees_with_mock(0);
     let now = snapshot();
     assert_eq!(opened(&now), (2, 4 * SIZE as u64));
-    assert_eq!(held(&now, DeviceId(0)), (4 * SIZE as u64, 4 * SIZE as u64));
+    assert_eq!(live_and_segment_bytes(&now, DeviceId(0)), (4 * SIZE as u64, 4 * SIZE as u64));
 
     call!(cuMemUnmap(range => u64, 2 * SIZE => usize)).expect("both are mapped");
     assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
@@ -204,7 +204,7 @@ pub fn opened() {
 fn agree_after_release(exported: u64, imported: u64) {
     call!(cuMemRelease(exported => u64)).expect("it succeeds");
     call!(cuMemRelease(imported => u64)).expect("it succeeds");
-    agree(0);
+    assert_agrees_with_mock(0);
 }
 
 /// The mock's settings for the bytes that other processes and each context use.

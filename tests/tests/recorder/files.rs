@@ -90,7 +90,7 @@ fn only_100_forked_processes_leave_files_and_the_others_are_counted() {
 
 #[test]
 fn a_message_neither_ends_nor_blocks_a_program_whose_stderr_is_not_read() {
-    let output = run_well(CHILD, &["deaf_stderr"], Path::new("."));
+    let output = run_well(CHILD, &["unread_stderr"], Path::new("."));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "still here\n");
 }
 

@@ -178,7 +178,7 @@ fn without_memory_scopes_are_named_and_recording_continues() {
 #[test]
 fn a_program_continues_when_its_stderr_is_unusable() {
     for how in ["closed", "broken", "full"] {
-        let output = run_well(CHILD, &["holds_deaf", how], Path::new("."));
+        let output = run_well(CHILD, &["holds_unread_stderr", how], Path::new("."));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "lives on\n", "{how}");
     }
 }

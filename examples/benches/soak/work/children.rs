@@ -8,18 +8,18 @@ use std::hint::black_box;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Processes of a lap: after some thirty laps none leaves a file any more.
+/// Processes in a lap: after some thirty laps no more leave a file.
 const CHILDREN: u64 = 4;
-/// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one is waited for at a time.
+/// The time that a process may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The time of one wait.
 const PAUSE: Duration = Duration::from_micros(500);
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
     lap.numbers(CHILDREN).try_for_each(|number| {
-        // The C library does not mend its loader's locks and that of exit handlers in a child.
+        // The C library does not reset the locks of its loader and of exit handlers in a child.
         let nothing_is_loaded = LOADING.lock();
-        // SAFETY: the child goes on with this thread alone, and calls what works there: the C library's heap, and memtrack.
+        // SAFETY: the child continues with this thread only, and uses only the C library's heap and memtrack, which support that.
         let child = unsafe { libc::fork() };
         if child != 0 {
             drop(nothing_is_loaded);
@@ -44,7 +44,7 @@ fn be_child(number: u64) -> ! {
     match number % CHILDREN {
         0 => exit(),
         1 => drop(memtrack_core::stop()),
-        // Threads are not for such a process: the standard library's lock may be held by one that is not here.
+        // Such a process must not start threads: a thread of the parent may hold the standard library's lock.
         2 => grandchild(),
         _ => drop(memtrack_core::snapshot()),
     }
@@ -52,14 +52,13 @@ fn be_child(number: u64) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Ends the process in order, as a C program does: the standard library's own `exit` takes a lock that threads take when
-/// they begin and end.
+/// Exits like a C program: the standard library's `exit` takes a lock that threads take when they begin and end.
 fn exit() -> ! {
-    // SAFETY: what runs at exit is the C library's and memtrack's.
+    // SAFETY: only exit handlers of the C library and memtrack run.
     unsafe { libc::exit(0) }
 }
 
-/// A process forked from the forked one.
+/// Forks a process from the forked one.
 fn grandchild() {
     // SAFETY: as in `run`.
     let child = unsafe { libc::fork() };
@@ -75,14 +74,14 @@ fn grandchild() {
 }
 
 fn wait(child: libc::pid_t, number: u64) -> Outcome {
-    // Waits are counted, not time: somebody may stop the service and its children for a while.
+    // Counts waits, not time, because the service and its children may be stopped for a while.
     let mut waits = 0;
     let mut status = 0;
-    // SAFETY: the child is ours, and so is the place for its status.
+    // SAFETY: a child of this process, and a pointer to a local variable.
     while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
         waits += 1;
-        if waits > PATIENCE.as_micros() / PAUSE.as_micros() {
-            // SAFETY: still our child.
+        if waits > TIMEOUT.as_micros() / PAUSE.as_micros() {
+            // SAFETY: still a child of this process.
             unsafe { libc::kill(child, libc::SIGKILL) };
             return Err(
                 format!("forked process {child}, which ends in way {}, hangs", number % CHILDREN).into()

@@ -1,6 +1,6 @@
-//! A device whose allocator reports, from ever new places in the code; now and then its memory runs out.
+//! A device whose allocator reports blocks from new places in the code; now and then its memory runs out.
 
-use super::{DEVICE, Lap, Outcome, count_device_blocks, drawn};
+use super::{DEVICE, Lap, Outcome, count_device_blocks, pseudo_random};
 use memtrack_core::event::StreamId;
 use memtrack_core::recorder::{
     record_alloc, record_free, record_free_completed, record_free_requested, record_oom,
@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Blocks of a lap that are taken at new places: the bound of stacks is met after some thirty laps.
+/// Blocks of a lap that are allocated at new places: the bound of stacks is reached after some thirty laps.
 const NEW_PLACES: u64 = 5000;
-/// Blocks of a lap that are taken at old ones: the ring is full after some twenty laps.
+/// Blocks of a lap that are allocated at old places: the ring is full after some twenty laps.
 const BLOCKS: u64 = 50_000;
-/// Every so many laps it runs out: there are as many dumps as are kept after some twenty laps.
+/// Memory runs out every so many laps: the number of dumps reaches its bound after some twenty laps.
 const RUNS_OUT: u64 = 3;
 const SEGMENT_BYTES: u64 = 1 << 30;
 
@@ -25,7 +25,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     for number in 0..NEW_PLACES {
         on_a_new_path(&mut || record_alloc(DEVICE, stream, segment + number * 512, 100 + number % 400));
     }
-    // Another thread gives them back, half of them in two steps.
+    // Another thread frees them, half of them in two steps.
     let free = move || {
         for number in 0..NEW_PLACES {
             let (address, size) = (segment + number * 512, 100 + number % 400);
@@ -39,9 +39,9 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     };
     thread::spawn(free).join().map_err(|_| "the device's thread panicked")?;
     for number in 0..BLOCKS {
-        // Not what compresses well: the recording is to be full soon.
-        let drawn = drawn(lap.number * BLOCKS + number, 1 << 18);
-        let (address, size) = (segment + drawn * 4096, 1 + drawn % 4096);
+        // Random numbers do not compress well, so that the recording is full soon.
+        let random = pseudo_random(lap.number * BLOCKS + number, 1 << 18);
+        let (address, size) = (segment + random * 4096, 1 + random % 4096);
         record_alloc(DEVICE, stream, address, size);
         record_free(DEVICE, stream, address, size);
     }
@@ -53,10 +53,10 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     Ok(())
 }
 
-/// How many calls a path has; each goes one of two ways.
+/// The number of calls in a path; each is to one of two functions.
 const CALLS: u32 = 24;
 
-/// Calls `act` from where nobody has called it before: as long as there are less than 16 million calls.
+/// Calls `act` on a new call path. There are 16 million paths.
 pub fn on_a_new_path(act: &mut dyn FnMut()) {
     static PATHS: AtomicU64 = AtomicU64::new(0);
     left(PATHS.fetch_add(1, Ordering::Relaxed), CALLS, act);
@@ -64,19 +64,19 @@ pub fn on_a_new_path(act: &mut dyn FnMut()) {
 
 #[inline(never)]
 fn left(path: u64, calls: u32, act: &mut dyn FnMut()) {
-    go_on(path, calls, act);
-    // So that nothing is the last thing that is done, and both functions stay two.
+    next_call(path, calls, act);
+    // Prevents tail calls, and keeps the two functions different.
     black_box(calls);
 }
 
 #[inline(never)]
 fn right(path: u64, calls: u32, act: &mut dyn FnMut()) {
-    go_on(path, calls, act);
+    next_call(path, calls, act);
     black_box(path);
 }
 
 #[inline(always)]
-fn go_on(path: u64, calls: u32, act: &mut dyn FnMut()) {
+fn next_call(path: u64, calls: u32, act: &mut dyn FnMut()) {
     match (calls, path % 2) {
         (0, _) => act(),
         (_, 0) => left(path / 2, calls - 1, act),

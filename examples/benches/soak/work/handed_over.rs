@@ -1,49 +1,49 @@
-//! Blocks that one thread takes and another, which lives as long as the service, gives back; many of them now and then.
+//! Blocks that one thread allocates and another, which lives as long as the service, frees; many of them now and then.
 
-use super::{Lap, Outcome, drawn};
+use super::{Lap, Outcome, pseudo_random};
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Blocks of a lap, and of one in eight laps.
+/// Blocks in a lap, and in one of eight laps.
 const BLOCKS: u64 = 60_000;
 const MANY_BLOCKS: u64 = 300_000;
-/// Large blocks of a lap, each of which is recorded whatever the budget is: the ring is full after some thirty laps.
+/// Large blocks in a lap, which are all recorded with any budget: the ring is full after some thirty laps.
 const LARGE_BLOCKS: u64 = 15_000;
 const LARGE_BYTES: usize = 64 << 10;
-/// Blocks that are handed over at once.
+/// Blocks that are handed over together.
 const BATCH: usize = 1000;
 
 type Batch = Vec<Vec<u8>>;
 
-/// The thread that frees what it is given.
+/// The thread that frees the blocks.
 pub struct Freeing {
     thread: Option<JoinHandle<()>>,
-    line: Mutex<Option<(SyncSender<Batch>, Receiver<()>)>>,
+    channel: Mutex<Option<(SyncSender<Batch>, Receiver<()>)>>,
 }
 
 impl Freeing {
     pub fn start() -> Self {
-        let (blocks, take) = sync_channel::<Batch>(MANY_BLOCKS as usize / BATCH);
-        let (tell, freed) = sync_channel(1);
+        let (blocks, batches) = sync_channel::<Batch>(MANY_BLOCKS as usize / BATCH);
+        let (done, freed) = sync_channel(1);
         let free = move || {
-            for batch in take {
-                // An empty one asks for an answer.
-                if batch.is_empty() && tell.send(()).is_err() {
+            for batch in batches {
+                // An empty batch requests a reply.
+                if batch.is_empty() && done.send(()).is_err() {
                     return;
                 }
             }
         };
         let thread =
-            thread::Builder::new().name("freeing".to_owned()).spawn(free).expect("a thread can be had");
-        Self { thread: Some(thread), line: Mutex::new(Some((blocks, freed))) }
+            thread::Builder::new().name("freeing".to_owned()).spawn(free).expect("a thread can start");
+        Self { thread: Some(thread), channel: Mutex::new(Some((blocks, freed))) }
     }
 }
 
 impl Drop for Freeing {
     fn drop(&mut self) {
-        drop(self.line.lock().ok().and_then(|mut line| line.take()));
+        drop(self.channel.lock().ok().and_then(|mut channel| channel.take()));
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -52,17 +52,17 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     for _ in 0..LARGE_BLOCKS {
         drop(black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
     }
-    let line = lap.freeing.line.lock().map_err(|_| "nobody frees any more")?;
-    let (blocks, freed) = line.as_ref().ok_or("nobody frees any more")?;
-    // One in eight laps holds all of its blocks first.
-    let holds_many = lap.number.is_multiple_of(8);
-    let count = if holds_many { MANY_BLOCKS } else { BLOCKS };
+    let channel = lap.freeing.channel.lock().map_err(|_| "the freeing thread has ended")?;
+    let (blocks, freed) = channel.as_ref().ok_or("the freeing thread has ended")?;
+    // In one of eight laps all blocks are live at once.
+    let keeps_all = lap.number.is_multiple_of(8);
+    let count = if keeps_all { MANY_BLOCKS } else { BLOCKS };
     let mut batches: Vec<Batch> = Vec::new();
     for number in 0..count {
-        let size = if number % 300 == 0 { LARGE_BYTES } else { 16 + drawn(number, 300) as usize };
+        let size = if number % 300 == 0 { LARGE_BYTES } else { 16 + pseudo_random(number, 300) as usize };
         if batches.last().is_none_or(|batch| batch.len() == BATCH) {
             batches.push(Vec::with_capacity(BATCH));
-            if !holds_many && batches.len() > 1 {
+            if !keeps_all && batches.len() > 1 {
                 blocks.send(batches.swap_remove(0))?;
             }
         }

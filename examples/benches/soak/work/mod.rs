@@ -1,4 +1,4 @@
-//! What the service does in a lap. Each kind of work has a thread of its own, and all of them run at once.
+//! The service's work in a lap. Each kind of work runs on a separate thread, in parallel with the others.
 
 mod children;
 pub mod device;
@@ -18,16 +18,16 @@ use std::thread;
 
 pub const DEVICE: DeviceId = DeviceId(0);
 pub const STREAM: StreamId = StreamId(0);
-/// Where the blocks of [`probe`](crate::probe) lie: below all others.
+/// The address of the blocks of [`probe`](crate::probe): below all others.
 pub const PROBE_ADDRESS: u64 = 1 << 32;
 
 /// Plugins that are loaded in a lap.
 const PLUGINS: u64 = 3;
 
-/// What the work of a lap needs.
+/// The context of a lap.
 #[derive(Clone, Copy)]
 pub struct Lap<'a> {
-    /// From 1.
+    /// Counted from 1.
     pub number: u64,
     pub plugin: Option<&'a Plugin>,
     pub freeing: &'a Freeing,
@@ -35,7 +35,7 @@ pub struct Lap<'a> {
 }
 
 impl Lap<'_> {
-    /// Numbers that no other lap has: `count` of them.
+    /// Returns `count` numbers that no other lap has.
     fn numbers(&self, count: u64) -> std::ops::Range<u64> {
         self.number * count..(self.number + 1) * count
     }
@@ -43,7 +43,7 @@ impl Lap<'_> {
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// Does all of it. An error names the first thing that went wrong.
+/// Does the work of a lap. Returns the first error.
 pub fn one_lap(lap: &Lap<'_>) -> Outcome {
     let kinds: [fn(&Lap<'_>) -> Outcome; 7] =
         [requests::run, threads::run, handed_over::run, device::run, children::run, monitors::run, |lap| {
@@ -56,31 +56,31 @@ pub fn one_lap(lap: &Lap<'_>) -> Outcome {
     })
 }
 
-/// Locked while a plugin comes or goes.
+/// Locked while a plugin is loaded or unloaded.
 static LOADING: Mutex<()> = Mutex::new(());
 
 fn plugins(lap: &Lap<'_>) -> Result<(), Box<dyn Error>> {
-    let come_and_go = |number| {
+    let load_and_unload = |number| {
         let _loading = LOADING.lock();
-        lap.plugin.map_or(Ok(()), |plugin| plugin.come_and_go(number))
+        lap.plugin.map_or(Ok(()), |plugin| plugin.load_and_unload(number))
     };
-    lap.numbers(PLUGINS).try_for_each(come_and_go)
+    lap.numbers(PLUGINS).try_for_each(load_and_unload)
 }
 
 static DEVICE_BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// So many more blocks of the device were reported.
+/// Adds to the number of the device's reported blocks.
 pub fn count_device_blocks(count: u64) {
     DEVICE_BLOCKS.fetch_add(count, Ordering::Relaxed);
 }
 
-/// How many were reported.
+/// Returns the number of the device's reported blocks.
 pub fn device_blocks() -> u64 {
     DEVICE_BLOCKS.load(Ordering::Relaxed)
 }
 
-/// A number below `below` that looks drawn; the same for the same `number`.
-fn drawn(number: u64, below: u64) -> u64 {
+/// Returns a pseudo-random number below `below`, the same for the same `number`.
+fn pseudo_random(number: u64, below: u64) -> u64 {
     let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) % below
 }

@@ -1,16 +1,16 @@
-//! Requests, each in a scope with a name of its own; some panic, and some call themselves very often.
+//! Requests, each in a scope with another name; some panic, and some are deeply recursive.
 
-use super::{Lap, Outcome, drawn};
+use super::{Lap, Outcome, pseudo_random};
 use memtrack_core::{scope, track_memory};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Requests of a lap: the bound of scopes is met after some thirty.
+/// Requests in a lap: the bound of scopes is reached after some thirty laps.
 const REQUESTS: u64 = 2200;
 /// One in so many panics.
 const PANICS: u64 = 40;
-/// How deep requests may go.
-const DEEPEST: u64 = 1500;
+/// The maximum depth of recursion.
+const MAX_DEPTH: u64 = 1500;
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
     for number in lap.numbers(REQUESTS) {
@@ -19,9 +19,9 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
             return Err(format!("request {number} ended in another way than it should").into());
         }
     }
-    // A level deeper in each lap.
-    descend((lap.number * 10).min(DEEPEST));
-    enter_each_other((lap.number * 5).min(DEEPEST));
+    // Deeper in each lap.
+    descend((lap.number * 10).min(MAX_DEPTH));
+    nest((lap.number * 5).min(MAX_DEPTH));
     Ok(())
 }
 
@@ -37,7 +37,8 @@ fn answer(number: u64) -> usize {
 
 #[track_memory]
 fn parse(number: u64) -> Vec<Vec<u8>> {
-    (0..8).map(|part| vec![number as u8; 16 + drawn(number * 8 + part, 2000) as usize]).collect()
+    let size = |part| 16 + pseudo_random(number * 8 + part, 2000) as usize;
+    (0..8).map(|part| vec![number as u8; size(part)]).collect()
 }
 
 #[track_memory]
@@ -50,21 +51,21 @@ fn store(parts: Vec<Vec<u8>>) -> usize {
     parts.into_iter().map(|part| black_box(part.into_boxed_slice()).len()).sum()
 }
 
-/// An operator that calls itself.
+/// A recursive operator.
 #[track_memory]
 fn descend(levels: u64) {
-    let held = black_box(vec![1_u8; 100]);
+    let block = black_box(vec![1_u8; 100]);
     if levels > 0 {
         descend(levels - 1);
     }
-    drop(held);
+    drop(block);
 }
 
-/// Scopes in scopes.
-fn enter_each_other(levels: u64) {
+/// Nests scopes.
+fn nest(levels: u64) {
     let _level = scope::module("level");
     drop(black_box(vec![1_u8; 100]));
     if levels > 0 {
-        enter_each_other(levels - 1);
+        nest(levels - 1);
     }
 }

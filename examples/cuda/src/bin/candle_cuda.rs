@@ -1,4 +1,4 @@
-//! `train` on a CUDA device: the same model and the same annotations, and memory that the hook sees at the driver.
+//! `train` on a CUDA device: the same model and the same annotations; the hook records the driver's allocations.
 //!
 //! Needs CUDA with nvcc to build, and a GPU to run.
 

@@ -1,8 +1,8 @@
-//! A training step's buffers on a CUDA device, as candle allocates them: each operator's output is a buffer of its own,
-//! kept for the backward pass. Nothing is computed, so it needs no kernels and runs on every machine: on a GPU where
-//! there is a driver, else on the mock.
+//! A training step's buffers on a CUDA device, as candle allocates them: each operator's output is a separate buffer,
+//! kept for the backward pass. Nothing is computed, so it needs no kernels and runs on every machine: on a GPU if
+//! there is a driver, otherwise on the mock.
 //!
-//! Nothing here tells memtrack of memory: its hook sees what cudarc asks of the driver.
+//! The program reports no memory to memtrack: its hook records cudarc's calls of the driver.
 
 use std::error::Error;
 use std::fs;
@@ -24,7 +24,7 @@ const STEPS: usize = 3;
 type Buffer = CudaSlice<f32>;
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// A linear layer's numbers.
+/// A linear layer's parameters.
 struct Linear {
     weight: Buffer,
     bias: Buffer,
@@ -82,7 +82,7 @@ impl Model {
         Ok(Self { blocks: (0..BLOCKS).map(block).collect::<Result<_>>()? })
     }
 
-    /// All outputs, since the backward pass will need them.
+    /// Returns all outputs, which the backward pass needs.
     #[track_memory(root)]
     fn forward(&self, stream: &Arc<CudaStream>) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::new();
@@ -101,12 +101,12 @@ impl Model {
     }
 }
 
-/// A gradient for each output, from the last to the first, which frees it; and one for each parameter.
+/// Allocates a gradient for each output, from the last to the first, and frees the output; and one for each parameter.
 #[track_memory(backward)]
 fn backward(stream: &Arc<CudaStream>, model: &Model, outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
     let mut of_output: Option<Buffer> = None;
     for output in outputs.into_iter().rev() {
-        // The gradient that this one is made from goes when this one is there.
+        // The previous gradient is freed after this one is allocated.
         of_output.replace(stream.alloc_zeros(output.len())?);
     }
     model.parameters().map(|parameter| stream.alloc_zeros(parameter.len())).collect()
@@ -146,7 +146,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
 
     let memory = mem_get_info(0)?;
     let pool = pool_statistics(0).ok();
-    // Where no annotation says more, the innermost function of this program names the operator.
+    // Without an annotation, the innermost function of this program names the operator.
     let recording = stop().with_pattern("cuda_candle_like::*");
     let device = DeviceId(0);
     println!("{}", recording.top_of(device, By::Operator, 12));

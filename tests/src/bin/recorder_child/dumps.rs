@@ -1,4 +1,4 @@
-//! Snapshots on demand and when memory runs out, and the observers that are told.
+//! Snapshots on demand and when memory runs out, and the observers that are notified.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom};
@@ -25,12 +25,12 @@ fn load(path: &Path) -> Snapshot {
     Snapshot::open(path, LoadOptions::default()).unwrap().snapshot
 }
 
-/// How often memory ran out, as a snapshot tells.
+/// Counts a snapshot's out-of-memory events.
 fn ooms(snapshot: &Snapshot) -> usize {
     snapshot.events.action.iter().filter(|&&action| action == Action::Oom).count()
 }
 
-/// Calls `meanwhile` while three threads allocate and free on devices of their own.
+/// Calls `meanwhile` while three threads allocate and free, each on another device.
 fn beside_threads(meanwhile: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     let ready = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ fn beside_threads(meanwhile: impl FnOnce()) {
                     match round {
                         _ if stop.load(Ordering::Relaxed) => break,
                         1000 => drop(ready.fetch_add(1, Ordering::Relaxed)),
-                        // Slowly from here on: a dump goes over all there is.
+                        // Slowly from here on: a dump visits all events.
                         1000.. if round % 20 == 0 => thread::sleep(Duration::from_millis(1)),
                         _ => {}
                     }
@@ -64,7 +64,7 @@ fn beside_threads(meanwhile: impl FnOnce()) {
     });
 }
 
-/// Dumps are of one moment each, in every format, also two at a time.
+/// Each dump is of one moment, in every format, even with several dumps in parallel.
 pub fn beside_threads_that_record(folder: &str) {
     let folder = Path::new(folder);
     memtrack_core::start_monitor_with(&Options::new().without_host_heap().max_entries(1 << 22)).unwrap();
@@ -98,7 +98,7 @@ pub fn beside_threads_that_record(folder: &str) {
     }
 }
 
-/// Without a monitor there is nothing to write, and nothing is written.
+/// Without a monitor nothing is written.
 pub fn without_a_monitor(folder: &str) {
     let folder = Path::new(folder);
     let refused = [
@@ -107,24 +107,24 @@ pub fn without_a_monitor(folder: &str) {
         ("c.svg", memtrack_core::save_memory_usage(folder.join("c.svg"))),
     ];
     for (name, refused) in refused {
-        let said = refused.unwrap_err().to_string();
-        assert!(said.contains(name) && said.contains("nothing is monitored"), "{said}");
-        assert!(said.contains("start_monitor()"), "{said}");
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("nothing is monitored"), "{error}");
+        assert!(error.contains("start_monitor()"), "{error}");
     }
     memtrack_core::start_monitor();
-    let said = dump_snapshot(folder.join("a.txt")).unwrap_err().to_string();
-    assert!(said.contains("a.txt") && said.contains(".pickle"), "{said}");
-    let said = dump_snapshot(folder.join("no/such/a.pickle")).unwrap_err().to_string();
-    assert!(said.contains("no/such/a.pickle") && said.contains("No such file"), "{said}");
+    let error = dump_snapshot(folder.join("a.txt")).unwrap_err().to_string();
+    assert!(error.contains("a.txt") && error.contains(".pickle"), "{error}");
+    let error = dump_snapshot(folder.join("no/such/a.pickle")).unwrap_err().to_string();
+    assert!(error.contains("no/such/a.pickle") && error.contains("No such file"), "{error}");
     drop(memtrack_core::stop());
     let refused = memtrack_core::start_monitor_with(&Options::new().dump_on_oom(folder.join("oom.txt")));
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("oom.txt") && said.contains(".memtrack"), "{said}");
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("oom.txt") && error.contains(".memtrack"), "{error}");
     assert!(memtrack_core::snapshot().is_none(), "nothing is monitored then");
     assert_eq!(folder.read_dir().unwrap().count(), 0);
 }
 
-/// The pictures show who holds what.
+/// The pictures show the code that holds memory.
 pub fn usage(folder: &str) {
     let folder = Path::new(folder);
     memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
@@ -132,7 +132,7 @@ pub fn usage(folder: &str) {
     place_that_holds();
     memtrack_core::save_segment_usage(folder.join("segments.svg")).unwrap();
     memtrack_core::save_memory_usage(folder.join("memory.svg")).unwrap();
-    // A second time: files are replaced.
+    // The second call replaces the file.
     memtrack_core::save_memory_usage(folder.join("memory.svg")).unwrap();
     drop(memtrack_core::stop());
 }
@@ -150,7 +150,7 @@ pub fn oom(path: &str) {
     record_alloc(DEVICE, STREAM, 4096, 4 << 20);
     beside_threads(|| (1..=10).for_each(|round| run_out(round << 20)));
     drop(memtrack_core::stop());
-    // A session of its own has dumps of its own.
+    // Another session has other dumps.
     memtrack_core::start_monitor_with(&Options::new().dump_on_oom("again.pickle.gz")).unwrap();
     run_out(77);
     drop(memtrack_core::stop());
@@ -158,7 +158,7 @@ pub fn oom(path: &str) {
     run_out(78);
 }
 
-/// A dump that cannot be written is said, and the program lives on.
+/// A dump that cannot be written is reported, and the program continues.
 pub fn oom_without_a_folder() {
     let options = Options::new().dump_on_oom("no/such/folder/oom.pickle");
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -166,16 +166,16 @@ pub fn oom_without_a_folder() {
     assert_eq!(ooms(memtrack_core::stop().snapshot()), 1);
 }
 
-/// Observers panic, allocate, run out of memory themselves, dump, detach and attach: all are called, in order, and
-/// nothing of it reaches whoever reported.
+/// Observers panic, allocate, run out of memory themselves, dump, detach and attach: all are called, in order, and the
+/// caller that reported the event is not affected.
 pub fn observers(folder: &str) {
-    let told: Arc<Mutex<Vec<(&str, u64)>>> = Arc::default();
+    let notified: Arc<Mutex<Vec<(&str, u64)>>> = Arc::default();
     let note = |name: &'static str| {
-        let told = Arc::clone(&told);
-        move |oom: &OutOfMemory| told.lock().unwrap().push((name, oom.requested_bytes))
+        let notified = Arc::clone(&notified);
+        move |oom: &OutOfMemory| notified.lock().unwrap().push((name, oom.requested_bytes))
     };
-    let take = || std::mem::take(&mut *told.lock().unwrap());
-    // Also while nothing is monitored.
+    let take = || std::mem::take(&mut *notified.lock().unwrap());
+    // Observers are called even while nothing is monitored.
     let first = attach_out_of_memory_observer(note("first"));
     run_out(1);
     assert_eq!(take(), [("first", 1)]);
@@ -189,15 +189,15 @@ pub fn observers(folder: &str) {
             *seen.lock().unwrap() = Some(*oom);
         }
     });
-    attach_out_of_memory_observer(|_| panic!("as asked"));
+    attach_out_of_memory_observer(|_| panic!("on purpose"));
     attach_out_of_memory_observer(|_| std::panic::panic_any(PanicsWhenDropped));
     attach_out_of_memory_observer({
         let note = note("allocates");
         move |oom| {
-            let held = black_box(vec![1_u8; 123_457]);
-            // It runs out itself: recorded, and nobody is told again.
+            let block = black_box(vec![1_u8; 123_457]);
+            // An observer that runs out of memory is recorded, and no observer is notified again.
             run_out(1000 + oom.requested_bytes);
-            drop(held);
+            drop(block);
             note(oom);
         }
     });
@@ -215,7 +215,7 @@ pub fn observers(folder: &str) {
     assert_eq!(take(), all);
     let expected = OutOfMemory::new(DEVICE, STREAM, 2, 1 << 20, 8 << 20);
     assert_eq!(*numbers.unwrap().lock().unwrap(), Some(expected));
-    assert_eq!(ooms(&load(&path)), 2, "the dump holds the event it is about");
+    assert_eq!(ooms(&load(&path)), 2, "the dump contains the event that caused it");
     first.detach();
     dumping.detach();
     let thread = thread::spawn(|| run_out(3));
@@ -224,7 +224,7 @@ pub fn observers(folder: &str) {
     let recording = memtrack_core::stop();
     assert_eq!(ooms(recording.snapshot()), 4);
     let sizes = recording.snapshot().events.iter().filter(|event| event.size_bytes == 123_457).count();
-    assert_eq!(sizes, 4, "what observers allocate is the program's");
+    assert_eq!(sizes, 4, "observers' allocations are the program's");
     replay(recording.snapshot(), DeviceId::HOST).assert_blocks_of(recording.snapshot(), DeviceId::HOST);
 }
 
@@ -236,7 +236,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Threads run out of memory, attach and detach all at once.
+/// Threads run out of memory, attach and detach concurrently.
 pub fn observer_storm() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     attach_out_of_memory_observer(|_| {
@@ -247,8 +247,8 @@ pub fn observer_storm() {
         for _ in 0..4 {
             threads.spawn(|| {
                 for round in 0..500 {
-                    let held = vec![1_u8; 500];
-                    let other = attach_out_of_memory_observer(move |_| drop(black_box(held.clone())));
+                    let block = vec![1_u8; 500];
+                    let other = attach_out_of_memory_observer(move |_| drop(black_box(block.clone())));
                     run_out(round);
                     other.detach();
                 }

@@ -1,4 +1,4 @@
-//! The ways a program ends, and what must then be in its recording.
+//! The ways in which a program ends, and checks of its recording.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Context, Options, record_alloc};
@@ -11,7 +11,7 @@ use std::thread;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
 
-/// Records 5,000 blocks on a device and one on the heap, and ends as asked.
+/// Records 5,000 blocks on a device and one on the heap, and ends in the given way.
 pub fn end(how: &str, path: &str) {
     let (how, options) = match how.strip_prefix("stream_") {
         Some(how) => (how, Options::new().stream_to(path)),
@@ -19,12 +19,12 @@ pub fn end(how: &str, path: &str) {
     };
     memtrack_core::start_monitor_with(&options).unwrap();
     (1..=5000).for_each(|address| record_alloc(DEVICE, STREAM, address, address));
-    let held = black_box(vec![1_u8; 333_333]);
+    let live = black_box(vec![1_u8; 333_333]);
     match how {
         "stop" => drop(memtrack_core::stop()),
         "exit" => std::process::exit(7),
         "return" => {}
-        "panic" => panic!("as asked"),
+        "panic" => panic!("on purpose"),
         "exit_beside_threads" => {
             static RECORDED: AtomicU64 = AtomicU64::new(0);
             for number in 0..3_u64 {
@@ -51,11 +51,11 @@ pub fn end(how: &str, path: &str) {
         }
         other => panic!("no such ending: {other}"),
     }
-    drop(held);
+    drop(live);
 }
 
-/// Streams events with addresses 1, 2, 3 … from three threads on a device each, until killed. How far each has come
-/// stands in the file `progress`, which outlives the process because it is mapped.
+/// Streams events with addresses 1, 2, 3 … from three threads on a device each, until killed. The progress of each thread
+/// is in the file `progress`, which survives the process because it is mapped.
 pub fn stream_until_killed(path: &str, progress: &str) {
     let mut file = std::fs::OpenOptions::new()
         .read(true)
@@ -88,7 +88,7 @@ pub fn stream_until_killed(path: &str, progress: &str) {
             thread::spawn(move || {
                 for address in 1_u64.. {
                     record_alloc(DeviceId(number as u16), STREAM, address, 16);
-                    // SAFETY: the mapping stays, and each thread has a word of its own.
+                    // SAFETY: the mapping is never removed, and each thread writes another word.
                     unsafe { (map as *mut u64).add(number).write_volatile(address) };
                 }
             })
@@ -104,7 +104,7 @@ pub fn stream_and_wait(path: &str) {
     thread::sleep(memtrack_tests::time::HANG);
 }
 
-/// Panics that are caught have what there is written in between; nothing may then be written twice.
+/// Caught panics cause writes in between; no event may be written twice.
 pub fn stream_after_panics(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&Options::new().stream_to(path).without_host_heap()).unwrap();
@@ -118,7 +118,7 @@ pub fn stream_after_panics(path: &str) {
     println!("{}", recording.snapshot().events.len());
 }
 
-/// A second session of the same process begins with nothing live.
+/// A second session of the same process begins without live blocks.
 pub fn restart() {
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let old = black_box(vec![1_u8; 333_333]);
@@ -128,7 +128,7 @@ pub fn restart() {
     let small = black_box(vec![1_u8; 1234]);
     let second = memtrack_core::stop();
     assert!(second.snapshot().blocks.iter().all(|block| block.size_bytes != 333_333));
-    // A sample of the session before is no sample of this one.
+    // A sample of the previous session is not a sample of this one.
     memtrack_core::start_monitor_with(&Options::new()).unwrap();
     drop(small);
     drop(old);
@@ -136,10 +136,10 @@ pub fn restart() {
     let counts = third.snapshot().devices.iter().find(|row| row.device.is_host()).unwrap();
     assert!(third.snapshot().blocks.is_empty());
     assert!(counts.frees >= 2 && counts.freed_bytes >= 333_333 + 1234);
-    assert_eq!(third.snapshot().events.len(), 1, "the large one's free");
+    assert_eq!(third.snapshot().events.len(), 1, "the free of the large block");
 }
 
-/// With the allocator installed nothing is said, whatever monitors join.
+/// With the allocator installed no warning is printed, whichever monitors join.
 pub fn no_warning() {
     memtrack_core::start_monitor_with(&Options::new().without_host_heap().context(Context::None)).unwrap();
     memtrack_core::start_monitor();
@@ -149,13 +149,13 @@ pub fn no_warning() {
     drop(memtrack_core::stop());
 }
 
-/// Panics that are caught in quick succession, and one that cannot be.
+/// Panics are caught in quick succession, and the last one cannot be caught.
 pub fn many_panics(path: &str) {
     use std::os::unix::fs::MetadataExt;
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&Options::new().exact().output(path)).unwrap();
     (1..=100_000).for_each(|address| record_alloc(DEVICE, STREAM, address, 8));
-    // A file that was written again is another one.
+    // Each write replaces the file by another one.
     let mut files = std::collections::BTreeSet::new();
     for _ in 0..20 {
         assert!(catch_unwind(|| panic!("caught")).is_err());

@@ -1,4 +1,4 @@
-//! Children of `fork`: each records into its own file with fresh tables and never waits for a thread that is gone.
+//! Children of `fork`: each records into its own file with new tables and never waits for a thread that no longer exists.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::host::own_bytes;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Sizes by which the test tells whose event it was.
+/// Sizes that distinguish the parent's events from the child's.
 const OF_PARENT: usize = 111_111;
 const OF_CHILD: usize = 222_222;
 
@@ -28,9 +28,9 @@ fn allocations(snapshot: &Snapshot, size: usize) -> usize {
     events.filter(|event| event.action == Action::Alloc && event.size_bytes == size as u64).count()
 }
 
-/// Forks; the child runs `child` and ends with the code it returns, without a destructor or handler if asked.
+/// Forks; the child runs `child` and exits with the returned code, without destructors and exit handlers.
 fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
-    // SAFETY: the child goes on with this thread alone; what it uses is safe there, which is what is tested.
+    // SAFETY: the child continues with this thread only; the test checks that what it uses is safe there.
     match unsafe { libc::fork() } {
         0 => {
             let code = child();
@@ -41,22 +41,22 @@ fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
     }
 }
 
-/// Waits for a child and asserts that it ended well.
+/// Waits for a child and asserts that it succeeded.
 fn wait(child: libc::pid_t) {
     assert_eq!(status_of(child), 0, "the child's status");
 }
 
-/// Parent and child write a file each. The child's ends with `exit`, its child does nothing and leaves no file.
+/// Parent and child write a file each; the child ends by `exit`.
 pub fn files(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().output(path)).unwrap();
     let _around = memtrack_core::scope::module("around");
-    let held = black_box(vec![1_u8; OF_PARENT]);
+    let live = black_box(vec![1_u8; OF_PARENT]);
     let child = fork(|| {
         allocate(OF_CHILD);
         std::process::exit(0)
     });
     wait(child);
-    drop(held);
+    drop(live);
     allocate(OF_PARENT);
     let recording = memtrack_core::stop();
     assert_eq!(allocations(recording.snapshot(), OF_PARENT), 2);
@@ -64,10 +64,10 @@ pub fn files(path: &str) {
     println!("{child}");
 }
 
-/// What memtrack holds in a child: at first what it goes on with, then tables of its own too.
+/// memtrack's memory in a child: at first the part that the child still uses, then also new tables.
 pub fn own_bytes_in_the_child() {
-    /// A reserve, which is memory of the child's as of its parent's.
-    const KEPT: i64 = 8 << 20;
+    /// A reserve, which the child has like its parent.
+    const RESERVE: i64 = 8 << 20;
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let _around = memtrack_core::scope::module("around");
     allocate(OF_PARENT);
@@ -76,13 +76,13 @@ pub fn own_bytes_in_the_child() {
         let at_first = own_bytes();
         allocate(OF_CHILD);
         let later = own_bytes();
-        i32::from(!(KEPT <= at_first && at_first < of_parent && at_first < later))
+        i32::from(!(RESERVE <= at_first && at_first < of_parent && at_first < later))
     });
     wait(child);
     drop(memtrack_core::stop());
 }
 
-/// Forks while other threads are anywhere in hooks, and records and stops in the child.
+/// Forks while other threads are at any point in hooks, and records and stops in the child.
 pub fn storm() {
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(20_000)).unwrap();
     let done = Arc::new(AtomicBool::new(false));
@@ -95,7 +95,7 @@ pub fn storm() {
                     round += 1;
                     drop(black_box(vec![1_u8; 64 + round % 1000]));
                     if round % 100 == 0 {
-                        // New threads, stacks and nested monitors take the rare locks.
+                        // New threads, stacks and nested monitors take the locks that are rarely taken.
                         memtrack_core::start_monitor();
                         thread::yield_now();
                         if round % 1000 == 0 {
@@ -128,14 +128,14 @@ pub fn storm() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Forks while other threads register values, and scans in the child, which knows only its own.
+/// Forks while other threads register values, and scans in the child, where only the values of its thread are registered.
 pub fn cycles() {
     use memtrack_core::cycles::{NotScanned, enable, find, register};
     enable();
     let shared = Arc::new(1_u32);
     register(&shared);
-    let own = Rc::new(2_u32);
-    register(&own);
+    let of_thread = Rc::new(2_u32);
+    register(&of_thread);
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -155,7 +155,7 @@ pub fn cycles() {
             enable();
             let of_child = Arc::new(5_u32);
             register(&of_child);
-            // What this thread had registered is here too; what threads share is the parent's.
+            // Values of this thread remain registered; values shared by threads are the parent's.
             let values = find().map(|report| report.values);
             i32::from(!off || values != Ok(2))
         });
@@ -174,7 +174,7 @@ pub fn stop_in_the_child() {
     let child = fork(|| {
         allocate(OF_CHILD);
         let first = memtrack_core::stop();
-        let own =
+        let inherited =
             allocations(first.snapshot(), OF_CHILD) == 1 && allocations(first.snapshot(), OF_PARENT) == 0;
         let pid = first.snapshot().meta.pid == std::process::id();
         allocate(OF_CHILD);
@@ -184,9 +184,9 @@ pub fn stop_in_the_child() {
         let second = memtrack_core::stop();
         let fresh =
             allocations(second.snapshot(), OF_CHILD) == 0 && allocations(second.snapshot(), OF_PARENT) == 2;
-        // And nothing is left that could be stopped.
+        // No session is left to be stopped.
         let none = memtrack_core::stop().snapshot().devices.is_empty();
-        i32::from(!(own && pid && fresh && none))
+        i32::from(!(inherited && pid && fresh && none))
     });
     wait(child);
     drop(memtrack_core::stop());
@@ -202,14 +202,14 @@ pub fn exec(path: &str) {
         allocate(OF_PARENT);
         assert!(Command::new("true").status().unwrap().success());
         let mut forked = Command::new("true");
-        // SAFETY: nothing is done between fork and exec.
+        // SAFETY: the closure does nothing between fork and exec.
         unsafe { forked.pre_exec(|| Ok(())) };
         assert!(forked.status().unwrap().success());
     }
     drop(memtrack_core::stop());
 }
 
-/// Parent and child stream to a file each; the child's own is cut by `_exit` and still readable.
+/// Parent and child stream to a file each; the child's file is cut by `_exit` and still readable.
 pub fn stream(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
     (0..3000).for_each(|_| allocate(OF_PARENT));
@@ -223,12 +223,12 @@ pub fn stream(path: &str) {
     println!("{child}");
 }
 
-/// A child dumps to a file of its own and has no observer, whatever its parent's threads were doing.
+/// A child dumps to another file and has no observer, whatever its parent's threads were doing.
 pub fn oom(path: &str) {
     let run_out = || record_oom(DeviceId(0), StreamId(0), 5, 3, 4);
     memtrack_core::start_monitor_with(&Options::new().dump_on_oom(path)).unwrap();
     memtrack_core::attach_out_of_memory_observer(|_| {
-        // SAFETY: asks for a number.
+        // SAFETY: returns a number.
         println!("{}", unsafe { libc::getpid() });
         std::io::stdout().flush().unwrap();
     });
@@ -251,7 +251,7 @@ pub fn oom(path: &str) {
     drop(memtrack_core::stop());
 }
 
-/// More children than may leave files, and one that goes elsewhere first.
+/// More children than may leave files; each changes its working directory first.
 pub fn many(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
     for _ in 0..110 {

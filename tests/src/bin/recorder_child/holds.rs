@@ -1,4 +1,4 @@
-//! Who holds the memory: what is said when it runs out, and at a dump.
+//! The holders of memory, which are printed when memory runs out, and at a dump.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom, record_segment_alloc};
@@ -14,26 +14,26 @@ const MIB: u64 = 1 << 20;
 /// Address of the first segment.
 const BASE: u64 = 0x10_0000_0000;
 
-/// A line that holds much.
+/// Allocates the largest holder.
 #[inline(never)]
 fn weights(layer: u64) {
     record_alloc(DEVICE, STREAM, BASE + layer * 512 * MIB, 384 * MIB);
     black_box(());
 }
 
-/// Another one.
+/// Allocates another holder.
 #[inline(never)]
 fn activations(number: u64) {
     record_alloc(DEVICE, STREAM, BASE + number * 512 * MIB + 384 * MIB, 64 * MIB);
     black_box(());
 }
 
-/// A model of four layers whose allocator has 64 MiB left in each of its segments, and what its step leaves.
+/// Allocates a model of four layers, and the activations of its step; 64 MiB of each segment stay free.
 fn fill() {
     fill_in_halves(|| ());
 }
 
-/// The same, with a pause between the two.
+/// Does the same with a pause between the model and the step.
 fn fill_in_halves(pause: impl FnOnce()) {
     let _net = scope::root("Net");
     let _encoder = scope::module("encoder");
@@ -48,14 +48,14 @@ fn fill_in_halves(pause: impl FnOnce()) {
     (0..4).for_each(activations);
 }
 
-/// How the test has a scenario pause for so many milliseconds. When that was too short, it ends with [`HELD_UP`].
+/// The variable by which the test sets a pause in milliseconds. If it was too short, the process exits with [`TOO_SLOW`].
 const PAUSE: &str = "MEMTRACK_TESTS_PAUSE_MS";
-const HELD_UP: i32 = 75;
+const TOO_SLOW: i32 = 75;
 
-/// A recording whose middle lies between the model and its step, however slow the machine is.
+/// A recording whose middle is between the model and its step, however slow the machine is.
 struct Halves {
     begun: Instant,
-    /// None where the test does not look at the middle.
+    /// None if the test does not depend on the middle.
     pause: Option<Duration>,
     second: Cell<Option<Instant>>,
 }
@@ -68,7 +68,7 @@ impl Halves {
         Self { begun: Instant::now(), pause, second: Cell::default() }
     }
 
-    /// The first half is over: pauses for longer than that has taken.
+    /// Ends the first half: pauses for longer than it took.
     fn pause(&self) {
         if let Some(pause) = self.pause {
             std::thread::sleep(pause.max(2 * self.begun.elapsed()));
@@ -76,16 +76,16 @@ impl Halves {
         }
     }
 
-    /// All is over: ends the process if the second half has taken longer than the pause.
+    /// Ends the second half, and ends the process if it took longer than the pause.
     fn end(&self) {
         let took = self.second.get().map(|second| second.elapsed());
         if took > self.pause {
-            std::process::exit(HELD_UP);
+            std::process::exit(TOO_SLOW);
         }
     }
 }
 
-/// It is asked for more than is there, inside of a scope.
+/// Requests more than is free, inside a scope.
 fn run_out() {
     let _net = scope::root("Net");
     let _head = scope::module("head");
@@ -106,7 +106,7 @@ pub fn device(dump: &str) {
     drop(memtrack_core::stop());
 }
 
-/// Nothing is said where nobody asked for it.
+/// Nothing is printed without the option.
 pub fn silent() {
     memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
     fill();
@@ -134,20 +134,20 @@ pub fn dumps(path: &str) {
     drop(memtrack_core::stop());
 }
 
-/// The recording that is printed at the end.
+/// The recording is printed at the end.
 pub fn end() {
     memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
     fill();
     print!("{}", memtrack_core::stop());
 }
 
-/// A line that holds much of the heap.
+/// Allocates most of the heap.
 #[inline(never)]
 fn rows() -> Vec<Vec<u8>> {
     black_box((0..40).map(|_| vec![1_u8; 3 << 20]).collect())
 }
 
-/// The heap refuses a request, and the program lives on. With a limit on its address space there is no memory for more
+/// The heap refuses a request, and the program continues. With a limit on its address space there is no memory to print more
 /// than a few lines.
 pub fn heap(limit_mib: u64) {
     memtrack_core::start_monitor_with(&Options::new().exact().report_on_oom()).unwrap();
@@ -155,7 +155,7 @@ pub fn heap(limit_mib: u64) {
     let _operator = scope::operator("load");
     let rows = rows();
     if limit_mib > 0 {
-        // SAFETY: a plain system call with values of ours.
+        // SAFETY: a system call with pointers to local variables.
         unsafe {
             let mut pages = 0;
             let text = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -169,7 +169,7 @@ pub fn heap(limit_mib: u64) {
     }
     let mut much: Vec<u8> = Vec::new();
     assert!(much.try_reserve_exact(1 << 46).is_err());
-    // On a stack that has no room for naming functions.
+    // On a stack that is too small for finding the names of functions.
     let small = std::thread::Builder::new().stack_size(64 << 10);
     let refused = || {
         let mut much: Vec<u8> = Vec::with_capacity(16);
@@ -183,9 +183,9 @@ pub fn heap(limit_mib: u64) {
     println!("{} events", recording.snapshot().events.len());
 }
 
-/// A device runs out while nobody listens: stderr is closed, or a pipe that nobody reads.
-pub fn deaf(how: &str) {
-    // SAFETY: plain system calls with descriptors of ours.
+/// A device runs out of memory while stderr is closed, or is a pipe that nothing reads.
+pub fn unread_stderr(how: &str) {
+    // SAFETY: system calls with descriptors of this program.
     unsafe {
         if how == "closed" {
             libc::close(libc::STDERR_FILENO);
@@ -208,7 +208,7 @@ pub fn deaf(how: &str) {
     println!("lives on");
 }
 
-/// Memory runs out, and the program is killed at once by whoever reads of it.
+/// Memory runs out, and the program is killed at once.
 pub fn until_killed(path: &str) {
     let options = Options::new().without_host_heap().report_on_oom().stream_to(path);
     let halves = Halves::begin();
@@ -216,11 +216,11 @@ pub fn until_killed(path: &str) {
     fill_in_halves(|| halves.pause());
     run_out();
     halves.end();
-    // SAFETY: a signal to ourselves.
+    // SAFETY: a signal to this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// A line that keeps half of what it gets: pieces are left that nothing fits into.
+/// Frees every other block, so that no free piece is large enough.
 #[inline(never)]
 fn kept(allocator: &memtrack_core::allocator::CachingAllocator<memtrack_core::allocator::SimulatedMemory>) {
     let blocks: Vec<u64> =

@@ -1,5 +1,5 @@
-//! The programs that the tests of `recorder` run as processes of their own: `recorder_child SCENARIO …`.
-//! Each ends with 0 when what it checks in itself holds; what is left to check lies in the files it wrote.
+//! The scenarios that the tests of `recorder` run as child processes: `recorder_child SCENARIO …`. Each exits with 0 when its
+//! own checks pass; the test checks the files that it wrote.
 #![allow(unsafe_code)]
 
 mod dumps;
@@ -17,7 +17,7 @@ use memtrack_tests::counting::Counting;
 use std::alloc::System;
 use waiting::Waiting;
 
-/// An independent count around memtrack's allocator: what the program really asked for.
+/// memtrack's allocator inside an independent count of the program's requests.
 #[global_allocator]
 static ALLOCATOR: Waiting<Counting<TrackingAllocator<System>>> =
     Waiting(Counting::new(TrackingAllocator::system()));
@@ -69,7 +69,7 @@ fn main() {
         ["holds_dumps", path] => holds::dumps(path),
         ["holds_end"] => holds::end(),
         ["holds_heap", limit_mib] => holds::heap(limit_mib.parse().unwrap()),
-        ["holds_deaf", how] => holds::deaf(how),
+        ["holds_unread_stderr", how] => holds::unread_stderr(how),
         ["holds_until_killed", path] => holds::until_killed(path),
         ["end", how, path] => endings::end(how, path),
         ["stream_until_killed", path, progress] => endings::stream_until_killed(path, progress),
@@ -88,7 +88,7 @@ fn main() {
         ["together", path, max_bytes, size_bytes] => {
             streams::together(path, max_bytes.parse().unwrap(), size_bytes.parse().unwrap());
         }
-        ["deaf_stderr"] => streams::deaf_stderr(),
+        ["unread_stderr"] => streams::unread_stderr(),
         ["many_panics", path] => endings::many_panics(path),
         ["fork_many", path] => forks::many(path),
         ["restart"] => endings::restart(),

@@ -1,5 +1,4 @@
-//! Code that comes and goes: plugins that are unloaded while they are recorded, and others that come to lie at their
-//! addresses.
+//! Plugins that are unloaded while they are recorded, and others that are then loaded at the same addresses.
 
 use libloading::{Library, Symbol};
 use memtrack_core::analysis::top::{By, TopOptions, top};
@@ -8,12 +7,12 @@ use memtrack_core::recorder::Options;
 use std::hint::black_box;
 use std::path::Path;
 
-/// What plugins call.
+/// The function that plugins call.
 extern "C" fn allocate(bytes: usize) {
     drop(black_box(vec![1_u8; bytes]));
 }
 
-/// Loads a plugin, has it allocate, and unloads it. Returns where its code lay.
+/// Loads a plugin, makes it allocate, and unloads it. Returns the address of its code.
 fn run(path: &Path, function: &str, bytes: usize) -> usize {
     // SAFETY: the plugins have no initialisers, and export a function of that name and type.
     let library = unsafe { Library::new(path) }.unwrap();
@@ -24,7 +23,7 @@ fn run(path: &Path, function: &str, bytes: usize) -> usize {
     *work as usize
 }
 
-/// Two plugins of the same layout, each from a file of its own, one after another; then the first once more.
+/// Runs two plugins of the same layout from different files, one after another; then the first once more.
 pub fn take_turns(folder: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let folder = Path::new(folder);
@@ -32,10 +31,10 @@ pub fn take_turns(folder: &str) {
     let second = run(&folder.join("second.so"), "second_work", 100_002);
     let again = run(&folder.join("first.so"), "first_work", 100_003);
     let recording = memtrack_core::stop();
-    // Whether the case arises is the loader's to say.
+    // The loader decides whether the addresses are the same.
     println!("{}", first == second && second == again);
     let snapshot = recording.snapshot();
-    // The first one's two stacks look alike, and are two.
+    // The first plugin's two stacks look the same, and are separate.
     let options = TopOptions::new().limit(usize::MAX).fold_hidden(false);
     let report = top(snapshot, By::Stack, DeviceId::HOST, &options);
     for (bytes, name) in [(100_001, "first_work"), (100_002, "second_work"), (100_003, "first_work")] {
@@ -45,13 +44,13 @@ pub fn take_turns(folder: &str) {
         assert!(functions.contains(&name), "{bytes}: {functions:?}");
         assert!(!functions.iter().any(|other| other.ends_with("_work") && *other != name), "{functions:?}");
     }
-    // All three are listed, and no two at one place.
+    // All three modules are listed, without overlaps.
     let mut modules: Vec<_> = snapshot.modules.iter().map(|module| (module.start, module.end)).collect();
     modules.sort_unstable();
     assert!(modules.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:#x?}", snapshot.modules);
 }
 
-/// A plugin that is loaded and unloaded for a long time leaves nothing behind.
+/// Loading and unloading a plugin many times does not accumulate memory.
 pub fn come_and_go(folder: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(1000)).unwrap();
     let path = Path::new(folder).join("first.so");
@@ -64,6 +63,6 @@ pub fn come_and_go(folder: &str) {
     let before = memtrack_core::host::own_bytes();
     (0..5).for_each(|_| round());
     let grown = memtrack_core::host::own_bytes() - before;
-    // Each load is code of its own, whose stack is kept.
+    // Each load counts as new code, whose stack is kept.
     assert!(grown < 4 << 20, "{grown} bytes more after 1,000 loads");
 }

@@ -1,4 +1,4 @@
-//! What an allocator must survive: threads that end, panics, failures, signals.
+//! Conditions that an allocator must survive: threads that end, panics, failures, signals.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::host::{own_bytes, own_heap_bytes};
@@ -22,7 +22,7 @@ fn exact() -> Options {
     Options::new().exact().max_entries(1 << 24)
 }
 
-/// Events of blocks of that size: (allocations, frees).
+/// Counts the events of blocks of one size: (allocations, frees).
 fn events_of_size(snapshot: &Snapshot, size_bytes: u64) -> (usize, usize) {
     let of = |action| {
         let events = snapshot.events.iter();
@@ -31,7 +31,7 @@ fn events_of_size(snapshot: &Snapshot, size_bytes: u64) -> (usize, usize) {
     (of(Action::Alloc), of(Action::Free))
 }
 
-/// Boxes go round among threads; the system's allocator hands their addresses out again at once.
+/// Threads pass blocks to one another; the system's allocator reuses their addresses at once.
 pub fn hand_over() {
     const THREADS: usize = 4;
     memtrack_core::start_monitor_with(&exact().context(Context::None)).unwrap();
@@ -84,12 +84,12 @@ extern "C" fn destructor_of_key(_value: *mut libc::c_void) {
     drop(black_box(vec![1_u8; IN_DESTRUCTOR]));
 }
 
-/// Allocations in destructors of thread-locals: before and after memtrack's own state of the thread is given up, and in
-/// those of `pthread_key_create`, which run last of all.
+/// Destructors of thread-locals allocate: before and after memtrack drops its state of the thread, and in those of
+/// `pthread_key_create`, which run last.
 pub fn thread_local_destructors() {
     const THREADS: usize = 40;
     let mut key = 0;
-    // SAFETY: the out-pointer is ours and the destructor is a plain function.
+    // SAFETY: the out-pointer refers to a local variable and the destructor is a plain function.
     assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(destructor_of_key)) }, 0);
     let barrier = Arc::new(Barrier::new(THREADS + 1));
     let threads: Vec<_> = (0..THREADS)
@@ -98,7 +98,7 @@ pub fn thread_local_destructors() {
             thread::spawn(move || {
                 // Before monitoring: this destructor is registered before memtrack's and runs after it.
                 EARLY.set(Some(AllocatesWhenDropped));
-                // SAFETY: the key was made above; any value that is not null has its destructor called.
+                // SAFETY: the key was created above; its destructor is called for any value that is not null.
                 unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<u8>().cast()) };
                 barrier.wait();
                 barrier.wait();
@@ -119,7 +119,7 @@ pub fn thread_local_destructors() {
     assert!(events.filter(|event| event.size_bytes == size).all(|event| !event.stack.is_none()));
 }
 
-/// Thousands of short threads: their number does not grow what memtrack holds, but for names.
+/// Thousands of short threads: memtrack's memory does not grow with their number, except for names.
 pub fn thread_churn() {
     memtrack_core::start_monitor_with(&exact().max_entries(4096)).unwrap();
     let run = |threads: usize| {
@@ -135,7 +135,7 @@ pub fn thread_churn() {
     run(6000);
     let grown = own_bytes() - own;
     let recording = memtrack_core::stop();
-    // Names, and the states of those few threads that happened to overlap; a state for each would be gigabytes.
+    // Names, and the states of the few threads that happened to overlap; a state for each thread would be gigabytes.
     assert!(grown < 6 << 20, "{grown} bytes");
     assert!(recording.snapshot().threads.len() > 10_000);
     let counts = statistics(recording.snapshot(), HOST);
@@ -143,7 +143,7 @@ pub fn thread_churn() {
     assert_eq!(recording.snapshot().events.len(), 4096);
 }
 
-/// Panics unwind through scopes and out of threads; the books stay right.
+/// Panics unwind through scopes and out of threads; the totals stay correct.
 pub fn panics() {
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&exact()).unwrap();
@@ -161,8 +161,8 @@ pub fn panics() {
     }
     let thread = thread::spawn(|| {
         let _operator = scope::operator("fails in a thread");
-        let held = vec![3_u8; 88_888];
-        assert!(black_box(held.len()) < 10, "always");
+        let block = vec![3_u8; 88_888];
+        assert!(black_box(block.len()) < 10, "always");
     });
     assert!(thread.join().is_err());
     let (counted, own) = (live_bytes() - counted, own_heap_bytes() - own);
@@ -174,13 +174,13 @@ pub fn panics() {
     replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
 }
 
-/// Growing, shrinking, failing, zeroed, over-aligned; exactly and sampled.
+/// Reallocates: growing, shrinking, failing, zeroed and over-aligned blocks; exactly and sampled.
 pub fn reallocations() {
     const HUGE: usize = isize::MAX as usize / 2;
-    // Volatile: a block nobody looks at need not be allocated at all.
+    // `black_box`: the compiler may remove allocations that are not used.
     let run = || {
         let layout = Layout::from_size_align(1000, 8).unwrap();
-        // SAFETY: sizes are not 0, and each block is given back with the layout it has then.
+        // SAFETY: sizes are not 0, and each block is freed with its current layout.
         unsafe {
             let block = black_box(alloc(layout));
             assert!(black_box(realloc(block, layout, HUGE)).is_null());
@@ -218,7 +218,7 @@ pub fn reallocations() {
     memtrack_core::start_monitor_with(&Options::new().sample(64 << 10, 1)).unwrap();
     run();
     let sampled = memtrack_core::stop();
-    // With a mean of one byte every block is picked.
+    // With a mean of one byte every block is sampled.
     replay(sampled.snapshot(), HOST).assert_blocks_of(sampled.snapshot(), HOST);
     assert!(sampled.snapshot().blocks.is_empty(), "{:?}", sampled.snapshot().blocks);
     assert_eq!(events_of_size(sampled.snapshot(), 3000), (1, 1));
@@ -230,7 +230,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Signals interrupt threads anywhere inside hooks; a handler that does not allocate harms nothing, and a snapshot does
+/// Signals interrupt threads at any point in hooks; a handler that does not allocate does no harm, and a snapshot does
 /// not wait for long.
 pub fn signals() {
     let handler: extern "C" fn(libc::c_int) = on_signal;
@@ -263,7 +263,7 @@ pub fn signals() {
     }
 }
 
-/// Threads with the least stack that the C library grants, in whatever build this is: each would run without memtrack.
+/// Threads with the smallest stack that the C library allows, in any build: each would run without memtrack.
 pub fn small_stacks(monitored: bool, path: &str) {
     if monitored {
         let options = exact().context(Context::Alloc).stream_to(path);
@@ -288,26 +288,26 @@ pub fn small_stacks(monitored: bool, path: &str) {
     }
 }
 
-/// Takes memory until there is none, as a program that handles that does: blocks of so many bytes.
+/// Allocates blocks of `size` bytes until there is no memory, as a program that handles failure.
 pub fn out_of_memory(size: usize, path: &str) {
     memtrack_core::start_monitor_with(&exact().output(path)).unwrap();
-    let mut held: Vec<Vec<u8>> = Vec::with_capacity(4_000_000);
+    let mut blocks: Vec<Vec<u8>> = Vec::with_capacity(4_000_000);
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
     let most = pages * 4096 + (96 << 20);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process's, whole.
+    // SAFETY: a limit of this process, in an initialized struct.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
     loop {
         let mut block = Vec::new();
         if block.try_reserve_exact(size).is_err() {
             break;
         }
-        held.push(black_box(block));
+        blocks.push(black_box(block));
     }
-    assert!(held.len() < held.capacity(), "memory runs out");
-    // The program goes on.
-    let blocks = held.len();
-    drop(held);
-    println!("{blocks}");
+    assert!(blocks.len() < blocks.capacity(), "memory runs out");
+    // The program continues.
+    let count = blocks.len();
+    drop(blocks);
+    println!("{count}");
 }

@@ -1,4 +1,4 @@
-//! Streams whose file is lost, full, bounded, or cut at any moment.
+//! Streams whose file is closed, full, bounded, or cut at any moment.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
@@ -11,19 +11,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const STREAM: StreamId = StreamId(0);
-/// The address of a block: all over the place, so that a file is full soon.
+/// Returns the address of a block: scattered, so that a file fills quickly.
 fn address_of(number: u64) -> u64 {
     let mix = |number: u64| (number ^ number >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = mix(mix(number));
     mixed ^ mixed >> 32
 }
 
-/// A block lives while so many more are allocated …
+/// A block is freed after this many more allocations …
 pub const LIVES: u64 = 50;
-/// … but for every so manyth, which stays.
+/// … except those whose number is a multiple of this, which are never freed.
 pub const STAYS: u64 = 997;
 
-/// Allocates the blocks 1 to `count` of a device, of a size that their number says, and frees most of them again.
+/// Allocates the blocks 1 to `count` of a device, whose sizes depend on their numbers, and frees most of them.
 fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
     for number in 1..=count {
         record_alloc(device, STREAM, address_of(number), number % 1000 + 1);
@@ -34,7 +34,7 @@ fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
     }
 }
 
-/// Streams to parts from three threads and ends as asked.
+/// Streams to parts from three threads and ends in the given way.
 pub fn parts(how: &str, path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -48,21 +48,21 @@ pub fn parts(how: &str, path: &str) {
     }
 }
 
-/// Closes all files but the standard ones, as daemons do, opens one of its own and goes on.
-pub fn closed_files(path: &str, own: &str) {
+/// Closes all files except the standard ones, as daemons do, opens another one and continues.
+pub fn closed_files(path: &str, other: &str) {
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
     churn(DeviceId(0), 10_000, |_| ());
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the program's own numbers, whatever memtrack has opened.
+    // SAFETY: descriptors of this process, including any that memtrack has opened.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
         for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
             libc::close(number);
         }
     }
-    let mut file = File::create(own).unwrap();
-    // Each number that memtrack may have had is the program's file now.
+    let mut file = File::create(other).unwrap();
+    // Each descriptor that memtrack may have had now refers to the program's file.
     for number in 3..limit.rlim_cur.min(1 << 20) as i32 {
         if number != file.as_raw_fd() && (number < 2048 || number % 1000 == 0) {
             // SAFETY: as above.
@@ -76,14 +76,14 @@ pub fn closed_files(path: &str, own: &str) {
     file.write_all(b" own").unwrap();
 }
 
-/// Waits until the test has read what it waits for, and closes this program's standard input.
+/// Waits until the test closes this program's standard input.
 fn wait_for_the_test() {
-    // SAFETY: the signal ends the process, which is right when no test is there any more.
+    // SAFETY: the signal ends the process, which is correct if the test no longer runs.
     unsafe { libc::alarm(HANG.as_secs() as u32) };
     assert!(std::io::stdin().lines().next().is_none());
 }
 
-/// Streams until the disk is full, and goes on. No signal may end it: it handles none.
+/// Streams until the disk is full, and continues. It handles no signals, so memtrack must not raise any.
 pub fn full_disk(path: &str) {
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -96,7 +96,7 @@ pub fn full_disk(path: &str) {
 
 fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is ours and whole.
+    // SAFETY: the limit is an initialized local variable.
     unsafe {
         assert_eq!(libc::getrlimit(resource, &mut limit), 0);
         limit.rlim_cur = most.min(limit.rlim_max);
@@ -104,13 +104,13 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) {
     }
 }
 
-/// Moments that are noted in the file of [`until_the_end`], and how far apart they are.
+/// The number of moments in the file of [`until_the_end`], and the time between them.
 pub const MOMENTS: usize = 600;
 pub const MOMENT: Duration = Duration::from_millis(50);
 
-/// Streams from two threads that record as fast as they can and one that records a little, until something ends it: a
-/// signal from outside, or what `how` says after so many milliseconds. Every 50 ms the file `progress`, which outlives the
-/// process because it is mapped, is told how far each thread has come.
+/// Streams from two threads that record as fast as they can and one that records slowly, until it is ended: by a signal from
+/// outside, or in the way `how` after so many milliseconds. Every 50 ms the progress of each thread is stored in the file
+/// `progress`, which survives the process because it is mapped.
 pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progress: &str) {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(progress).unwrap();
     let words = 1 + 3 * MOMENTS;
@@ -128,11 +128,11 @@ pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progr
     if how == "disk" {
         limit(libc::RLIMIT_FSIZE, 50_000 + after_ms * 997 % 1_500_000);
     }
-    static COME: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-    for (device, come) in COME.iter().enumerate() {
+    static DONE: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    for (device, done) in DONE.iter().enumerate() {
         thread::spawn(move || {
             churn(DeviceId(device as u16), u64::MAX, |number| {
-                come.store(number, Ordering::Relaxed);
+                done.store(number, Ordering::Relaxed);
                 if device == 2 {
                     thread::sleep(Duration::from_millis(3));
                 }
@@ -141,8 +141,8 @@ pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progr
     }
     let begin = Instant::now();
     for moment in 0..MOMENTS {
-        for (device, come) in COME.iter().enumerate() {
-            map[1 + 3 * moment + device].store(come.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (device, done) in DONE.iter().enumerate() {
+            map[1 + 3 * moment + device].store(done.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         map[0].store(moment as u64 + 1, Ordering::Release);
         if begin.elapsed() >= Duration::from_millis(after_ms) {
@@ -155,38 +155,38 @@ pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progr
 fn end(how: &str) {
     match how {
         "abort" => std::process::abort(),
-        // SAFETY: ends the process, as is wanted.
+        // SAFETY: ends the process, as intended.
         "segv" => unsafe {
             libc::raise(libc::SIGSEGV);
         },
-        // SAFETY: as above; it is what the kernel does when memory runs out.
+        // SAFETY: as above; the kernel does the same when memory runs out.
         "kill" => unsafe {
             libc::raise(libc::SIGKILL);
         },
         "memory" => {
             limit(libc::RLIMIT_AS, 1);
             // Rust's runtime aborts when an allocation fails.
-            let mut taken = Vec::new();
+            let mut blocks = Vec::new();
             loop {
-                taken.push(std::hint::black_box(vec![1_u8; 1 << 20]));
+                blocks.push(std::hint::black_box(vec![1_u8; 1 << 20]));
             }
         }
-        // The disk is full long since; the program goes on until it is told.
+        // The disk has been full for long; the program continues until this moment.
         "disk" => std::process::exit(0),
         other => panic!("no such ending: {other}"),
     }
 }
 
-/// Messages to a stderr whose pipe nobody reads any more, and to one that is full, in a program that `SIGPIPE` would end.
-pub fn deaf_stderr() {
-    let said = || {
+/// Prints messages to a stderr whose pipe is full, or has no reader, in a program that `SIGPIPE` would end.
+pub fn unread_stderr() {
+    let print_warnings = || {
         let mut tracker = memtrack_core::tracker::MemoryTracker::new();
         tracker.start_monitor();
-        // Said on stderr each time.
+        // Prints a warning on stderr each time.
         (0..3).for_each(|_| tracker.start_monitor());
     };
     let mut ends = [0; 2];
-    // SAFETY: the array has room for both ends, which are the program's own; a signal's default is restored.
+    // SAFETY: the array has room for both descriptors, which this function owns; the signal's default action is restored.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
@@ -195,22 +195,22 @@ pub fn deaf_stderr() {
         while libc::write(ends[1], [0; 4096].as_ptr().cast(), 4096) > 0 {}
         libc::fcntl(ends[1], libc::F_SETFL, 0);
     }
-    said();
-    // SAFETY: the program's own.
+    print_warnings();
+    // SAFETY: a descriptor from above.
     unsafe { libc::close(ends[0]) };
-    said();
+    print_warnings();
     // SAFETY: as above.
     unsafe {
         libc::close(2);
         libc::close(ends[1]);
     }
-    said();
+    print_warnings();
     println!("still here");
 }
 
-/// Begins to stream to a pipe without a reader, which soon takes nothing any more. Returns the pipe's descriptor.
+/// Begins to stream to a pipe that nothing reads, which is soon full. Returns the pipe's descriptor.
 fn stream_to_a_full_pipe(path: &str) -> i32 {
-    // SAFETY: the path ends with a zero, and the pipe's reader is never used.
+    // SAFETY: the path is a C string.
     let pipe = unsafe {
         let path = std::ffi::CString::new(path).unwrap();
         assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
@@ -222,40 +222,40 @@ fn stream_to_a_full_pipe(path: &str) -> i32 {
     pipe
 }
 
-/// Whether a pipe has no room for anything.
+/// Returns whether a pipe is full.
 fn is_full(pipe: i32) -> bool {
-    let mut of_pipe = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one entry, which is the caller's.
-    unsafe { libc::poll(&mut of_pipe, 1, 0) == 0 }
+    let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry, a local variable.
+    unsafe { libc::poll(&mut entry, 1, 0) == 0 }
 }
 
-/// Panics, and catches it, while the thread that writes the stream waits for a disk that takes nothing. Prints how long that took,
-/// once and then many times, of which none needs to wait.
+/// Catches panics while the thread that writes the stream waits for a blocked file. Prints the time of the first panic, and of
+/// many more, which need not wait.
 pub fn panics_while_stalled(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     let pipe = stream_to_a_full_pipe(path);
-    static COME: AtomicU64 = AtomicU64::new(0);
-    thread::spawn(|| churn(DeviceId(0), u64::MAX, |number| COME.store(number, Ordering::Relaxed)));
-    // It comes no further: either it writes, or another thread does that it waits for.
+    static DONE: AtomicU64 = AtomicU64::new(0);
+    thread::spawn(|| churn(DeviceId(0), u64::MAX, |number| DONE.store(number, Ordering::Relaxed)));
+    // Until it makes no progress: it writes, or waits for another thread that writes.
     let mut before = 0;
     loop {
         thread::sleep(Duration::from_secs(2));
-        let come = COME.load(Ordering::Relaxed);
-        if come > 0 && come == before && is_full(pipe) {
+        let done = DONE.load(Ordering::Relaxed);
+        if done > 0 && done == before && is_full(pipe) {
             break;
         }
-        before = come;
+        before = done;
     }
     for _ in 0..=20 {
         let begin = Instant::now();
         assert!(std::panic::catch_unwind(|| panic!("caught")).is_err());
         println!("{}", begin.elapsed().as_millis());
     }
-    // SAFETY: ends the process without its handlers, of which memtrack's would wait for the disk for longer.
+    // SAFETY: ends the process without exit handlers, of which memtrack's would wait longer for the file.
     unsafe { libc::_exit(0) };
 }
 
-/// Streams to what takes nothing any more. Who writes waits for it, and nobody else does for long.
+/// Streams to a blocked file. The thread that writes waits for it, and no other thread waits for long.
 pub fn stalled(path: &str) {
     stream_to_a_full_pipe(path);
     static DONE: AtomicU64 = AtomicU64::new(0);
@@ -265,7 +265,7 @@ pub fn stalled(path: &str) {
             DONE.fetch_add(1, Ordering::Relaxed);
         });
     }
-    // All but the one that writes; that may be memtrack's own thread.
+    // All threads except the one that writes, which may be memtrack's thread.
     while DONE.load(Ordering::Relaxed) < 2 {
         thread::sleep(Duration::from_millis(10));
     }
@@ -274,8 +274,8 @@ pub fn stalled(path: &str) {
     std::process::exit(0);
 }
 
-/// Streams 25,000 blocks of one size, of which 1,000 stay, from when a line comes in until there are no more: beside others
-/// that do so.
+/// Streams 25,000 blocks of one size, of which 1,000 stay, in parallel with other processes: begins at the first line of
+/// standard input, and stops at its end.
 pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path);
     let options = if max_bytes > 0 { options.max_bytes(max_bytes) } else { options };
@@ -293,7 +293,7 @@ pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
     drop(memtrack_core::stop());
 }
 
-/// A bound within which there is no room for what is live.
+/// The bound of the stream is too small for the live blocks.
 pub fn too_small(path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();

@@ -1,4 +1,4 @@
-//! Totals against a counting allocator, and sampled ones against the truth.
+//! Totals compared with a counting allocator, and sampled totals with the exact ones.
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const HOST: DeviceId = DeviceId::HOST;
 
-/// Strings, vectors that grow, maps, boxes: what programs do.
+/// Allocates like a typical program: strings, growing vectors, maps.
 fn churn(seed: u64, keep: &mut Vec<Vec<u64>>) {
     let mut random = seed;
     for round in 0..3000_u64 {
@@ -35,7 +35,7 @@ fn churn(seed: u64, keep: &mut Vec<Vec<u64>>) {
     }
 }
 
-/// Live bytes by memtrack and by the counter are the same to the byte.
+/// Live bytes by memtrack and by the counter are equal.
 pub fn exact() {
     let mut old = Vec::new();
     churn(1, &mut old);
@@ -43,16 +43,16 @@ pub fn exact() {
     let (counted, own) = (live_bytes(), own_heap_bytes());
     let mut kept = Vec::new();
     churn(2, &mut kept);
-    // Memory from before the start is given back.
+    // Memory from before the start is freed.
     let before: usize = old.drain(..old.len() / 2).map(|block| block.capacity() * 8).sum();
     let (sender, receiver) = channel();
     let threads: Vec<_> = (3..6)
         .map(|seed| {
             let sender = sender.clone();
             thread::spawn(move || {
-                let mut mine = Vec::new();
-                churn(seed, &mut mine);
-                sender.send(mine).unwrap();
+                let mut kept = Vec::new();
+                churn(seed, &mut kept);
+                sender.send(kept).unwrap();
             })
         })
         .collect();
@@ -83,11 +83,11 @@ pub fn exact() {
 /// Allocates and frees a block of `size` bytes.
 fn once(size: usize) {
     let layout = Layout::from_size_align(size, 8).unwrap();
-    // SAFETY: the size is not 0, and the block is given back with its layout.
+    // SAFETY: the size is not 0, and the block is freed with its layout.
     unsafe { dealloc(black_box(alloc(layout)), layout) };
 }
 
-/// Parts of snapshots that other threads drop, and that the program lets grow, change nothing of what is live.
+/// Parts of snapshots that other threads drop, or that the program grows, do not change the live bytes.
 pub fn handed_out() {
     let options = || Options::new().max_entries(1 << 24);
     for options in [options().exact(), options(), options().sample(64 << 10, 16 << 10)] {
@@ -108,18 +108,18 @@ pub fn handed_out() {
                 (std::mem::take(&mut snapshot.blocks), std::mem::take(&mut snapshot.modules));
             assert!(events.len() > 100);
             thread::spawn(move || drop((events, scopes))).join().unwrap();
-            // It becomes a block of the program's, which is recorded when it is allocated and freed.
+            // Reallocates the part as a block of the program, which is recorded when it is allocated and freed.
             stacks.addresses.reserve(1 << 20);
             drop((stacks, blocks));
             thread::spawn(move || drop((snapshot, modules))).join().unwrap();
         }
-        // Memory at the same addresses is the program's again.
+        // Memory at the same addresses belongs to the program again.
         let reused: Vec<Vec<u8>> = (0..1000).map(|size| vec![1; 64 * size + 1]).collect();
         let bytes: i64 = reused.iter().map(|block| block.capacity() as i64).sum();
         let with_reused = live();
         drop(reused);
         let after = live();
-        // What threads leave behind in the standard library.
+        // Threads leave some memory in the standard library.
         let near = |one: i64, other: i64| (one - other).abs() < 16 << 10;
         assert!(near(after, before), "{before} before, {after} after");
         let list = 24 * 1000;
@@ -141,7 +141,7 @@ fn large_sizes() -> impl Iterator<Item = u64> {
     (0..2000).map(|round| 30_000 + round * 17)
 }
 
-/// Of all blocks of the three functions below.
+/// Returns the sizes of all blocks of the three functions below.
 fn sizes() -> impl Iterator<Item = u64> {
     small_sizes().chain(middling_sizes()).chain(large_sizes())
 }
@@ -161,7 +161,7 @@ fn few_large() -> u64 {
     large_sizes().inspect(|&size| once(size as usize)).sum()
 }
 
-/// Estimates from samples, in all and per stack, and the exact sums beside them.
+/// Estimates from samples, in total and per stack, agree with the exact sums.
 pub fn sampled() {
     const THRESHOLD: u64 = 64 << 10;
     const MEAN: u64 = 8 << 10;
@@ -184,7 +184,7 @@ pub fn sampled() {
     expected.sort_by(f64::total_cmp);
     assert_eq!(estimates.len(), 3, "one stack for each place");
     for (estimate, bytes) in estimates.iter().zip(&expected) {
-        // Each has 2,500 samples and more: 5 % are 2.5 standard deviations and more … of one run in the worst place.
+        // Each has at least 2,500 samples: 5 % are at least 2.5 standard deviations of the worst stack in one run.
         assert!((estimate / bytes - 1.0).abs() < 0.08, "{estimate} of {bytes}");
     }
     let (estimate, bytes) = (estimates.iter().sum::<f64>(), expected.iter().sum::<f64>());
@@ -192,7 +192,7 @@ pub fn sampled() {
     assert!(snapshot.blocks.is_empty() && replay(snapshot, HOST).unknown_frees == 0);
 }
 
-/// Threads that live for a few blocks are sampled like any other.
+/// Threads that allocate only a few blocks are sampled like any other.
 pub fn short_threads() {
     const MEAN: u64 = 32 << 10;
     const SIZE: usize = 20_000;
@@ -204,22 +204,22 @@ pub fn short_threads() {
     }
     let recording = memtrack_core::stop();
     let events = recording.snapshot().events.iter();
-    let picked = events
+    let sampled = events
         .filter(|event| event.action == Action::Alloc && event.size_bytes == SIZE as u64)
         .count() as f64;
-    let estimate = picked * sampling_weight(SIZE as u64, MEAN) / THREADS as f64;
+    let estimate = sampled * sampling_weight(SIZE as u64, MEAN) / THREADS as f64;
     // Some 2,700 samples.
     assert!((estimate - 1.0).abs() < 0.08, "{estimate}");
 }
 
-/// Three threads that do nothing but allocate, far beyond the default budget: what goes unrecorded is counted to the
-/// block, the estimates are near the truth, and each recorded block's free is.
+/// Three threads only allocate, far beyond the default budget: unrecorded blocks are counted exactly, the estimates are
+/// close to the exact sums, and the free of each recorded block is recorded.
 pub fn budget() {
     const THREADS: u64 = 3;
     // In each, so that there are some 2,600 samples even at the widest interval, at which this much allocating is sampled.
     const ROUNDS: u64 = 5;
     memtrack_core::start_monitor_with(&Options::new().max_entries(1 << 24)).unwrap();
-    // What every block while it is recorded adds, and still lives when the thread is sampled.
+    // These blocks are allocated while every block is recorded, and are still live when the thread is sampled.
     let kept: Vec<Box<[u8; 48]>> = (0..300).map(|_| Box::new([1; 48])).collect();
     let rounds = || (0..ROUNDS).map(|_| many_small() + some_middling() + few_large()).sum::<u64>();
     let threads: Vec<_> = (0..THREADS).map(|_| thread::spawn(rounds)).collect();
@@ -228,7 +228,7 @@ pub fn budget() {
     let recording = memtrack_core::stop();
     let snapshot = recording.snapshot();
     let counts = statistics(snapshot, HOST);
-    let sampling = snapshot.sampling.expect("a budget says what it did");
+    let sampling = snapshot.sampling.expect("a budget reports its sampling");
     let allocs = || snapshot.events.iter().filter(|event| event.action == Action::Alloc);
     assert_eq!(sampling.unrecorded_blocks, counts.allocations - allocs().count() as u64);
     let recorded: u64 = allocs().map(|event| event.size_bytes).sum();
@@ -250,17 +250,16 @@ pub fn budget() {
     {
         let (estimate, deviation) = (sum(value, 1), sum(value, 2).sqrt());
         let off = estimate - exact as f64;
-        // Exceeded less than once in 10^6 runs: samples are fewest, and the deviation that is estimated from them the least
-        // reliable, at the widest interval, and there 20 of eight million simulated runs were off by more than five
-        // deviations, and none by six.
+        // Exceeded less than once in 10^6 runs. Samples are fewest, and the deviation estimated from them is least reliable, at
+        // the widest interval: there 20 of eight million simulated runs were off by more than five deviations, and none by six.
         assert!(off.abs() < 6.0 * deviation, "{estimate} ± {deviation}, exactly {exact}");
     }
     assert!(counts.allocated_bytes > truth);
-    // The estimate is as good as the interval promises, so that the test above can fail. A block of s bytes, picked with
-    // chance p = 1 − e^−(s + b)/m, adds s²(1 − p)/p ≤ m·s²/(s + b) to the variance of the bytes; at m = 8 MiB that makes 4.2 %
-    // of all bytes. Its estimate from the samples grows by m² at most with each, so it is above 1.5 × that sum, a deviation
-    // of 5.1 %, with a chance of less than e^(−217·(1.5·ln 1.5 − 0.5)) = 6 × 10^−11: 217 is that sum in units of m² (Chernoff's
-    // bound; with a narrower interval it is more). Samples that are twice as far apart would be above it.
+    // The estimate must be as accurate as the interval promises, so that the check above can fail. A block of s bytes, sampled
+    // with probability p = 1 − e^−(s + b)/m, adds s²(1 − p)/p ≤ m·s²/(s + b) to the variance of the bytes: a deviation of 4.2 %
+    // of all bytes at m = 8 MiB. The variance estimated from the samples grows by at most m² with each, so it exceeds 1.5 × that
+    // sum, a deviation of 5.1 %, with a probability below e^(−217·(1.5·ln 1.5 − 0.5)) = 6 × 10^−11, where 217 is the sum in units
+    // of m² (Chernoff's bound; a narrower interval increases it). Samples twice as far apart would exceed the limit.
     let (widest, beside) = (sampling.widest_interval_bytes as f64, snapshot.meta.sample_block_bytes as f64);
     let share = |size: u64| as_bytes(size).powi(2) / (as_bytes(size) + beside);
     let shares: f64 = sizes().map(share).sum();
@@ -270,8 +269,8 @@ pub fn budget() {
     let replayed = replay(snapshot, HOST);
     replayed.assert_blocks_of(snapshot, HOST);
     let small = snapshot.blocks.iter().filter(|block| block.size_bytes < 1000).count();
-    // The handles of threads and what memtrack does not see of their ends.
-    assert!(small < 100, "{small} blocks are taken for live");
+    // Handles of threads, and frees at their ends that memtrack does not see.
+    assert!(small < 100, "{small} blocks are reported as live");
 }
 
 fn as_bytes(size: u64) -> f64 {
@@ -282,7 +281,7 @@ fn as_one(_: u64) -> f64 {
     1.0
 }
 
-/// Few blocks, twice: a session does not begin with the rate of the one before.
+/// A session with few blocks does not begin with the rate of the previous session.
 pub fn cheap() {
     for heavy in [false, true, false] {
         memtrack_core::start_monitor();
@@ -291,14 +290,14 @@ pub fn cheap() {
             many_small();
         }
         let recording = memtrack_core::stop();
-        let sampling = recording.snapshot().sampling.expect("a budget says what it did");
+        let sampling = recording.snapshot().sampling.expect("a budget reports its sampling");
         assert_eq!(sampling.unrecorded_blocks > 0, heavy, "{sampling:?}");
         assert_eq!(recording.to_string().contains('±'), heavy, "{recording}");
     }
 }
 
-/// Sessions whose thresholds and rates differ, over threads that live through all of them: one allocates, and another one
-/// only gives back.
+/// Sessions with different thresholds and rates, and threads that live through all of them: one allocates, and another one
+/// only frees.
 pub fn other_rules() {
     const BLOCKS: u64 = 1000;
     let (to_free, blocks) = channel::<Vec<Box<[u8; 1000]>>>();
@@ -309,19 +308,19 @@ pub fn other_rules() {
             freed.send(()).unwrap();
         }
     });
-    let hardly_any = Options::new().sample(64 << 10, 1 << 50);
-    let all_of_them = Options::new().sample(512, 1 << 50).max_entries(1 << 20);
-    for (options, is_recorded) in [(&hardly_any, false), (&all_of_them, true), (&hardly_any, false)] {
+    let almost_none = Options::new().sample(64 << 10, 1 << 50);
+    let all = Options::new().sample(512, 1 << 50).max_entries(1 << 20);
+    for (options, is_recorded) in [(&almost_none, false), (&all, true), (&almost_none, false)] {
         memtrack_core::start_monitor_with(options).unwrap();
         to_free.send((0..BLOCKS).map(|_| Box::new([0; 1000])).collect()).unwrap();
         was_freed.recv().unwrap();
         let recording = memtrack_core::stop();
-        let of_that_size = |action| {
+        let count = |action| {
             let events = recording.snapshot().events.iter();
             events.filter(|event| event.action == action && event.size_bytes == 1000).count() as u64
         };
         let expected = if is_recorded { BLOCKS } else { 0 };
-        assert_eq!([Action::Alloc, Action::Free].map(of_that_size), [expected; 2]);
+        assert_eq!([Action::Alloc, Action::Free].map(count), [expected; 2]);
         let counts = statistics(recording.snapshot(), HOST);
         assert!(counts.allocations >= BLOCKS && counts.frees >= BLOCKS, "{counts:?}");
     }
@@ -329,7 +328,7 @@ pub fn other_rules() {
     frees.join().unwrap();
 }
 
-/// Devices hold more blocks than are followed: memory stays bounded, and what was counted is right nevertheless.
+/// Devices have more live blocks than are tracked: memory stays bounded, and the counts stay correct.
 pub fn many_of_devices() {
     const BOUND: u64 = 16_384;
     const BLOCKS: u64 = 300_000;
@@ -344,7 +343,7 @@ pub fn many_of_devices() {
         }
     };
     each(&|device, address, size| recorder::record_alloc(device, StreamId(0), address, size));
-    // Three rings of 4.6 MiB and a table of at most 37,449 + 2 × 2,340 places of 73 bytes; what is always there is below 30.
+    // Three rings of 4.6 MiB and a table of at most 37,449 + 2 × 2,340 slots of 73 bytes; the fixed part is below 30 MiB.
     let own = host::own_bytes();
     assert!(own < 50 << 20, "{own}");
     let full = memtrack_core::snapshot().expect("a session runs");
@@ -353,9 +352,9 @@ pub fn many_of_devices() {
         let counts = statistics(&full, device);
         assert_eq!((counts.allocations, counts.allocated_bytes, counts.frees), (BLOCKS, bytes, 0));
     }
-    let followed = full.blocks.len() as u64;
-    assert_eq!(full.folded.blocks + followed, 3 * BLOCKS);
-    assert!(followed > BOUND / 2 && followed < 3 * BOUND, "{followed}");
+    let tracked = full.blocks.len() as u64;
+    assert_eq!(full.folded.blocks + tracked, 3 * BLOCKS);
+    assert!(tracked > BOUND / 2 && tracked < 3 * BOUND, "{tracked}");
     each(&|device, address, size| recorder::record_free(device, StreamId(0), address, size));
     let empty = memtrack_core::stop();
     for device in DEVICES {
@@ -363,20 +362,20 @@ pub fn many_of_devices() {
         assert_eq!((counts.frees, counts.freed_bytes), (BLOCKS, bytes));
     }
     assert!(empty.snapshot().blocks.is_empty());
-    // There is room again, in the next session too.
+    // The table has room again, and so has that of the next session.
     memtrack_core::start_monitor_with(&options).unwrap();
     recorder::record_alloc(DeviceId(1), StreamId(0), 4096, 5);
     let last = memtrack_core::stop();
     assert_eq!((last.snapshot().blocks.len(), last.snapshot().folded.blocks), (1, 0));
 }
 
-/// The heap holds more blocks than are followed, all of them large.
+/// The heap has more live blocks than are tracked, most of them large.
 pub fn many_large() {
     const BOUND: u64 = 1024;
-    /// What the table has at least is 32,768 places.
+    /// More than the table's minimum of 32,768 slots.
     const BLOCKS: usize = 40_000;
     memtrack_core::start_monitor_with(&Options::new().live_blocks(BOUND)).unwrap();
-    // Touched nowhere, so hardly any memory.
+    // Never written, so they need hardly any memory.
     let large = Layout::from_size_align(64 << 10, 4096).unwrap();
     // SAFETY: the layout is not empty.
     let kept: Vec<*mut u8> = (0..BLOCKS).map(|_| unsafe { alloc(large) }).collect();
@@ -398,12 +397,12 @@ pub fn many_large() {
     assert!(peak.bytes >= BLOCKS as u64 * (64 << 10), "{}", peak.bytes);
 }
 
-/// More live blocks than are to be remembered, with time enough to record each.
+/// More live blocks than the bound, with enough time to record each.
 pub fn many_live() {
     const BOUND: u64 = 16_384;
     const BLOCKS: u64 = 800_000;
     memtrack_core::start_monitor_with(&Options::new().budget(1.0).live_blocks(BOUND)).unwrap();
-    // Time is saved up first, so that there is enough beside other programs too.
+    // The budget accumulates first, so that there is enough even beside other programs.
     let begun = time::of_process();
     while time::of_process() - begun < Duration::from_millis(400) {
         drop(black_box(Box::new([0_u8; 64])));
@@ -414,12 +413,12 @@ pub fn many_live() {
     drop(kept);
     memtrack_core::stop();
     let live = snapshot.blocks.len() as u64;
-    // A thread looks at the table after each 1,024 recorded blocks.
+    // A thread checks the table after each 1,024 recorded blocks.
     assert!(live > BOUND / 2 && live < BOUND + 1100, "{live}");
     let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
     let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
     let variance: f64 = snapshot.blocks.iter().map(weight).map(|weight| weight * (weight - 1.0)).sum();
-    // The deviation is some 20,000, and a sample stands for 1,986 blocks at most: as with 105 samples of equal weight. Six
-    // deviations, which are estimated from the same samples, are exceeded when 58 or fewer come instead: 4 × 10^−7.
+    // The deviation is some 20,000, and a sample represents at most 1,986 blocks: as with 105 samples of equal weight. Six
+    // deviations, estimated from the same samples, are exceeded with 58 or fewer samples: a probability of 4 × 10^−7.
     assert!((estimate - BLOCKS as f64).abs() < 6.0 * variance.sqrt(), "{estimate} ± {}", variance.sqrt());
 }

@@ -1,5 +1,5 @@
-//! A program whose allocator waits for another thread: as one does that has a lock of its own. Were memtrack to ask it for
-//! memory, or to give some back, while it holds a lock that blocks' events take, neither thread would ever go on.
+//! A program whose allocator waits for another thread, like an allocator with a lock. If memtrack called it to allocate or free
+//! while holding a lock that events need, both threads would wait forever.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Waits around another allocator.
+/// An allocator that waits before each call to another one.
 pub struct Waiting<A>(pub A);
 
-/// How many times threads have waited or do, and how often the other one has been through since.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+/// The number of waits that have begun, and of those that the other thread has ended.
+static WAITED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether the thread waits when it asks for memory.
+    /// Whether the thread waits when it allocates or frees.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
 fn wait() {
-    // A thread that ends has memory to give back, too.
+    // A thread that ends still frees memory.
     if !WAITS.try_with(Cell::get).unwrap_or(false) || IS_OVER.load(Ordering::Acquire) {
         return;
     }
-    let mine = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
+    let number = WAITED.fetch_add(1, Ordering::AcqRel) + 1;
     let begun = Instant::now();
-    while DONE.load(Ordering::Acquire) < mine {
+    while DONE.load(Ordering::Acquire) < number {
         thread::yield_now();
         if begun.elapsed() > HANG {
-            // Ends at once, and says where.
+            // Ends at once, with the stack of the wait.
             std::process::abort();
         }
     }
@@ -68,15 +68,15 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Waiting<A> {
     }
 }
 
-/// Of the two threads' devices.
+/// The devices of the two threads.
 const WAITING: DeviceId = DeviceId(0);
 const OTHER: DeviceId = DeviceId(1);
 const STREAM: StreamId = StreamId(0);
-/// Blocks so far apart lie in shards of all kinds.
+/// Blocks at this distance are in many different shards.
 const REGION_BYTES: u64 = 2 << 20;
 const BASE: u64 = 0x10_0000_0000;
 
-/// A call path for each number.
+/// Calls `act` on a different call path for each number.
 #[inline(never)]
 fn call(number: u64, act: &dyn Fn()) {
     match number {
@@ -93,12 +93,12 @@ fn call_otherwise(number: u64, act: &dyn Fn()) {
     black_box(number);
 }
 
-/// What the other thread does until all is over: blocks in all shards, stacks that are new, and threads that come and go.
+/// Runs the other thread until the end: blocks in all shards, new stacks, and short-lived threads.
 fn help() {
     let mut rounds = 0;
     while !IS_OVER.load(Ordering::Acquire) {
-        let asked = ASKED.load(Ordering::Acquire);
-        if DONE.load(Ordering::Acquire) >= asked {
+        let waits = WAITED.load(Ordering::Acquire);
+        if DONE.load(Ordering::Acquire) >= waits {
             thread::yield_now();
             continue;
         }
@@ -106,7 +106,7 @@ fn help() {
         let addresses = || (0..64).map(|number| BASE + (64 * rounds + number) % 2048 * REGION_BYTES);
         addresses().for_each(|address| record_alloc(OTHER, STREAM, address, 1));
         addresses().for_each(|address| record_free(OTHER, STREAM, address, 1));
-        // These stay: whoever has counted blocks finds more.
+        // These stay: a thread that has counted the blocks before finds more.
         addresses().step_by(16).for_each(|address| record_alloc(OTHER, STREAM, address + 8 * rounds, 1));
         call(1 << 20 | rounds, &|| {
             let _module = scope::module("helper");
@@ -117,12 +117,12 @@ fn help() {
         if u64::is_multiple_of(rounds, 64) {
             thread::spawn(|| drop(black_box(vec![0_u8; 70_000]))).join().unwrap();
         }
-        DONE.store(asked, Ordering::Release);
+        DONE.store(waits, Ordering::Release);
     }
 }
 
-/// Waits whenever it asks for memory, and memtrack for it; with a tracker and all that it can record, and with a stream of
-/// several parts where there is a `path`.
+/// Waits at every allocation and free, including memtrack's on this thread: with everything recorded, and with a stream of
+/// several parts if there is a `path`.
 pub fn for_another_thread(path: &str) {
     const BLOCKS: u64 = 40_000;
     let options = Options::new().exact().max_entries(20_000).operators();
@@ -137,7 +137,7 @@ pub fn for_another_thread(path: &str) {
         call(number, &|| record_alloc(WAITING, STREAM, number + 1, 1));
         let _module = scope::module(&format!("module{}", number % 50));
         let _operator = scope::operator(&format!("operator{number}"));
-        memtrack_core::mark("asked");
+        memtrack_core::mark("waited");
     }
     let waiters = (0..20).map(|_| {
         thread::spawn(|| {
@@ -153,8 +153,8 @@ pub fn for_another_thread(path: &str) {
     WAITS.set(false);
     IS_OVER.store(true, Ordering::Release);
     helper.join().unwrap();
-    let waited = ASKED.load(Ordering::Acquire);
-    // Shards alone have grown some thousand times.
+    let waited = WAITED.load(Ordering::Acquire);
+    // The shards alone grow some thousand times.
     assert!(waited > 4000, "{waited}");
     let recording = memtrack_core::stop();
     let blocks = recording.snapshot().blocks.iter().filter(|block| block.device == WAITING).count();
