@@ -18,8 +18,9 @@ pub(in crate::analysis) fn folded(scopes: u64, folded: &Folded) -> Vec<String> {
         format!("{events} had no stack recorded because the recorder's table of stacks was full.")
     });
     let threads = line(folded.threads, &|| {
-        let threads = counted(folded.threads, "thread");
-        format!("{threads} beyond what the recorder can distinguish were recorded as the unknown thread.")
+        let (threads, verb) =
+            (counted(folded.threads, "thread"), if folded.threads == 1 { "was" } else { "were" });
+        format!("{threads} beyond what the recorder can distinguish {verb} recorded as the unknown thread.")
     });
     let blocks = line(folded.blocks, &|| {
         format!(
