@@ -1,36 +1,36 @@
-// Draws the tree of a flame graph as an icicle: the whole on top, what is called below.
+// Draws the tree of a flame graph as an icicle: the root on top, callees below.
 
 import type {Tree} from './tree.ts';
 
 export const ROW = 20;
 
-/** What a node looks like. */
+/** The appearance of nodes. */
 export interface Look {
   text(node: number): string;
-  /** CSS colours: of what matches, and of the rest. */
+  /** CSS colours: of the matching part, and of the rest. */
   fill(node: number): string;
   readonly faint: string;
   readonly ink: string;
   readonly line: string;
   readonly accent: string;
-  /** Nodes whose own text is what is searched for. */
+  /** Whether the node's text matches the search. */
   found(node: number): boolean;
 }
 
-/** A node narrower than this is not drawn, nor is what is below it. */
-const LEAST = 0.7;
+/** Nodes that are narrower, in pixels, are not drawn, nor are their descendants. */
+const MIN_WIDTH = 0.7;
 
-/** Where the nodes lie when `focus` fills the width: nodes outside it and its callers have no place. */
+/** Positions of nodes when `focus` fills the width; nodes outside it, other than its callers, have none. */
 export class Places {
   constructor(private readonly tree: Tree, readonly focus: number, readonly width: number) {}
 
   get scale(): number { return this.width / (this.tree.value[this.focus]! || 1); }
 
-  /** Left edge and width in pixels; null: out of sight. */
+  /** Left edge and width in pixels; null: not visible. */
   of(node: number): [number, number] | null {
     if (this.above(node)) return [0, this.width];
     const {tree, focus} = this, x = (tree.x[node]! - tree.x[focus]!) * this.scale, w = tree.value[node]! * this.scale;
-    return x < -0.01 || x + w > this.width + 0.01 || w < LEAST ? null : [x, w];
+    return x < -0.01 || x + w > this.width + 0.01 || w < MIN_WIDTH ? null : [x, w];
   }
 
   /** Whether the node is the focus or one of its callers. */
@@ -39,7 +39,7 @@ export class Places {
     return false;
   }
 
-  /** The node at a place, by its depth. */
+  /** Returns the node at a horizontal position and a depth. */
   at(x: number, depth: number): number | null {
     const {tree} = this, chain: number[] = [];
     for (let at = this.focus; at >= 0; at = tree.parent[at]!) chain.unshift(at);
@@ -49,14 +49,14 @@ export class Places {
     for (let d = chain.length; d <= depth; d++) {
       let c = tree.first_child[node]!;
       while (c >= 0 && tree.x[c]! + tree.value[c]! <= target) c = tree.next[c]!;
-      if (c < 0 || tree.x[c]! > target || tree.value[c]! * this.scale < LEAST) return null;
+      if (c < 0 || tree.x[c]! > target || tree.value[c]! * this.scale < MIN_WIDTH) return null;
       node = c;
     }
     return node;
   }
 }
 
-/** Draws what is visible; returns how many nodes. */
+/** Draws the visible nodes, and returns their number. */
 export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places: Places, look: Look, scrolled: number, height: number, selected: number | null): number {
   let drawn = 0;
   context.font = '12px ui-sans-serif, system-ui, sans-serif';
@@ -83,7 +83,7 @@ export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places:
     box(node, place[0], place[1], false);
     if (tree.depth[node]! * ROW - scrolled > height) continue;
     for (let c = tree.first_child[node]!; c >= 0; c = tree.next[c]!) {
-      if (tree.value[c]! * places.scale < LEAST) break;
+      if (tree.value[c]! * places.scale < MIN_WIDTH) break;
       stack.push(c);
     }
   }
@@ -98,9 +98,9 @@ export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places:
   return drawn;
 }
 
-/** A text cut to its room; the beginning of a name says more than its end. */
+/** Draws a text, truncated to its room; the beginning of a name is more informative than its end. */
 function label(context: CanvasRenderingContext2D, text: string, x: number, y: number, room: number, ink: string): void {
-  // Measuring is dear: about 6.2 pixels a character is near enough to cut.
+  // Measuring text is slow; 6.2 pixels per character is accurate enough.
   const most = Math.floor(room / 6.2);
   if (most < 2) return;
   context.fillStyle = ink;

@@ -1,4 +1,4 @@
-// The panel in which a filter is put together.
+// The panel that edits the filter.
 
 import type {Device, Filter} from '../types.ts';
 import {h} from '../dom.ts';
@@ -8,8 +8,8 @@ import {counts_of, read_count, read_size} from './filter.ts';
 
 type Listed = 'streams' | 'pools' | 'categories';
 
-/** The values beyond which a list is cut: nobody ticks thousands of boxes. */
-const MOST = 200;
+/** The maximum length of a list of values. */
+const MAX_VALUES = 200;
 
 export class FilterPanel {
   readonly element: HTMLElement;
@@ -31,14 +31,14 @@ export class FilterPanel {
     this.kept = h('input', {type: 'checkbox', onchange: () => this.keep(this.kept.checked)});
     this.element = h('div', {class: 'filter-panel', role: 'group', 'aria-label': 'Filter'},
       h('div', {class: 'fp-ranges'},
-        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Size'), field('min_bytes', 'Least size', 'from'), ' to ', field('max_bytes', 'Greatest size', 'e.g. 1.5 MiB')),
+        h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Size'), field('min_bytes', 'Smallest size', 'from'), ' to ', field('max_bytes', 'Largest size', 'e.g. 1.5 MiB')),
         h('div', {class: 'fp-range'}, h('span', {class: 'fp-name'}, 'Lifetime'), field('min_life', 'Shortest lifetime in events', 'from'), ' to ',
           field('max_life', 'Longest lifetime in events', 'events'), ' events'),
-        h('label', {class: 'fp-range'}, this.kept, ' only what is live at the end')),
+        h('label', {class: 'fp-range'}, this.kept, ' only blocks that are live at the end')),
       this.lists);
   }
 
-  /** Shows a filter. */
+  /** Shows a filter of a device. */
   show(filter: Filter, device: Device): void {
     this.filter = filter;
     for (const {input, key, size} of this.fields) {
@@ -66,13 +66,13 @@ export class FilterPanel {
   private list(key: Listed, title: string, names: readonly string[], counts: Uint32Array, used: number[]): HTMLElement {
     used.sort((a, b) => counts[b]! - counts[a]!);
     const all = h('button', {class: 'fp-all', type: 'button', onclick: () => this.set(key, undefined)}, 'all');
-    const items = used.slice(0, MOST).map(place => {
+    const items = used.slice(0, MAX_VALUES).map(place => {
       const box = h('input', {type: 'checkbox', onchange: () => this.tick(key, place, box.checked, used)});
       this.boxes.push({box, key, place});
       const only = h('button', {class: 'fp-only', type: 'button', 'aria-label': `only ${names[place]}`, onclick: () => this.set(key, [place])}, 'only');
       return h('div', {class: 'fp-item'}, h('label', {}, box, h('span', {class: 'fp-text', title: names[place]!}, names[place]!), h('span', {class: 'fp-count'}, count_text(counts[place]!))), only);
     });
-    if (used.length > MOST) items.push(h('div', {class: 'fp-more'}, `and ${count_text(used.length - MOST)} with fewer blocks: search for pool:… or stream:…`));
+    if (used.length > MAX_VALUES) items.push(h('div', {class: 'fp-more'}, `and ${count_text(used.length - MAX_VALUES)} with fewer blocks: search for pool:… or stream:…`));
     return h('fieldset', {class: 'fp-list'}, h('legend', {}, title, ' ', all), h('div', {class: 'fp-items'}, ...items));
   }
 
@@ -106,7 +106,7 @@ export class FilterPanel {
   }
 }
 
-/** A size that `read_size` reads back exactly, with a unit where it is a whole number of them. */
+/** Formats a size so that `read_size` parses it exactly, with a unit where the size is a multiple of it. */
 function short_size(bytes: number): string {
   for (const [unit, size] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 1024]] as const) if (bytes >= size && bytes % size === 0) return `${bytes / size} ${unit}`;
   return String(bytes);

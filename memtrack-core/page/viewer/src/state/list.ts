@@ -1,4 +1,4 @@
-// The list of events: a few dozen rows of elements, recycled, over a virtual scroll.
+// The list of events: a few dozen recycled rows of elements in a virtual scroll.
 
 import type {App, Device, Elements, Events, Texts} from '../types.ts';
 import {event_text} from './actions.ts';
@@ -14,7 +14,7 @@ export interface ListData {
   readonly events: Events;
   readonly segments: Elements;
   readonly texts: Texts | null;
-  /** The events that are listed, rising; null: all, and before them the state before the first. */
+  /** The listed events, in increasing order; null: all, preceded by the state before the first. */
   readonly only: Uint32Array | null;
 }
 
@@ -33,7 +33,7 @@ export class EventList {
   private readonly scroll = new VirtualScroll(0, ROW);
   private data: ListData | null = null;
   private current = -1;
-  /** The scroller's scrollTop and height as last known: asking for them makes the browser lay out the page. */
+  /** Cached scrollTop and height of the scroller: reading them makes the browser lay out the page. */
   private scroller_top = 0;
   private room = 0;
 
@@ -50,13 +50,13 @@ export class EventList {
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
-  /** Listed rows: with all events also the state before the first. */
+  /** The number of rows: with all events, the state before the first is a row too. */
   get length(): number { return !this.data ? 0 : this.data.only ? this.data.only.length : this.data.events.count + 1; }
 
-  /** The event of a place in the list. */
+  /** Returns the event at an index of the list. */
   event_at(place: number): number { return this.data?.only ? this.data.only[place]! : place - 1; }
 
-  /** Place of an event, or of the first after it. */
+  /** Returns the index of an event, or of the first after it. */
   place_of(event: number): number { return this.data?.only ? lower_bound(this.data.only, event) : event + 1; }
 
   set(data: ListData): void {
@@ -68,13 +68,13 @@ export class EventList {
     this.fit();
   }
 
-  /** The element's size changed. */
+  /** Redraws after a change of the size. */
   resize(): void {
-    const [from, to] = this.scroll.visible(), place = this.place_of(this.current), seen = place >= from && place < to;
+    const [from, to] = this.scroll.visible(), place = this.place_of(this.current), was_visible = place >= from && place < to;
     this.room = this.scroller.clientHeight;
     this.fit();
-    // The header above may just have grown by a line: what was in sight stays there.
-    if (seen && this.length > 0) {
+    // The header above may have grown by a line: the current row stays visible.
+    if (was_visible && this.length > 0) {
       this.scroll.reveal(Math.min(place, this.length - 1));
       this.place();
     }
@@ -102,7 +102,7 @@ export class EventList {
     this.window.append(row.element);
   }
 
-  /** Marks an event as the current one and makes it visible; far jumps put it in the middle. */
+  /** Makes an event the current one and scrolls to it; a far jump centres it. */
   select(event: number): void {
     this.current = event;
     const place = this.place_of(event), [from, to] = this.scroll.visible();
@@ -121,7 +121,7 @@ export class EventList {
 
   private wheel(event: WheelEvent): void {
     if (event.ctrlKey || event.deltaY === 0) return;
-    // By hand: one notch of the native wheel would skip thousands of rows of a compressed list.
+    // Native scrolling would skip thousands of rows of a compressed list at each step of the wheel.
     event.preventDefault();
     this.scroll.to(this.scroll.top + event.deltaY * (event.deltaMode === 1 ? ROW : event.deltaMode === 2 ? this.scroll.viewport : 1));
     this.place();
@@ -141,7 +141,7 @@ export class EventList {
     this.window.style.transform = `translateY(${from * ROW - this.scroll.top}px)`;
     let active = '';
     for (let i = 0; i < n; i++) {
-      // Rows keep their elements while they are visible, so that a selection of text survives scrolling.
+      // Visible rows keep their elements, so that selected text survives scrolling.
       const place = from + ((i - from) % n + n) % n, row = this.rows[i]!;
       if (place >= to) {
         row.element.hidden = true;
@@ -184,7 +184,7 @@ export class EventList {
     cells[4]!.title = stream;
   }
 
-  /** The event at a point of the window. */
+  /** Returns the event at a point of the window. */
   event_under(x: number, y: number): number | null {
     const box = this.scroller.getBoundingClientRect();
     if (x < box.left || x >= box.left + this.scroller.clientWidth || y < box.top || y >= box.bottom) return null;
@@ -193,5 +193,5 @@ export class EventList {
   }
 }
 
-/** Raw handles are long: beyond a few digits a stream goes by its place. */
+/** Shortens a stream: a raw handle of more than a few digits is replaced by the stream's index. */
 function short_stream(handle: string, place: number): string { return handle.length <= 4 ? handle : `#${place}`; }

@@ -1,4 +1,4 @@
-// Lines and labels over the picture: markers, out-of-memory events, reserved and capacity, the selected event and block.
+// Lines and labels over the picture: markers, out-of-memory events, reserved memory, capacity, the selected event and block.
 
 import type {DeviceHead} from '../types.ts';
 import type {Axis} from './axis.ts';
@@ -7,7 +7,7 @@ import type {Peaks} from './pyramid.ts';
 import {bytes, visible} from '../format.ts';
 import {Rank, type Label, type Labels} from './labels.ts';
 
-/** Where things are drawn, in CSS pixels. */
+/** The drawing area, in CSS pixels. */
 export interface Place {
   context: CanvasRenderingContext2D;
   width: number;
@@ -27,7 +27,7 @@ export interface Inks {
   font: string;
 }
 
-/** Paints a label's text on the page's background. */
+/** Returns a function that paints a label on the page's background. */
 export function paint_label({context}: Place, inks: Inks, color: string): (at: Label) => void {
   return at => {
     context.globalAlpha = 0.86;
@@ -53,17 +53,17 @@ function line({context, height}: Place, x: number, color: string, dash: number[]
   context.setLineDash([]);
 }
 
-/** A marker or an event that ran out of memory. */
+/** A marker or an out-of-memory event. */
 export interface Mark {
   readonly event: number;
-  /** Its name; where there are several of it, with its number. */
+  /** Its name, with a number if there are several of that name. */
   readonly name: string;
-  /** The same with how many there are. */
+  /** The same, with the number of marks of that name. */
   readonly whole: string;
   readonly is_oom: boolean;
 }
 
-/** The marks of a device by event. */
+/** Returns the marks of a device by event. */
 export function marks_of({markers, ooms}: Pick<DeviceHead, 'markers' | 'ooms'>): Mark[] {
   const count = new Map<string, number>(), seen = new Map<string, number>();
   const all = [...markers.map(m => ({...m, is_oom: false})), ...ooms.map(event => ({event, name: OUT_OF_MEMORY, is_oom: true}))].sort((a, b) => a.event - b.event);
@@ -77,11 +77,11 @@ export function marks_of({markers, ooms}: Pick<DeviceHead, 'markers' | 'ooms'>):
 
 const OUT_OF_MEMORY = 'out of memory';
 
-/** How near the upper edge a mark is pointed at, and how near in time. */
+/** The vertical and horizontal distances at which a mark is at the pointer. */
 export const MARK_HEIGHT = 20;
 const MARK_REACH = 5;
 
-/** The first mark that is not left of a place of the picture. */
+/** Returns the index of the first mark at or right of a position of the picture. */
 function first_from(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, least: number): number {
   let low = 0, high = marks.length;
   while (low < high) {
@@ -92,12 +92,12 @@ function first_from(marks: readonly Mark[], axis: Axis, x: (axis: number) => num
   return low;
 }
 
-/** The mark that is nearest to a place near the upper edge; null: none is near. */
+/** Returns the mark that is nearest to a position near the upper edge; null: none is near. */
 export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) => number, at: {x: number; y: number}): Mark | null {
   if (at.y > MARK_HEIGHT) return null;
   const low = first_from(marks, axis, x, at.x);
   let best: Mark | null = null, least = MARK_REACH;
-  // An event that ran out of memory matters more than a marker beside it.
+  // An out-of-memory event takes precedence over a marker beside it.
   for (const mark of marks.slice(Math.max(0, low - 2), low + 2)) {
     const distance = Math.abs(x(axis.at(mark.event)) - at.x) - (mark.is_oom ? 0.5 : 0);
     if (distance < least) [best, least] = [mark, distance];
@@ -105,7 +105,7 @@ export function mark_at(marks: readonly Mark[], axis: Axis, x: (axis: number) =>
   return best;
 }
 
-/** Markers and events that ran out of memory. Labels that would cover one another are left out; the lines stay. */
+/** Draws markers and out-of-memory events. Labels that would cover each other are omitted; the lines stay. */
 export function draw_marks_of(place: Place, inks: Inks, labels: Labels, marks: readonly Mark[], axis: Axis): void {
   const at: {mark: Mark; x: number}[] = [];
   for (let i = first_from(marks, axis, place.x, -1); i < marks.length; i++) {
@@ -117,7 +117,7 @@ export function draw_marks_of(place: Place, inks: Inks, labels: Labels, marks: r
   const many = markers.length > place.width / 40;
   let before = -Infinity;
   for (const {x} of markers) {
-    // Many lines would hide the picture: then they are ticks at its upper edge.
+    // Many lines would hide the picture; then they are ticks at its upper edge.
     if (x - before < 1) continue;
     line({...place, height: many ? 18 : place.height}, x, inks.muted, many ? [] : [4, 3]);
     before = x;
@@ -135,16 +135,16 @@ export function draw_marks_of(place: Place, inks: Inks, labels: Labels, marks: r
   const series = (some: typeof at, rows: number[], color: string) => () => {
     let free = -Infinity;
     for (const {mark, x} of some) {
-      // Its place would be covered by the one before.
+      // The label before would cover this one.
       if (x < free) continue;
       if (labels.put(mark.name, labels.beside(mark.name, x, rows), paint_label(place, inks, color))) free = labels.placed.at(-1)!.x + labels.placed.at(-1)!.width;
     }
   };
-  labels.later(Rank.OutOfMemory, series(ooms, [9, 26, 43], inks.alarm));
-  labels.later(Rank.Marker, series(markers, many ? [19] : [2], inks.ink));
+  labels.defer(Rank.OutOfMemory, series(ooms, [9, 26, 43], inks.alarm));
+  labels.defer(Rank.Marker, series(markers, many ? [19] : [2], inks.ink));
 }
 
-/** What was reserved, as a stepped line over the blocks. */
+/** Draws reserved memory as a stepped line over the blocks. */
 export function draw_reserved(place: Place, inks: Inks, labels: Labels, axis: Axis, from: number, to: number, total: Float64Array, peaks: Peaks): void {
   const {context, width} = place;
   context.strokeStyle = inks.reserved;
@@ -168,13 +168,13 @@ export function draw_reserved(place: Place, inks: Inks, labels: Labels, axis: Ax
   context.lineTo(width, place.y(shown));
   context.stroke();
   const y = place.y(last), text = `reserved ${bytes(last)}${y < 0 ? ', above the picture' : ''}`;
-  labels.later(Rank.Reserved, () => {
+  labels.defer(Rank.Reserved, () => {
     const rows = y < 0 ? [2, 19, 36] : [Math.max(0, y - 16), y + 2];
     labels.put(text, rows.map(row => ({x: width - labels.width_of(text) - 2, y: row})), paint_label(place, inks, inks.reserved));
   });
 }
 
-/** A level that is one for the whole recording. */
+/** Draws a constant level. */
 export function draw_level(place: Place, inks: Inks, labels: Labels, value: number, name: string): void {
   const {context, width} = place, y = Math.round(place.y(value)) + 0.5;
   if (y < 0 || y > place.height) return;
@@ -187,13 +187,13 @@ export function draw_level(place: Place, inks: Inks, labels: Labels, value: numb
   context.stroke();
   context.setLineDash([]);
   const text = `${name} ${bytes(value)}`;
-  labels.later(Rank.Capacity, () => {
+  labels.defer(Rank.Capacity, () => {
     const corners = [0.5, 0.25, 0.75, 0].flatMap(part => [y + 1, y - 16].map(row => ({x: Math.round(width * part), y: row})));
     labels.put(text, corners, paint_label(place, inks, inks.alarm));
   });
 }
 
-/** The selected event: a line, and how much was live after it. */
+/** Draws the selected event: a line, and the live bytes after it. */
 export function draw_cursor(place: Place, inks: Inks, labels: Labels, axis: Axis, event: number, total: number): void {
   const x = place.x(axis.at(event));
   if (x < -1 || x > place.width + 1) return;
@@ -204,20 +204,20 @@ export function draw_cursor(place: Place, inks: Inks, labels: Labels, axis: Axis
   context.arc(x + 0.5, y, 3.5, 0, 7);
   context.fill();
   const text = `${bytes(total)} after event ${event.toLocaleString('en-US')}`;
-  labels.later(Rank.Cursor, () => void labels.put(text, labels.beside(text, x, [place.height - 18, place.height - 35]), paint_label(place, inks, inks.accent)));
+  labels.defer(Rank.Cursor, () => void labels.put(text, labels.beside(text, x, [place.height - 18, place.height - 35]), paint_label(place, inks, inks.accent)));
 }
 
-/** The mark that is pointed at, in full. */
+/** Draws the complete label of the mark at the pointer. */
 export function draw_mark_label(place: Place, inks: Inks, labels: Labels, axis: Axis, mark: Mark): void {
   const x = place.x(axis.at(mark.event));
-  labels.later(Rank.Pointer, () => void labels.put(mark.whole, labels.beside(mark.whole, x, [MARK_HEIGHT, 2]), paint_label(place, inks, mark.is_oom ? inks.alarm : inks.ink)));
+  labels.defer(Rank.Pointer, () => void labels.put(mark.whole, labels.beside(mark.whole, x, [MARK_HEIGHT, 2]), paint_label(place, inks, mark.is_oom ? inks.alarm : inks.ink)));
 }
 
-/** The outline of one row through the picture, as far as it is seen. */
+/** Draws the outline of one row in the visible part of the picture. */
 export function outline(place: Place, frame: Frame, row: number, ratio: number, colors: [string, string], fill: string | null): void {
   const track = frame.track(row), size = frame.stack.elements.size[row]!, {context} = place;
   const path = new Path2D();
-  // Each stretch in which the row is live without a gap is one polygon: the lower edge forth, the upper edge back.
+  // Each range in which the row is live without a gap is a polygon: along the lower edge, back along the upper one.
   for (let s = 0; s < track.length; s++) {
     if (Number.isNaN(track[s])) continue;
     const lower: [number, number][] = [], upper: [number, number][] = [];

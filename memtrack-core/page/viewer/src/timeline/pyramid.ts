@@ -1,8 +1,8 @@
-// Where the largest value of a range lies, in a few hundred steps however long the range is.
+// Finds the largest value of a range, in a few hundred steps for any length.
 
 const FAN = 64;
 
-/** Finds the place of the largest value in ranges of an array, the first of equals. */
+/** Finds the index of the largest value in ranges of an array, the first if there are several. */
 export class Peaks {
   private readonly levels: Uint32Array[] = [];
 
@@ -25,11 +25,11 @@ export class Peaks {
     }
   }
 
-  /** The place of the largest of `values[from..to]`, both included. */
+  /** Returns the index of the largest of `values[from..to]`, both included. */
   top(from: number, to: number): number {
     const {values} = this;
     let best = from, low = from, high = to + 1;
-    // The whole nodes of a level lie between two ragged ends, which the level below covers.
+    // Between the complete nodes of a level and the ends of the range, the level below covers the rest.
     for (let level = -1; ; level++) {
       const places = level < 0 ? null : this.levels[level]!;
       const up = level + 1 < this.levels.length && high - low > 2 * FAN;
