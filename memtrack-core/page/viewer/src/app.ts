@@ -117,7 +117,7 @@ export class Page implements App {
 
   /** Returns the axis of a device. */
   axis_of(device: Device, kind: State['axis']): Axis {
-    const key = `${device.place} ${kind}`;
+    const key = `${device.index} ${kind}`;
     let axis = this.axes.get(key);
     if (!axis) this.axes.set(key, axis = new Axis(device.head.events, kind === 'time' ? device.clock : null));
     return axis;
@@ -126,9 +126,9 @@ export class Page implements App {
   /** Returns the index of a device in `devices`, by name or index; undefined: the current one. */
   device_of(device: string | number | undefined): number {
     if (device === undefined) return this.state.device;
-    const place = typeof device === 'number' ? device : this.devices.findIndex(d => d.head.name === device);
-    if (!this.devices[place]) throw new RangeError(`this file has no device ${JSON.stringify(device)}; it has ${this.devices.map(d => JSON.stringify(d.head.name)).join(', ')}`);
-    return place;
+    const index = typeof device === 'number' ? device : this.devices.findIndex(d => d.head.name === device);
+    if (!this.devices[index]) throw new RangeError(`this file has no device ${JSON.stringify(device)}; it has ${this.devices.map(d => JSON.stringify(d.head.name)).join(', ')}`);
+    return index;
   }
 
   /** Redraws the views after a change of the theme. */

@@ -170,7 +170,7 @@ export interface Texts {
 export interface Device {
   readonly head: DeviceHead;
   /** Index into `App.devices`, which has the order of `window.memtrack.devices()`. */
-  readonly place: number;
+  readonly index: number;
   /** Available after `load`. When a view is called, the current device is loaded. */
   readonly blocks: Elements;
   /** Decodes the tables of the first picture. */

@@ -1,7 +1,7 @@
 // Compares the bands of categories with naive sums over the live blocks.
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {place_of_name} from '../src/categories/marks.ts';
+import {name_position} from '../src/categories/marks.ts';
 import {bands_of, category_colors} from '../src/categories/names.ts';
 import {BandPicture} from '../src/categories/picture.ts';
 import {level_after, peak_of, series_of} from '../src/categories/sums.ts';
@@ -129,9 +129,9 @@ test('a name is placed where its band has room for it, or nowhere', () => {
   const table = elements([{start: -1, end: 100, size: 3, address: 1, category: 1}, {start: 10, end: 60, size: 100, address: 9, category: 2}], 100);
   const picture = new BandPicture(plain_stack(table), series_of(table, table.category.map(c => 2 * (c - 1)), 4, null)), axis = new Axis(100, null);
   picture.lay_out(axis, {from: 0, to: 100, bottom: 0, top: 110, width: 200, height: 110, coarse: 1});
-  const place = (band: number, width: number) => place_of_name(picture, band, width, s => picture.frame.sample_x[s]!, bytes => 110 - bytes, 110);
-  assert.equal(place(0, 20), null, 'too low');
-  assert.equal(place(1, 120), null, 'too wide');
-  const at = place(1, 50)!;
+  const position = (band: number, width: number) => name_position(picture, band, width, s => picture.frame.sample_x[s]!, bytes => 110 - bytes, 110);
+  assert.equal(position(0, 20), null, 'too low');
+  assert.equal(position(1, 120), null, 'too wide');
+  const at = position(1, 50)!;
   assert.ok(at.x - 25 >= 20 && at.x + 25 <= 120 && at.y > 7 + 7 && at.y < 107 - 7, JSON.stringify(at));
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {Places} from '../src/flame/draw.ts';
+import {NodePositions} from '../src/flame/draw.ts';
 import {group_rows, type GroupBy} from '../src/flame/grouping.ts';
 import {short_name} from '../src/flame/names.ts';
 import {is_noise, user_frames} from '../src/flame/noise.ts';
@@ -37,7 +37,7 @@ function path(tree: Tree, keys: Keys, node: number): string[] {
 }
 
 test('the root has the live bytes, and every node is the sum of its children and itself', () => {
-  for (const some of [{}, {by: 'place'}, {by: 'scope'}, {fold: true}, {inverted: true}, {inverted: true, fold: true, by: 'place'}, {weight: 'blocks'}] as Partial<TreeOptions>[]) for (const event of [-1, 3, 100, 250, EVENTS - 1]) {
+  for (const some of [{}, {by: 'location'}, {by: 'scope'}, {fold: true}, {inverted: true}, {inverted: true, fold: true, by: 'location'}, {weight: 'blocks'}] as Partial<TreeOptions>[]) for (const event of [-1, 3, 100, 250, EVENTS - 1]) {
     const {tree} = tree_of(event, some);
     assert.equal(tree.value[0], some.weight === 'blocks' ? live_naively(BLOCKS, event).length : BLOCKS.total[event + 1]);
     for (let node = 0; node < tree.count; node++) {
@@ -76,7 +76,7 @@ test('folding omits internal frames, except in a stack of internal frames alone'
 test('functions are merged across files, locations are not', () => {
   const paths = (some: Partial<TreeOptions>): string[] => { const {tree, keys} = tree_of(150, some); return Array.from({length: tree.count}, (_, n) => path(tree, keys, n).join(' | ')); };
   assert.equal(paths({}).filter(p => p === 'main | forward | alloc').length, 1);
-  assert.deepEqual(paths({by: 'place', fold: true}).filter(p => p.endsWith('alloc') && p.includes('main')).sort(), ['run.py:1  main | model.py:12  forward | lib.rs:3  alloc', 'run.py:1  main | model.py:13  forward | lib.rs:4  alloc']);
+  assert.deepEqual(paths({by: 'location', fold: true}).filter(p => p.endsWith('alloc') && p.includes('main')).sort(), ['run.py:1  main | model.py:12  forward | lib.rs:3  alloc', 'run.py:1  main | model.py:13  forward | lib.rs:4  alloc']);
 });
 
 test('the callers of a function have the bytes of all stacks that contain it, once', () => {
@@ -97,16 +97,16 @@ test('matching blocks are a part of each node', () => {
 test('a point of the picture is in the node that is drawn there, zoomed or not', () => {
   const {tree} = tree_of(150);
   for (const focus of [0, tree.first_child[0]!, tree.first_child[tree.first_child[0]!]!]) {
-    const places = new Places(tree, focus, 900);
+    const positions = new NodePositions(tree, focus, 900);
     let seen = 0;
     for (let node = 0; node < tree.count; node++) {
-      const place = places.of(node);
-      if (!place) continue;
+      const position = positions.of(node);
+      if (!position) continue;
       seen++;
-      assert.equal(places.at(place[0] + place[1] / 2, tree.depth[node]!), node);
+      assert.equal(positions.at(position[0] + position[1] / 2, tree.depth[node]!), node);
     }
     assert.ok(seen > 2);
-    assert.deepEqual(places.of(focus), [0, 900]);
+    assert.deepEqual(positions.of(focus), [0, 900]);
   }
 });
 

@@ -137,8 +137,8 @@ test('a point is in the block whose bytes are there, merged or not, and the trac
     assert.deepEqual(frame.member_at(sample, bytes), {row: want, from});
     const track = frame.track(want);
     for (let s = 0; s < frame.sample_count; s++) {
-      const l = live_naively(blocks, frame.samples[s]!), place = l.indexOf(want);
-      assert.equal(track[s], place < 0 ? NaN : l.slice(0, place).reduce((sum, row) => sum + blocks[row]!.size, 0));
+      const l = live_naively(blocks, frame.samples[s]!), index = l.indexOf(want);
+      assert.equal(track[s], index < 0 ? NaN : l.slice(0, index).reduce((sum, row) => sum + blocks[row]!.size, 0));
     }
     assert.equal(frame.member_at(sample, rows.total[frame.samples[sample]! + 1]!), null);
   }
@@ -192,7 +192,7 @@ test('the envelope of a pool is its largest size so far, and contains its blocks
 for (const count of [1, 15, 16, 17, 255, 256, 257]) {
   test(`blocks above a freed block move down into the picture (${count} blocks)`, () => {
     const rng = random(count), order = Array.from({length: count}, (_, i) => i).sort(() => rng() - 0.5), events = count + 3;
-    const blocks: Block[] = order.map(place => ({start: -1, end: place + 2, size: 1 + Math.floor(rng() * 5000)})), rows = elements(blocks, events), stack = plain_stack(rows);
+    const blocks: Block[] = order.map(index => ({start: -1, end: index + 2, size: 1 + Math.floor(rng() * 5000)})), rows = elements(blocks, events), stack = plain_stack(rows);
     const axis = new Axis(events, null);
     for (const [bottom, top] of [[0, 1], [0, 0.4], [0.3, 0.6], [0.7, 1]] as const) {
       const window = {from: axis.from, to: axis.to, bottom: bottom * stack.peak, top: top * stack.peak, width: events + 10, height: 80, coarse: 1};

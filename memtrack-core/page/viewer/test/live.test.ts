@@ -10,7 +10,7 @@ test('rows are ranked by 64-bit addresses, and rows of the same address by alloc
   const table = elements(addresses.map((address, i) => ({start: i, end: 100, size: 1, address})), 100);
   const {rows, rank} = address_order(table);
   assert.deepEqual([...rows], [1, 4, 6, 5, 3, 2, 0]);
-  rows.forEach((row, place) => assert.equal(rank[row], place));
+  rows.forEach((row, index) => assert.equal(rank[row], index));
 });
 
 test('rows are sorted by their last event', () => {

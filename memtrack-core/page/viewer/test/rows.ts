@@ -42,14 +42,14 @@ export function live_naively(table: Elements, event: number): number[] {
 /** Returns a device with two tables. */
 export function device(blocks: Elements, events: number, some: Partial<DeviceHead> = {}, segments = elements([], events), scope: number[] = []): Device & {table: Events} {
   const head = device_head({events, blocks: blocks.count, segments: segments.count, sections: {blocks: 1, events: 2, segments: 3, bands: 4}, ...some});
-  const places = (of: Elements): Uint32Array => {
+  const rows_by_event = (of: Elements): Uint32Array => {
     const out = new Uint32Array(events).fill(NONE);
     for (let row = 0; row < of.count; row++) for (const e of [of.start[row]!, of.end[row]!, of.pending[row]!]) if (e >= 0 && e < events) out[e] = row;
     return out;
   };
   const table: Events = {count: events, action: new Uint8Array(events), time: new Float64Array(0), axis: new Float64Array(0), stack: new Uint32Array(events),
-    scope: Uint32Array.from({length: events}, (_, e) => scope[e] ?? 0), thread: new Uint16Array(events), threads: [''], block: places(blocks), segment: places(segments), odd: new Map()};
-  return {head, place: 0, blocks, clock: null, table, load: async () => {}, events: async () => table, segments: async () => segments,
+    scope: Uint32Array.from({length: events}, (_, e) => scope[e] ?? 0), thread: new Uint16Array(events), threads: [''], block: rows_by_event(blocks), segment: rows_by_event(segments), odd: new Map()};
+  return {head, index: 0, blocks, clock: null, table, load: async () => {}, events: async () => table, segments: async () => segments,
     bands: async () => { throw new Error('no bands here'); }, live_after: (of, event) => Uint32Array.from(live_naively(of, event))};
 }
 

@@ -10,7 +10,7 @@ import type {Filter} from '../src/types.ts';
 import {device, elements, live_naively, random_rows, texts, type Row} from './rows.ts';
 import {random} from './synthetic.ts';
 
-const WANTED = {wanted: true};
+const JOB = {wanted: true};
 const WORDS = texts([['alloc@lib.rs:3', 'forward@model.py:12', 'main@run.py:1'], ['relu@ops.cu:7', 'Forward@net.py:80'], ['_PyEval_EvalFrameDefault@ceval.c:1', 'step@optim.py:9'],
   ['a+b@weird(1).py:5'], ['relu@ops.cu:8', 'backward@model.py:44']], [[0, 'train'], [1, 'aten::relu'], [1, 'backward']], ['tensor of the user', 'nothing']);
 
@@ -23,7 +23,7 @@ function searched(seed = 3, events = 400) {
 }
 
 async function marks(query: string, s = searched()): Promise<number[]> {
-  const found = await match(read_query(query), s, WANTED);
+  const found = await match(read_query(query), s, JOB);
   if (!found) return [];
   return [...found.keys()].filter(row => found[row]);
 }
@@ -90,7 +90,7 @@ test('an invalid regular expression has an error message', async () => {
     if (read.kind === 'invalid') assert.match(read.message, /^This is not a regular expression: [a-z\\].*\./);
   }
   assert.deepEqual(read_query('  '), {kind: 'all'});
-  assert.equal(await match(read_query(''), searched(), WANTED), null);
+  assert.equal(await match(read_query(''), searched(), JOB), null);
 });
 
 test('a cancelled search stops', async () => {
@@ -130,7 +130,7 @@ test('the filter matches the blocks that a test of every block does', () => {
 });
 
 test('counts are those of a scan of all blocks', async () => {
-  const s = searched(), {blocks} = s.device, found = (await match(read_query('relu'), s, WANTED)) as Uint8Array;
+  const s = searched(), {blocks} = s.device, found = (await match(read_query('relu'), s, JOB)) as Uint8Array;
   assert.equal(count_marks(found), match_naively(/relu/i).length);
   for (const event of [-1, 0, 57, 200, 399]) {
     const live = live_naively(blocks, event), hits = live.filter(row => found[row]), sum = (rows: number[]): number => rows.reduce((n, row) => n + blocks.size[row]!, 0);

@@ -2,7 +2,7 @@
 
 import {bytes, exact_bytes, visible} from '../format.ts';
 import {LABEL_HEIGHT, Rank, type Labels} from '../timeline/labels.ts';
-import {paint_label, type Inks, type Place} from '../timeline/marks.ts';
+import {paint_label, type Inks, type Area} from '../timeline/marks.ts';
 import {css_of, luminance, type Rgb} from '../timeline/rgb.ts';
 import type {BandPicture} from './picture.ts';
 
@@ -17,7 +17,7 @@ function edges(picture: BandPicture, sample: number, band: number): [from: numbe
 }
 
 /** Returns the middle of the largest part of a band that has room for a name of this width; null: none has. */
-export function place_of_name(picture: BandPicture, band: number, width: number, x: (sample: number) => number, y: (bytes: number) => number, height: number): {x: number; y: number} | null {
+export function name_position(picture: BandPicture, band: number, width: number, x: (sample: number) => number, y: (bytes: number) => number, height: number): {x: number; y: number} | null {
   const n = picture.frame.sample_count;
   let best: {x: number; y: number} | null = null, score = 0;
   for (let s = 0; s < n;) {
@@ -41,14 +41,14 @@ export function place_of_name(picture: BandPicture, band: number, width: number,
 }
 
 /** Draws the name of a band inside it, unless another label is there. */
-export function draw_name(place: Place, labels: Labels, name: string, at: {x: number; y: number}, color: Rgb): void {
+export function draw_name(area: Area, labels: Labels, name: string, at: {x: number; y: number}, color: Rgb): void {
   labels.defer(Rank.BandName, () => {
     const width = labels.width_of(visible(name));
-    labels.put(visible(name), [{x: at.x - width / 2, y: at.y - LABEL_HEIGHT / 2}], () => paint_name(place, name, at, color), width);
+    labels.put(visible(name), [{x: at.x - width / 2, y: at.y - LABEL_HEIGHT / 2}], () => paint_name(area, name, at, color), width);
   });
 }
 
-function paint_name({context}: Place, name: string, at: {x: number; y: number}, color: Rgb): void {
+function paint_name({context}: Area, name: string, at: {x: number; y: number}, color: Rgb): void {
   context.textBaseline = 'middle';
   context.textAlign = 'center';
   context.lineJoin = 'round';
@@ -62,8 +62,8 @@ function paint_name({context}: Place, name: string, at: {x: number; y: number}, 
 }
 
 /** Draws the peak and its exact bytes. */
-export function draw_peak(place: Place, inks: Inks, labels: Labels, x: number, total: number, mark: string): void {
-  const {context, width, height} = place, y = place.y(total);
+export function draw_peak(area: Area, inks: Inks, labels: Labels, x: number, total: number, mark: string): void {
+  const {context, width, height} = area, y = area.y(total);
   if (x < -1 || x > width + 1 || y > height) return;
   const tip = Math.max(y, 8);
   context.fillStyle = inks.ink;
@@ -77,12 +77,12 @@ export function draw_peak(place: Place, inks: Inks, labels: Labels, x: number, t
   context.stroke();
   context.fill();
   const text = `peak ${mark}${exact_bytes(total)}${y < 0 ? ', above the picture' : ''}`;
-  labels.defer(Rank.Peak, () => void labels.put(text, labels.beside(text, x, [Math.max(1, tip - 17), tip + 3], 8), paint_label(place, inks, inks.ink)));
+  labels.defer(Rank.Peak, () => void labels.put(text, labels.beside(text, x, [Math.max(1, tip - 17), tip + 3], 8), paint_label(area, inks, inks.ink)));
 }
 
 /** Outlines a band, along its two edges. */
-export function outline_band(place: Place, picture: BandPicture, band: number, ratio: number, inks: Inks): void {
-  const {context} = place, {frame} = picture, path = new Path2D();
+export function outline_band(area: Area, picture: BandPicture, band: number, ratio: number, inks: Inks): void {
+  const {context} = area, {frame} = picture, path = new Path2D();
   let open = false;
   for (const upper of [0, 1]) {
     open = false;
@@ -92,7 +92,7 @@ export function outline_band(place: Place, picture: BandPicture, band: number, r
         open = false;
         continue;
       }
-      const y = place.y(e[upper]!), x0 = frame.sample_x[s]! / ratio, x1 = frame.sample_x[s + 1]! / ratio;
+      const y = area.y(e[upper]!), x0 = frame.sample_x[s]! / ratio, x1 = frame.sample_x[s + 1]! / ratio;
       if (open) path.lineTo(x0, y);
       else path.moveTo(x0, y);
       path.lineTo(x1, y);
@@ -109,8 +109,8 @@ export function outline_band(place: Place, picture: BandPicture, band: number, r
 }
 
 /** Draws a line at the pointer, with a label. */
-export function draw_pointer(place: Place, inks: Inks, labels: Labels, at: {x: number; y: number}, text: string): void {
-  const {context, height} = place, x = Math.round(at.x) + 0.5;
+export function draw_pointer(area: Area, inks: Inks, labels: Labels, at: {x: number; y: number}, text: string): void {
+  const {context, height} = area, x = Math.round(at.x) + 0.5;
   context.strokeStyle = inks.muted;
   context.lineWidth = 1;
   context.setLineDash([2, 2]);
@@ -120,7 +120,7 @@ export function draw_pointer(place: Place, inks: Inks, labels: Labels, at: {x: n
   context.stroke();
   context.setLineDash([]);
   const above = Math.max(1, Math.min(height - 18, at.y - 20));
-  labels.defer(Rank.Pointer, () => void labels.put(text, labels.beside(text, at.x, [above, Math.min(height - 18, at.y + 12)], 8), paint_label(place, inks, inks.ink)));
+  labels.defer(Rank.Pointer, () => void labels.put(text, labels.beside(text, at.x, [above, Math.min(height - 18, at.y + 12)], 8), paint_label(area, inks, inks.ink)));
 }
 
 /** Returns a band's name and bytes as a label. */

@@ -64,10 +64,10 @@ export function bands_of(names: readonly string[]): Band[] {
     return {name, values, light, dark, query: `category:^${names_escaped.length > 1 ? `(${names_escaped.join('|')})` : names_escaped[0]}$`};
   };
   const values_of = KNOWN.map(() => [] as number[]);
-  names.forEach((name, place) => {
+  names.forEach((name, index) => {
     const known = known_as(name);
-    if (known >= 0) values_of[known]!.push(place + 1);
-    else others.push({name, values: [place + 1]});
+    if (known >= 0) values_of[known]!.push(index + 1);
+    else others.push({name, values: [index + 1]});
   });
   KNOWN.forEach(([, light, dark], known) => {
     if (values_of[known]!.length) bands.push(band(values_of[known]!, parse(light), parse(dark)));

@@ -47,14 +47,14 @@ export class CategoryTable {
 
   /** Creates a row for each band, in the order of the picture from the top. */
   rebuild(bands: readonly Band[], dark: boolean): void {
-    this.rows = bands.map((band, place) => {
+    this.rows = bands.map((band, index) => {
       const key = h('i', {'aria-hidden': 'true'});
       key.style.background = css_of(dark ? band.dark : band.light);
       const name = visible(band.name);
-      const toggle = h('button', {type: 'button', class: 'cat-name', onclick: () => this.handlers.toggle(place)}, key, h('span', {}, name));
-      const only = h('button', {type: 'button', class: 'cat-only', 'aria-label': `only ${name}`, title: `Show ${name} alone`, onclick: () => this.handlers.only(place)}, 'only');
+      const toggle = h('button', {type: 'button', class: 'cat-name', onclick: () => this.handlers.toggle(index)}, key, h('span', {}, name));
+      const only = h('button', {type: 'button', class: 'cat-only', 'aria-label': `only ${name}`, title: `Show ${name} alone`, onclick: () => this.handlers.only(index)}, 'only');
       const cells = Array.from({length: 4}, (_, i) => h('td', {class: i % 2 ? 'cat-share' : ''}));
-      const element = h('tr', {onmouseenter: () => this.handlers.point(place), onmouseleave: () => this.handlers.point(null)}, h('th', {scope: 'row'}, h('div', {}, toggle, only)), ...cells);
+      const element = h('tr', {onmouseenter: () => this.handlers.point(index), onmouseleave: () => this.handlers.point(null)}, h('th', {scope: 'row'}, h('div', {}, toggle, only)), ...cells);
       return {element, toggle, only, cells};
     });
     this.body.replaceChildren(...this.rows.map(row => row.element).reverse());

@@ -7,19 +7,19 @@ import {fill, h} from '../dom.ts';
 import {ESTIMATED, INFERRED, bytes, count, exact_bytes, share, time, visible} from '../format.ts';
 import type {Window} from '../timeline/frame.ts';
 import type {Labels} from '../timeline/labels.ts';
-import type {Inks, Place} from '../timeline/marks.ts';
+import type {Inks, Area} from '../timeline/marks.ts';
 import {paint} from '../timeline/paint.ts';
 import {background, band_palette, type Palette} from '../timeline/palette.ts';
 import {Plot} from '../timeline/plot.ts';
 import {plain_stack} from '../timeline/stack.ts';
-import {band_label, draw_name, draw_peak, draw_pointer, outline_band, place_of_name} from './marks.ts';
+import {band_label, draw_name, draw_peak, draw_pointer, outline_band, name_position} from './marks.ts';
 import {bands_of, type Band} from './names.ts';
 import {BandPicture} from './picture.ts';
 import {level_after, peak_of, series_of} from './sums.ts';
 import {CategoryTable} from './table.ts';
 
 /** The text of the view for a device without categories. */
-const NONE = 'This device has no categories of memory. Categories come from PyTorch’s memory profiles, and from operator traces with “memtrack timeline”.';
+const NONE = 'This device has no categories. Categories come from PyTorch’s memory profiles, and from operator traces with “memtrack timeline”.';
 
 /** The position of the pointer. */
 interface Pointed {
@@ -134,12 +134,12 @@ export class CategoryView extends Plot {
     if (!all) {
       peak = 0;
       for (const value of total) if (value > peak) peak = value;
-      parts.push(h('span', {}, `Peak of what is visible: ${this.mark}${exact_bytes(this.stack!.peak)}`));
+      parts.push(h('span', {}, `Peak of visible blocks: ${this.mark}${exact_bytes(this.stack!.peak)}`));
     }
     const inferred = device.head.inferred && h('span', {class: 'note inferred', title: INFERRED}, 'Categories are inferred: the file has none');
     fill(this.title, h('span', {}, `Peak allocated: ${this.mark}${exact_bytes(peak)}`), ...parts, this.reserved && h('span', {class: 'note'}, `Peak reserved: ${exact_bytes(this.segments!.total[this.reserved.top(0, this.segments!.total.length - 1)]!)}`), inferred);
     this.table.shown(this.on);
-    this.table.fill(0, {title: all ? 'At the peak' : 'Peak of visible', when: this.when(this.peak_event), bytes: this.bytes_after(this.peak_event)}, this.mark);
+    this.table.fill(0, {title: all ? 'At the peak' : 'Visible peak', when: this.when(this.peak_event), bytes: this.bytes_after(this.peak_event)}, this.mark);
     this.update_moment();
   }
 
@@ -179,35 +179,35 @@ export class CategoryView extends Plot {
     const picture = this.bands_shown!, bands = this.known!, layers = 2 * bands.length;
     picture.lay_out(this.axis, window);
     paint(picture.frame, this.pixels, {of: this.color_of, palette: this.palette!, passing: Uint8Array.from({length: layers}, (_, l) => 1 - (l & 1)), layer: null, start: new Int32Array(layers).fill(-2)});
-    const place = this.place(), {context} = place;
+    const area = this.area(), {context} = area;
     context.font = this.inks().font;
     this.names_at = bands.map((band, i) => (this.on[i]
-      ? place_of_name(picture, i, context.measureText(visible(band.name)).width, s => picture.frame.sample_x[s]! / this.ratio, place.y, this.height) : null));
+      ? name_position(picture, i, context.measureText(visible(band.name)).width, s => picture.frame.sample_x[s]! / this.ratio, area.y, this.height) : null));
   }
 
-  protected override draw_names(place: Place, inks: Inks, labels: Labels): void {
+  protected override draw_names(area: Area, inks: Inks, labels: Labels): void {
     const {dark} = this.page;
-    place.context.font = inks.font;
+    area.context.font = inks.font;
     this.known!.forEach((band, i) => {
       const at = this.names_at[i];
       // A partly pale band has no single background colour.
-      if (at) draw_name(place, labels, band.name, at, this.has_pale ? background(dark) : dark ? band.dark : band.light);
+      if (at) draw_name(area, labels, band.name, at, this.has_pale ? background(dark) : dark ? band.dark : band.light);
     });
   }
 
-  protected draw_marks(place: Place, inks: Inks, labels: Labels): void {
+  protected draw_marks(area: Area, inks: Inks, labels: Labels): void {
     const picture = this.bands_shown!, bands = this.known!;
     if (this.stack!.peak > 0) {
       const event = this.peak_event, {axis} = this;
       // The state after an event lasts until the next one.
-      draw_peak(place, inks, labels, place.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
+      draw_peak(area, inks, labels, area.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
     }
     const band = this.pointed?.band ?? this.chosen;
-    if (band !== null) outline_band(place, picture, band, this.ratio, inks);
+    if (band !== null) outline_band(area, picture, band, this.ratio, inks);
     const {pointed} = this;
     if (pointed && pointed.x >= 0) {
       const now = this.bytes_after(pointed.event), sum = now.reduce((a: number, b) => a + (b ?? 0), 0);
-      draw_pointer(place, inks, labels, pointed, pointed.band === null ? band_label('total', sum, this.mark) : `${band_label(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
+      draw_pointer(area, inks, labels, pointed, pointed.band === null ? band_label('total', sum, this.mark) : `${band_label(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
     }
   }
 
@@ -311,9 +311,9 @@ export class CategoryView extends Plot {
 
   /** Chooses the next visible band above or below. */
   private walk(by: number): void {
-    const places = this.on.flatMap((on, i) => (on ? [i] : [])), at = this.chosen === null ? -1 : places.indexOf(this.chosen);
-    if (!places.length) return;
-    this.chosen = places[at < 0 ? (by > 0 ? 0 : places.length - 1) : Math.max(0, Math.min(places.length - 1, at + by))]!;
+    const visible_bands = this.on.flatMap((on, i) => (on ? [i] : [])), at = this.chosen === null ? -1 : visible_bands.indexOf(this.chosen);
+    if (!visible_bands.length) return;
+    this.chosen = visible_bands[at < 0 ? (by > 0 ? 0 : visible_bands.length - 1) : Math.max(0, Math.min(visible_bands.length - 1, at + by))]!;
     this.pointed = null;
     this.update_moment();
     this.page.detail({kind: 'text', lines: this.lines(this.chosen, this.page.state.event)}, true);

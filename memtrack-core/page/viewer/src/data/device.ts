@@ -11,7 +11,7 @@ export function devices_of(head: Head, sections: Sections): LazyDevice[] {
   const kinds = ['device', 'heap', 'pinned'];
   return [...head.devices]
     .sort((a, b) => Number(b.events > 0) - Number(a.events > 0) || kinds.indexOf(a.kind) - kinds.indexOf(b.kind) || a.ordinal - b.ordinal)
-    .map((device, place) => new LazyDevice(device, place, sections));
+    .map((device, index) => new LazyDevice(device, index, sections));
 }
 
 /** Loads the texts that all devices share. */
@@ -29,7 +29,7 @@ export class LazyDevice implements Device {
   private requests: {events?: Promise<Events>; segments?: Promise<Elements>; bands?: Promise<Bands>} = {};
   private readonly checkpoints = new Map<Elements, Checkpoints>();
 
-  constructor(readonly head: DeviceHead, readonly place: number, private readonly sections: Sections) {}
+  constructor(readonly head: DeviceHead, readonly index: number, private readonly sections: Sections) {}
 
   get blocks(): Elements {
     if (!this.rows) throw new Error(`the tables of ${this.head.name} are not loaded yet`);

@@ -34,11 +34,11 @@ export function decode_events(bytes: Uint8Array, columns: Map<string, number>, b
     odd.set(events[i]!, {address: (BigInt(high[i]!) << 32n) | BigInt(low[i]!), size: sizes[i]!, text: texts[i]!});
   return {
     count, action, time, axis: clock ?? new Float64Array(0), stack, scope, thread, threads,
-    block: places(blocks, count), segment: places(segments, count), odd,
+    block: rows_by_event(blocks, count), segment: rows_by_event(segments, count), odd,
   };
 }
 
-function places(elements: Elements, events: number): Uint32Array {
+function rows_by_event(elements: Elements, events: number): Uint32Array {
   const out = new Uint32Array(events).fill(NONE), {start, end, pending} = elements;
   for (let row = 0; row < elements.count; row++) {
     if (start[row]! >= 0) out[start[row]!] = row;

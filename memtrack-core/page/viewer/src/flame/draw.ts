@@ -21,7 +21,7 @@ export interface Look {
 const MIN_WIDTH = 0.7;
 
 /** Positions of nodes when `focus` fills the width; nodes outside it, other than its callers, have none. */
-export class Places {
+export class NodePositions {
   constructor(private readonly tree: Tree, readonly focus: number, readonly width: number) {}
 
   get scale(): number { return this.width / (this.tree.value[this.focus]! || 1); }
@@ -57,7 +57,7 @@ export class Places {
 }
 
 /** Draws the visible nodes, and returns their number. */
-export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places: Places, look: Look, scrolled: number, height: number, selected: number | null): number {
+export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, positions: NodePositions, look: Look, scrolled: number, height: number, selected: number | null): number {
   let drawn = 0;
   context.font = '12px ui-sans-serif, system-ui, sans-serif';
   context.textBaseline = 'middle';
@@ -74,25 +74,25 @@ export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places:
     context.globalAlpha = 1;
   };
   const chain: number[] = [];
-  for (let at = tree.parent[places.focus]!; at >= 0; at = tree.parent[at]!) chain.unshift(at);
-  for (const node of chain) box(node, 0, places.width, true);
-  const stack = [places.focus];
+  for (let at = tree.parent[positions.focus]!; at >= 0; at = tree.parent[at]!) chain.unshift(at);
+  for (const node of chain) box(node, 0, positions.width, true);
+  const stack = [positions.focus];
   while (stack.length > 0) {
-    const node = stack.pop()!, place = places.of(node);
-    if (!place) continue;
-    box(node, place[0], place[1], false);
+    const node = stack.pop()!, position = positions.of(node);
+    if (!position) continue;
+    box(node, position[0], position[1], false);
     if (tree.depth[node]! * ROW - scrolled > height) continue;
     for (let c = tree.first_child[node]!; c >= 0; c = tree.next[c]!) {
-      if (tree.value[c]! * places.scale < MIN_WIDTH) break;
+      if (tree.value[c]! * positions.scale < MIN_WIDTH) break;
       stack.push(c);
     }
   }
   if (selected !== null) {
-    const place = places.of(selected);
-    if (place) {
+    const position = positions.of(selected);
+    if (position) {
       context.lineWidth = 2;
       context.strokeStyle = look.line;
-      context.strokeRect(place[0] + 1, tree.depth[selected]! * ROW - scrolled + 1, Math.max(2, place[1] - 2), ROW - 3);
+      context.strokeRect(position[0] + 1, tree.depth[selected]! * ROW - scrolled + 1, Math.max(2, position[1] - 2), ROW - 3);
     }
   }
   return drawn;

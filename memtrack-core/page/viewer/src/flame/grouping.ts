@@ -12,7 +12,7 @@ export type GroupBy = 'stack' | 'function' | 'scope' | 'category';
 export interface BlockGroup {
   readonly title: string;
   /** File and line, or the callers. */
-  readonly place: string;
+  readonly location: string;
   readonly bytes: number;
   readonly blocks: number;
   /** The query that finds this group's blocks; null: there is none (no stack, no scope). */
@@ -29,14 +29,14 @@ export function group_rows(rows: Uint32Array, by: GroupBy, device: Device, event
       return largest(rows, blocks.size, texts.strings + 1, row => names[blocks.stack[row]!]!, most, key => key === 0 ? NO_STACK : function_title(texts, key - 1));
     }
     case 'scope': return largest(rows, blocks.size, Math.max(1, texts.scope_name.length), row => events ? scope_of(blocks, events, row) : 0, most, key => scope_title(texts, key));
-    case 'category': return largest(rows, blocks.size, 256, row => blocks.category[row]!, most, key => key === 0 ? {title: '(no category)', place: '', query: 'category:^$'}
-      : {title: device.head.categories[key - 1] ?? `category ${key}`, place: '', query: `category:^${escaped(device.head.categories[key - 1] ?? '')}$`});
+    case 'category': return largest(rows, blocks.size, 256, row => blocks.category[row]!, most, key => key === 0 ? {title: '(no category)', location: '', query: 'category:^$'}
+      : {title: device.head.categories[key - 1] ?? `category ${key}`, location: '', query: `category:^${escaped(device.head.categories[key - 1] ?? '')}$`});
   }
 }
 
-type Title = Pick<BlockGroup, 'title' | 'place' | 'query'>;
+type Title = Pick<BlockGroup, 'title' | 'location' | 'query'>;
 
-const NO_STACK: Title = {title: '(no stack recorded)', place: '', query: null};
+const NO_STACK: Title = {title: '(no stack recorded)', location: '', query: null};
 
 function largest(rows: Uint32Array, size: Float64Array, keys: number, key: (row: number) => number, most: number, title: (key: number) => Title): {groups: BlockGroup[]; count: number} {
   const {bytes, blocks} = weigh(rows, size, keys, key, null), used: number[] = [];
@@ -45,7 +45,7 @@ function largest(rows: Uint32Array, size: Float64Array, keys: number, key: (row:
   return {groups: used.slice(0, most).map(k => ({...title(k), bytes: bytes[k]!, blocks: blocks[k]!})), count: used.length};
 }
 
-function place_of(texts: Texts, frame: number): string {
+function location_of(texts: Texts, frame: number): string {
   const file = texts.string(texts.frame_file[frame]!);
   return file === '' || file === '??' ? '' : `${file}:${texts.frame_line[frame]}`;
 }
@@ -59,7 +59,7 @@ function stack_title(texts: Texts, stack: number): Title {
   let i = from;
   while (i < to && texts.stack_frames[i] !== frame) i++;
   for (i++; i < to && callers.length < 3; i++) if (!noise[texts.stack_frames[i]!]) callers.push(short_name(texts.string(texts.frame_name[texts.stack_frames[i]!]!)));
-  return {title: short_name(texts.string(texts.frame_name[frame]!)) || '(no name)', place: [place_of(texts, frame), ...callers].filter(Boolean).join(' ← '), query: `stack:${stack}`};
+  return {title: short_name(texts.string(texts.frame_name[frame]!)) || '(no name)', location: [location_of(texts, frame), ...callers].filter(Boolean).join(' ← '), query: `stack:${stack}`};
 }
 
 /** Returns for each stack 1 + the name (a string) of its innermost user frame; 0: none. */
@@ -67,11 +67,11 @@ function user_functions(texts: Texts, frames: Uint32Array): Uint32Array { return
 
 function function_title(texts: Texts, name: number): Title {
   const text = texts.string(name);
-  return {title: text || '(no name)', place: '', query: text === '' ? null : `in:^${escaped(text)}$`};
+  return {title: text || '(no name)', location: '', query: text === '' ? null : `in:^${escaped(text)}$`};
 }
 
 function scope_title(texts: Texts, scope: number): Title {
-  if (scope === 0) return {title: '(outside any operator or module)', place: '', query: null};
+  if (scope === 0) return {title: '(outside any operator or module)', location: '', query: null};
   const path = scope_path(texts, scope);
-  return {title: texts.string(texts.scope_name[scope]!), place: path, query: `scope:^${escaped(path)}$`};
+  return {title: texts.string(texts.scope_name[scope]!), location: path, query: `scope:^${escaped(path)}$`};
 }

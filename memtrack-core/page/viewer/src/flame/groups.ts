@@ -46,7 +46,7 @@ class Panel implements GroupsPanel {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
     const what = this.what.value as What, by = this.by.value as GroupBy;
-    const key = [device.place, by, what, what === 'live' ? state.event : what === 'window' ? window_events(device, state).join('–') : ''].join(' ');
+    const key = [device.index, by, what, what === 'live' ? state.event : what === 'window' ? window_events(device, state).join('–') : ''].join(' ');
     if (key === this.made && this.passing === this.app.passing) { this.mark(state); return; }
     const texts = await this.app.texts(), events = by === 'scope' ? await device.events() : null;
     if (turn !== this.turn) return;
@@ -65,19 +65,19 @@ class Panel implements GroupsPanel {
     this.mark(state);
   }
 
-  private item(group: BlockGroup, all: number, place: number): HTMLElement {
+  private item(group: BlockGroup, all: number, index: number): HTMLElement {
     const bar = h('span', {class: 'gr-bar', 'aria-hidden': 'true'});
     bar.style.width = `${all ? group.bytes / all * 100 : 0}%`;
     const button = h('button', {class: 'gr-item', type: 'button', disabled: group.query === null, 'aria-pressed': 'false',
-      title: [visible(group.title), visible(group.place), `${exact_size(group.bytes)} in ${plural(group.blocks, 'block')}`].filter(Boolean).join('\n'),
-      onclick: () => this.choose(place)},
+      title: [visible(group.title), visible(group.location), `${exact_size(group.bytes)} in ${plural(group.blocks, 'block')}`].filter(Boolean).join('\n'),
+      onclick: () => this.choose(index)},
     h('span', {class: 'gr-title'}, visible(group.title)), h('span', {class: 'gr-bytes'}, size_text(group.bytes)), h('span', {class: 'gr-share'}, share_text(group.bytes, all)),
-    h('span', {class: 'gr-place'}, visible(group.place)), h('span', {class: 'gr-blocks'}, `${count_text(group.blocks)} ×`), bar);
+    h('span', {class: 'gr-place'}, visible(group.location)), h('span', {class: 'gr-blocks'}, `${count_text(group.blocks)} ×`), bar);
     return h('div', {role: 'listitem'}, button);
   }
 
-  private choose(place: number): void {
-    const query = this.groups[place]?.query;
+  private choose(index: number): void {
+    const query = this.groups[index]?.query;
     if (query === null || query === undefined) return;
     // A second click clears the search.
     const next = this.app.state.query === query ? '' : query;

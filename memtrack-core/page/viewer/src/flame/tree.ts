@@ -4,7 +4,7 @@ import type {Texts} from '../types.ts';
 import {noise_frames} from './noise.ts';
 import type {Weights} from './weights.ts';
 
-export type MergeBy = 'function' | 'place' | 'scope';
+export type MergeBy = 'function' | 'location' | 'scope';
 
 export interface TreeOptions {
   readonly by: MergeBy;
@@ -50,7 +50,7 @@ export interface Keys {
 }
 
 /** Returns keys of frames by their function, or by file and line. */
-export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
+export function frame_keys(texts: Texts, by: 'function' | 'location'): Keys {
   const n = texts.frame_name.length;
   if (by === 'function') {
     const files = new Map<number, number>();
@@ -60,8 +60,8 @@ export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
   const of_frame = new Uint32Array(n), known = new Map<string, number>();
   for (let f = 0; f < n; f++) {
     // Frames of binaries have an offset instead of a line, and often only the function is informative.
-    const place = `${texts.frame_file[f]} ${texts.frame_line[f]}`, found = known.get(place);
-    if (found === undefined) known.set(place, f);
+    const location = `${texts.frame_file[f]} ${texts.frame_line[f]}`, found = known.get(location);
+    if (found === undefined) known.set(location, f);
     of_frame[f] = found ?? f;
   }
   return {of_frame, text: key => `${texts.string(texts.frame_file[key]!) || '(no file)'}:${texts.frame_line[key]}  ${texts.string(texts.frame_name[key]!)}`,

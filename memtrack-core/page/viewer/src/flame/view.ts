@@ -7,7 +7,7 @@ import {bytes as size_text, count as count_text, exact_bytes as exact_size, plur
 import {frame_text} from '../search/match.ts';
 import {read_query} from '../search/query.ts';
 import {peak_event} from '../search/results.ts';
-import {draw_tree, Places, ROW, type Look} from './draw.ts';
+import {draw_tree, NodePositions, ROW, type Look} from './draw.ts';
 import {short_name} from './names.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type MergeBy, type Tree} from './tree.ts';
@@ -57,7 +57,7 @@ class FlameView implements View {
       ...values.map(([value, text]) => h('option', {value}, text)));
     this.what = choice('Counted blocks', [['peak', 'live at the peak'], ['live', 'live after the event'], ['window', 'allocated in the range']]);
     this.weight = choice('Width shows', [['bytes', 'bytes'], ['blocks', 'blocks']]);
-    this.by = choice('Frames are merged by', [['function', 'function'], ['place', 'file and line'], ['scope', 'operator and module']]);
+    this.by = choice('Frames are merged by', [['function', 'function'], ['location', 'file and line'], ['scope', 'operator and module']]);
     this.fold = h('input', {type: 'checkbox', onchange: rebuild});
     this.fold.checked = true;
     this.invert = h('input', {type: 'checkbox', onchange: () => { this.callers_of = null; rebuild(); }});
@@ -96,7 +96,7 @@ class FlameView implements View {
   private make(device: Device, state: State, texts: Texts, events: Events | null): void {
     const what = this.what.value as What, by = this.by.value as MergeBy, weight = this.weight.value as 'bytes' | 'blocks';
     const range = what === 'window' ? window_events(device, state) : [this.event_of(device, state)];
-    const key = [device.place, what, range, by, weight, this.fold.checked, this.invert.checked, this.callers_of, state.hide].join(' ');
+    const key = [device.index, what, range, by, weight, this.fold.checked, this.invert.checked, this.callers_of, state.hide].join(' ');
     if (this.made?.key === key && this.made.passing === this.app.passing) return;
     const passing = this.app.passing, {blocks} = device;
     let rows = selected_rows(device, state, what);
@@ -175,7 +175,7 @@ class FlameView implements View {
     };
   }
 
-  private places(): Places { return new Places(this.made!.tree, this.focus, Math.max(10, this.scroller.clientWidth)); }
+  private positions(): NodePositions { return new NodePositions(this.made!.tree, this.focus, Math.max(10, this.scroller.clientWidth)); }
 
   private draw(): void {
     if (!this.made || this.scroller.clientHeight === 0) return;
@@ -199,7 +199,7 @@ class FlameView implements View {
     const context = this.canvas.getContext('2d')!;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, room);
-    if (!nothing) draw_tree(context, tree, this.places(), this.theme(), this.scroller.scrollTop, room, this.selected);
+    if (!nothing) draw_tree(context, tree, this.positions(), this.theme(), this.scroller.scrollTop, room, this.selected);
   }
 
   private crumbs(): void {
@@ -226,7 +226,7 @@ class FlameView implements View {
   private node_at(x: number, y: number): number | null {
     const box = this.scroller.getBoundingClientRect();
     if (!this.made || x < box.left || x >= box.left + this.scroller.clientWidth || y < box.top || y >= box.bottom) return null;
-    return this.places().at(x - box.left, Math.floor((y - box.top + this.scroller.scrollTop) / ROW));
+    return this.positions().at(x - box.left, Math.floor((y - box.top + this.scroller.scrollTop) / ROW));
   }
 
   private move(event: PointerEvent): void {
@@ -244,7 +244,7 @@ class FlameView implements View {
 
   private zoom(node: number): void {
     this.focus = node;
-    if (this.selected === null || !this.places().of(this.selected)) this.selected = node;
+    if (this.selected === null || !this.positions().of(this.selected)) this.selected = node;
     this.draw();
   }
 
@@ -282,7 +282,7 @@ class FlameView implements View {
     if (!this.made || event.ctrlKey || event.metaKey || event.altKey) return false;
     const {tree} = this.made, at = this.selected ?? this.focus;
     const to = (node: number): boolean => {
-      if (node >= 0) { if (!this.places().of(node)) this.focus = tree.parent[node]! < 0 ? 0 : tree.parent[node]!; this.select(node); }
+      if (node >= 0) { if (!this.positions().of(node)) this.focus = tree.parent[node]! < 0 ? 0 : tree.parent[node]!; this.select(node); }
       return true;
     };
     switch (event.key) {

@@ -23,7 +23,7 @@ export class Bar implements SearchBar {
   private readonly input: HTMLInputElement;
   private readonly status: HTMLElement;
   private readonly chips: HTMLElement;
-  private readonly place: HTMLElement;
+  private readonly position: HTMLElement;
   private readonly hide: HTMLInputElement;
   private readonly steps: HTMLElement;
   private readonly panel: FilterPanel;
@@ -40,10 +40,10 @@ export class Bar implements SearchBar {
       title: 'A regular expression, case-insensitive unless it has capitals; 0x… is an address.\nPrefixes limit the search: in: (innermost function of the program)  frame:  scope:  category:  pool:  stream:  note:  stack:N\nEnter: next match. Shift+Enter: previous.',
       oninput: () => this.typed(), onkeydown: (event: KeyboardEvent) => this.key(event)});
     this.status = h('span', {class: 'sb-status', role: 'status', 'aria-live': 'polite'});
-    this.place = h('span', {class: 'sb-place'});
+    this.position = h('span', {class: 'sb-place'});
     const step = (text: string, label: string, by: 1 | -1): HTMLElement =>
       h('button', {class: 'sb-step', type: 'button', 'aria-label': label, title: label, onclick: () => void this.step(by)}, text);
-    this.steps = h('span', {class: 'sb-steps'}, step('‹', 'Previous match (N)', -1), this.place, step('›', 'Next match (n)', 1));
+    this.steps = h('span', {class: 'sb-steps'}, step('‹', 'Previous match (N)', -1), this.position, step('›', 'Next match (n)', 1));
     this.hide = h('input', {type: 'checkbox', onchange: () => void app.show({hide: this.hide.checked})});
     this.panel = new FilterPanel(filter => this.set_filter(filter));
     this.panel.element.hidden = true;
@@ -116,7 +116,7 @@ export class Bar implements SearchBar {
       this.status.dataset.liveBytes = String(r.live_bytes);
     }
     const total = Number(this.status.dataset.blocks), row = state.block;
-    set_text(this.place, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(count_marks(marks, row)) : '–'} / ${count_text(total)}`);
+    set_text(this.position, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(count_marks(marks, row)) : '–'} / ${count_text(total)}`);
   }
 
   private typed(): void {
@@ -148,11 +148,11 @@ export class Bar implements SearchBar {
     const has = (table: {address_high: Uint32Array; address_low: Uint32Array}, row: number): boolean =>
       row !== NONE && table.address_high[row] === high && table.address_low[row] === low;
     // The first Enter selects the first such event, each later one the next.
-    const again = this.jumped === `${device.place} ${value}`;
+    const again = this.jumped === `${device.index} ${value}`;
     for (let i = 1; i <= n; i++) {
       const event = again ? (((this.app.state.event + by * i) % n) + n) % n : i - 1;
       if (!has(device.blocks, events.block[event]!) && !has(segments, events.segment[event]!) && events.odd.get(event)?.address !== value) continue;
-      this.jumped = `${device.place} ${value}`;
+      this.jumped = `${device.index} ${value}`;
       await this.app.show({event, ...events.block[event] !== NONE && {block: events.block[event]!}});
       return;
     }

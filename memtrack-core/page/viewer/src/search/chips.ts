@@ -26,10 +26,10 @@ export function chips_of(filter: Filter, head: DeviceHead): Chip[] {
   range('min_bytes', 'max_bytes', 'size', size_text);
   range('min_life', 'max_life', 'lifetime', n => `${count_text(n)} ${n === 1 ? 'event' : 'events'}`);
   const list = (key: 'streams' | 'pools' | 'categories', name: string, names: readonly string[]): void => {
-    const places = filter[key];
-    if (!places) return;
-    const words = places.length === 0 ? 'none' : places.length <= 3 ? places.map(p => names[p] ?? `#${p}`).join(', ') : `${places.length} of ${names.length}`;
-    chips.push({text: `${name} ${words}`, without: without(filter, key)});
+    const indices = filter[key];
+    if (!indices) return;
+    const text = indices.length === 0 ? 'none' : indices.length <= 3 ? indices.map(p => names[p] ?? `#${p}`).join(', ') : `${indices.length} of ${names.length}`;
+    chips.push({text: `${name} ${text}`, without: without(filter, key)});
   };
   list('streams', 'stream', value_names(head.streams, null));
   list('pools', 'pool', value_names(head.pools, 'unknown'));

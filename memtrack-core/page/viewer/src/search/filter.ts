@@ -27,10 +27,10 @@ export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array
   return out;
 }
 
-function set(places: readonly number[] | undefined): Uint8Array | null {
-  if (!places) return null;
+function set(indices: readonly number[] | undefined): Uint8Array | null {
+  if (!indices) return null;
   const marks = new Uint8Array(65536);
-  for (const place of places) marks[place] = 1;
+  for (const index of indices) marks[index] = 1;
   return marks;
 }
 

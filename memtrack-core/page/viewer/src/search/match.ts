@@ -18,8 +18,8 @@ export interface Searched {
 
 /** Returns the text of a frame for patterns: `^` and `$` match at each line. */
 export function frame_text(texts: Texts, frame: number): string {
-  const name = texts.string(texts.frame_name[frame]!), place = `${texts.string(texts.frame_file[frame]!)}:${texts.frame_line[frame]}`;
-  return `${name}\n${place}\n${name} ${place}`;
+  const name = texts.string(texts.frame_name[frame]!), location = `${texts.string(texts.frame_file[frame]!)}:${texts.frame_line[frame]}`;
+  return `${name}\n${location}\n${name} ${location}`;
 }
 
 /** Returns the names of a scope and its ancestors, outermost first. */

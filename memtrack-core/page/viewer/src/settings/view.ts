@@ -35,7 +35,7 @@ class SettingsView implements View {
     h('div', {class: 'se-column'}, card('File', facts(file_facts(head))),
       ...devices.map(device => {
         const made = card(device.head.name, facts(device_facts(device.head)));
-        made.dataset.device = String(device.place);
+        made.dataset.device = String(device.index);
         return made;
       })));
   }

@@ -88,8 +88,8 @@ export class Header {
     this.page.restyle();
   }
 
-  private tab_key(event: KeyboardEvent, place: number): void {
-    const to = {ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: this.names.length - 1}[event.key];
+  private tab_key(event: KeyboardEvent, index: number): void {
+    const to = {ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: this.names.length - 1}[event.key];
     if (to === undefined) return;
     event.preventDefault();
     const next = (to + this.names.length) % this.names.length;

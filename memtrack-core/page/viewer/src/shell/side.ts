@@ -15,7 +15,7 @@ export class Side {
   constructor(private readonly app: App, details: HTMLElement) {
     this.groups = groups_panel(app);
     this.panels = [details, this.groups.element];
-    this.tabs = ['Details', 'Groups'].map((title, place) => h('button', {type: 'button', title: `${title} (key d)`, onclick: () => this.switch_to(place)}, title));
+    this.tabs = ['Details', 'Groups'].map((title, index) => h('button', {type: 'button', title: `${title} (key d)`, onclick: () => this.switch_to(index)}, title));
     this.element = h('div', {class: 'side'}, h('div', {class: 'tabs side-tabs', role: 'group', 'aria-label': 'Side panel'}, ...this.tabs), ...this.panels);
     this.switch_to(0);
   }
@@ -30,12 +30,12 @@ export class Side {
     if (this.shown === 1) await this.groups.show(state);
   }
 
-  private switch_to(place: number): void {
-    this.shown = place;
+  private switch_to(index: number): void {
+    this.shown = index;
     this.tabs.forEach((tab, i) => {
-      tab.setAttribute('aria-pressed', String(i === place));
-      this.panels[i]!.hidden = i !== place;
+      tab.setAttribute('aria-pressed', String(i === index));
+      this.panels[i]!.hidden = i !== index;
     });
-    if (place === 1) void this.groups.show(this.app.state);
+    if (index === 1) void this.groups.show(this.app.state);
   }
 }

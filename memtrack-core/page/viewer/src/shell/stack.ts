@@ -45,8 +45,8 @@ function folded(texts: Texts, from: number, to: number): HTMLElement {
   return item;
 }
 
-function frame(texts: Texts, place: number): HTMLElement {
-  const f = texts.stack_frames[place]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
+function frame(texts: Texts, index: number): HTMLElement {
+  const f = texts.stack_frames[index]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
   const name = visible(texts.string(texts.frame_name[f]!)) || '(no name)';
   const where = file && file !== '??' ? file + (line ? `:${line}` : '') : '';
   return h('li', {}, h('b', {}, ...breakable(name)), where ? h('span', {title: where}, ...breakable(where)) : null);

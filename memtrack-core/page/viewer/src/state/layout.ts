@@ -64,8 +64,8 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
     free_pieces: 0, largest_free: 0, rounding: 0, outside_blocks: 0, outside: 0, exact: true};
   const groups: Group[] = order.map(id => ({kind: 'segment', id, bytes: segments[id]!.to - segments[id]!.from, first: 0, last: 0}));
   for (const group of groups) totals.reserved += group.bytes;
-  const place = new Int32Array(segments.length);
-  order.forEach((id, i) => { place[id] = i; });
+  const group_of_segment = new Int32Array(segments.length);
+  order.forEach((id, i) => { group_of_segment[id] = i; });
 
   // The group of each block, and the number of blocks of each group.
   const of = new Int32Array(count), counts = new Uint32Array(groups.length + 64), at = new Float64Array(count);
@@ -92,7 +92,7 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
       while (hint + 1 < segments.length && segments[hint + 1]!.from <= distance) hint++;
       const segment = containing_segment(segments, hint, distance);
       if (segment >= 0) {
-        group = place[segment]!;
+        group = group_of_segment[segment]!;
         at[i] = distance - segments[segment]!.from;
       } else {
         group = extra_group('outside', 0);

@@ -24,7 +24,7 @@ export class LiveSet {
   get count(): number { return this.length; }
 
   /** Returns the row at an index of the live rows. */
-  row(place: number): number { return this.order.rows[this.ranks[place]!]!; }
+  row(index: number): number { return this.order.rows[this.ranks[index]!]!; }
 
   /** Moves to the state after `event`. */
   go(event: number): void {
@@ -67,11 +67,11 @@ export class LiveSet {
     this.at = event - 1;
   }
 
-  private place(rank: number): number { return lower_bound(this.ranks, rank, 0, this.length); }
+  private index_of(rank: number): number { return lower_bound(this.ranks, rank, 0, this.length); }
 
   private add(row: number): void {
     this.reserve(this.length + 1);
-    const rank = this.order.rank[row]!, at = this.place(rank);
+    const rank = this.order.rank[row]!, at = this.index_of(rank);
     this.ranks.copyWithin(at + 1, at, this.length);
     this.ranks[at] = rank;
     this.length++;
@@ -79,7 +79,7 @@ export class LiveSet {
   }
 
   private remove(row: number): void {
-    const rank = this.order.rank[row]!, at = this.place(rank);
+    const rank = this.order.rank[row]!, at = this.index_of(rank);
     if (at === this.length || this.ranks[at] !== rank) return;
     this.ranks.copyWithin(at, at + 1, this.length);
     this.length--;

@@ -144,10 +144,10 @@ export class MemoryMap {
     } else this.scroll.resize(this.rows.count, room);
     this.spacer.style.height = `${this.scroll.element_height}px`;
     set_text(this.scale, `a full row is ${size_text(this.row_bytes)}`);
-    this.place();
+    this.apply_scroll();
   }
 
-  private place(): void {
+  private apply_scroll(): void {
     const top = this.scroll.scroll_top;
     if (Math.abs(this.scroller_top - top) >= 1) this.scroller.scrollTop = this.scroller_top = top;
     this.draw();
@@ -163,7 +163,7 @@ export class MemoryMap {
     this.row_bytes = next;
     this.lay_out();
     if (kept && this.rows) this.scroll.to(this.rows.row_of(kept.group, (kept.from + kept.to) / 2) * this.pitch - y);
-    this.place();
+    this.apply_scroll();
   }
 
   /** Resets the scale so that all rows fit. */
@@ -181,7 +181,7 @@ export class MemoryMap {
       return;
     }
     this.scroll.to(this.scroll.top + event.deltaY * (event.deltaMode === 1 ? this.pitch : 1));
-    this.place();
+    this.apply_scroll();
   }
 
   private theme(): Colors {
@@ -353,7 +353,7 @@ export class MemoryMap {
     if (!group) return;
     const row = this.rows.row_of(group, from!), before = this.scroll.top;
     this.scroll.reveal(row);
-    if (before !== this.scroll.top) this.place();
+    if (before !== this.scroll.top) this.apply_scroll();
   }
 
   private rounding = (row: number, gap: number): number => {

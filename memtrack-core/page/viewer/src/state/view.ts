@@ -184,17 +184,17 @@ class StateView implements View {
 
   key(event: KeyboardEvent): boolean {
     if (!this.loaded || event.ctrlKey || event.metaKey || event.altKey) return false;
-    const place = this.list.place_of(this.app.state.event), last = this.list.length - 1;
-    const listed = place <= last && this.list.event_at(place) === this.app.state.event;
+    const index = this.list.index_of(this.app.state.event), last = this.list.length - 1;
+    const listed = index <= last && this.list.event_at(index) === this.app.state.event;
     const go = (to: number): boolean => {
       if (last >= 0) void this.app.show({event: this.list.event_at(Math.max(0, Math.min(last, to)))});
       return true;
     };
     switch (event.key) {
-      case 'ArrowDown': return go(listed ? place + 1 : place);
-      case 'ArrowUp': return go(place - 1);
-      case 'PageDown': return go(place + this.list.page);
-      case 'PageUp': return go(place - this.list.page);
+      case 'ArrowDown': return go(listed ? index + 1 : index);
+      case 'ArrowUp': return go(index - 1);
+      case 'PageDown': return go(index + this.list.page);
+      case 'PageUp': return go(index - this.list.page);
       case 'Home': return go(0);
       case 'End': return go(last);
       case 'p': void this.app.show({event: peak_event(this.loaded.device)}); return true;

@@ -103,11 +103,11 @@ function by_group(rows: Elements, live: Uint32Array, groups: number, group: (row
   const order: number[] = [];
   for (let g = 1; g <= groups; g++) if (all[g]! > 0) order.push(g);
   order.sort((a, b) => at_peak[b]! - at_peak[a]! || all[b]! - all[a]! || a - b);
-  const place = new Uint8Array(groups + 1).fill(NAMELESS, 0, 1), named = order.slice(0, MAX_NAMED), rest = order.slice(MAX_NAMED);
-  named.forEach((g, i) => { place[g] = i; });
-  for (const g of rest) place[g] = MAX_NAMED + ((Math.imul(g, 0x9e3779b1) >>> 8) % PALE);
+  const color_of = new Uint8Array(groups + 1).fill(NAMELESS, 0, 1), named = order.slice(0, MAX_NAMED), rest = order.slice(MAX_NAMED);
+  named.forEach((g, i) => { color_of[g] = i; });
+  for (const g of rest) color_of[g] = MAX_NAMED + ((Math.imul(g, 0x9e3779b1) >>> 8) % PALE);
   const of = new Uint8Array(rows.count);
-  for (let row = 0; row < of.length; row++) of[row] = place[group(row)]!;
+  for (let row = 0; row < of.length; row++) of[row] = color_of[group(row)]!;
   const cycle = [...DISTINCT, ...pale(dark)], colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS ? grey(dark) : cycle[i % cycle.length]!));
   const legend: Key[] = named.map((g, i) => ({color: i, name: visible(name(g)), bytes: at_peak[g]!}));
   if (rest.length) legend.push({color: MAX_NAMED + 1, name: others(rest.length), bytes: rest.reduce((sum, g) => sum + at_peak[g]!, 0)});
@@ -127,7 +127,7 @@ export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements)
 export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean, live: Uint32Array, texts: Texts | null): {of: Uint8Array; palette: Palette} {
   const back = background(dark);
   const grouped = ({of, colors, legend}: ReturnType<typeof by_group>) => ({of, palette: palette(colors, back, dark, legend)});
-  const places = (column: Uint16Array, names: readonly string[], shift: 0 | 1, none: string, what: string) => grouped(by_group(rows, live, names.length, row => column[row]! + shift, g => names[g - 1]!, none, n => plural(n, `other ${what}`), dark));
+  const by_column = (column: Uint16Array, names: readonly string[], shift: 0 | 1, none: string, what: string) => grouped(by_group(rows, live, names.length, row => column[row]! + shift, g => names[g - 1]!, none, n => plural(n, `other ${what}`), dark));
   /** Returns the bytes at the peak by colour. */
   const sums = (of: Uint8Array) => {
     const sum = new Float64Array(256);
@@ -145,9 +145,9 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       return grouped(by_group(rows, live, 2 * strings, group, g => (g > strings ? `older, freed at ${texts!.string(g - strings)}` : texts!.string(g)), 'no stack recorded', n => plural(n, 'other line'), dark));
     }
     case 'stream':
-      return places(rows.stream, device.streams.map(s => `stream ${s}`), 1, '', 'stream');
+      return by_column(rows.stream, device.streams.map(s => `stream ${s}`), 1, '', 'stream');
     case 'pool':
-      return places(rows.pool, device.pools, 0, 'pool not known', 'pool');
+      return by_column(rows.pool, device.pools, 0, 'pool not known', 'pool');
     case 'size': {
       // Powers of two up to the largest size; less than a four-thousandth of it is too small to be visible.
       let least = Infinity, most = 1;

@@ -10,7 +10,7 @@ import type {Window} from './frame.ts';
 import {listen, type Ranges} from './gestures.ts';
 import {extent, Lanes} from './lanes.ts';
 import {Labels} from './labels.ts';
-import {draw_cursor, draw_level, draw_mark_label, draw_marks_of, draw_reserved, mark_at, marks_of, type Inks, type Mark, type Place} from './marks.ts';
+import {draw_cursor, draw_level, draw_mark_label, draw_marks_of, draw_reserved, mark_at, marks_of, type Inks, type Mark, type Area} from './marks.ts';
 import {Minimap} from './minimap.ts';
 import {Peaks} from './pyramid.ts';
 import {draw_along, draw_bytes} from './scales.ts';
@@ -116,9 +116,9 @@ export abstract class Plot implements View {
   /** Fills the pixels of a window. */
   protected abstract fill_pixels(window: Window): void;
   /** Draws over the picture, below the common lines. */
-  protected draw_names(_place: Place, _inks: Inks, _labels: Labels): void { /* Blocks have no names. */ }
+  protected draw_names(_area: Area, _inks: Inks, _labels: Labels): void { /* Blocks have no names. */ }
   /** Draws over the common lines. */
-  protected abstract draw_marks(place: Place, inks: Inks, labels: Labels): void;
+  protected abstract draw_marks(area: Area, inks: Inks, labels: Labels): void;
   /** Updates the line above the picture, and the picture's accessible name. */
   protected abstract describe(): void;
   protected abstract hovered(event: MouseEvent): void;
@@ -343,25 +343,25 @@ export abstract class Plot implements View {
       reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
   }
 
-  protected place(): Place {
+  protected area(): Area {
     const {from, to, bottom, top} = this.ranges(), {width, height} = this;
     return {context: this.overlay.getContext('2d')!, width, height,
       x: v => ((v - from) / (to - from)) * width, y: v => height - ((v - bottom) / (top - bottom)) * height};
   }
 
   private draw_overlay(): void {
-    const place = this.place(), {context} = place, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
+    const area = this.area(), {context} = area, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
     const labels = this.labels = new Labels(context, this.width, this.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     context.font = inks.font;
-    this.draw_names(place, inks, labels);
-    if (this.reserved) draw_reserved(place, inks, labels, this.axis, from, to, this.segments!.total, this.reserved);
-    if (head.capacity_bytes) draw_level(place, inks, labels, head.capacity_bytes, 'capacity');
-    draw_marks_of(place, inks, labels, this.marks, this.axis);
-    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, labels, this.axis, state.event, this.stack!.total[state.event + 1]!);
-    this.draw_marks(place, inks, labels);
-    if (this.pointed_mark) draw_mark_label(place, inks, labels, this.axis, this.pointed_mark);
+    this.draw_names(area, inks, labels);
+    if (this.reserved) draw_reserved(area, inks, labels, this.axis, from, to, this.segments!.total, this.reserved);
+    if (head.capacity_bytes) draw_level(area, inks, labels, head.capacity_bytes, 'capacity');
+    draw_marks_of(area, inks, labels, this.marks, this.axis);
+    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(area, inks, labels, this.axis, state.event, this.stack!.total[state.event + 1]!);
+    this.draw_marks(area, inks, labels);
+    if (this.pointed_mark) draw_mark_label(area, inks, labels, this.axis, this.pointed_mark);
     context.font = inks.font;
     labels.settle();
   }
@@ -399,7 +399,7 @@ export abstract class Plot implements View {
   /** Shows the marker at the pointer, whether or not it has a label; returns false if there is none. */
   private mark_hovered(event: MouseEvent): boolean {
     const at = this.gesture && event.buttons ? null : this.inside(event.clientX, event.clientY);
-    const found = at && this.marks.length ? mark_at(this.marks, this.axis, this.place().x, at) : null;
+    const found = at && this.marks.length ? mark_at(this.marks, this.axis, this.area().x, at) : null;
     if (!found) {
       this.clear_mark();
       return false;

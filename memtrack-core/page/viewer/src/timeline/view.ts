@@ -5,7 +5,7 @@ import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {ESTIMATED, INFERRED, bytes, exact_bytes, hex, visible, without_middle} from '../format.ts';
 import {Frame, LayoutEngine, type Window} from './frame.ts';
-import {outline, type Inks, type Place} from './marks.ts';
+import {outline, type Inks, type Area} from './marks.ts';
 import {paint, type Looks} from './paint.ts';
 import {colors_of, live_at_peak} from './palette.ts';
 import {Plot} from './plot.ts';
@@ -49,7 +49,7 @@ export class Timeline extends Plot {
   private restack(state: State): void {
     const device = this.page.device, only = state.hide && this.kind !== 'segments' ? this.page.passing : null;
     if (this.kind === 'segments') this.stack = plain_stack(this.segments!);
-    else if (this.kind === 'pools') this.stack = pool_stack(device.blocks, this.segments, place => !/^default/i.test(device.head.pools[place] ?? ''), only);
+    else if (this.kind === 'pools') this.stack = pool_stack(device.blocks, this.segments, pool => !/^default/i.test(device.head.pools[pool] ?? ''), only);
     else this.stack = plain_stack(device.blocks, only);
     this.frame = new Frame(this.stack);
   }
@@ -68,10 +68,10 @@ export class Timeline extends Plot {
     paint(this.frame!, this.pixels, {...this.looks!, passing: this.kind === 'segments' ? null : passing});
   }
 
-  protected draw_marks(place: Place, inks: Inks): void {
+  protected draw_marks(area: Area, inks: Inks): void {
     const pinned = this.kind === 'segments' ? this.pinned_segment : this.page.state.block;
-    if (pinned !== null) outline(place, this.frame!, pinned, this.ratio, [inks.ink, inks.back], this.page.dark ? 'rgb(255 255 255 / .22)' : 'rgb(0 0 0 / .18)');
-    if (this.hover !== null && this.hover !== pinned) outline(place, this.frame!, this.hover, this.ratio, [inks.ink, inks.back], null);
+    if (pinned !== null) outline(area, this.frame!, pinned, this.ratio, [inks.ink, inks.back], this.page.dark ? 'rgb(255 255 255 / .22)' : 'rgb(0 0 0 / .18)');
+    if (this.hover !== null && this.hover !== pinned) outline(area, this.frame!, this.hover, this.ratio, [inks.ink, inks.back], null);
   }
 
   /** Updates the line above the picture: the legend, and the thread of the bands. */

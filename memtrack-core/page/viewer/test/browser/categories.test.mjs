@@ -138,7 +138,7 @@ test('the table hides categories, and shows one alone', async () => {
   await page.getByRole('button', {name: 'gradient', exact: true}).click();
   await settled(page);
   assert.deepEqual(await column_of(page, 1), bytes_after(run.events - 1).map((b, i) => (i === 2 ? null : b)));
-  assert.match(await page.locator('.cat-title').innerText(), /Peak of what is visible: /);
+  assert.match(await page.locator('.cat-title').innerText(), /Peak of visible blocks: /);
   assert.deepEqual(JSON.parse((await state(page)).filter).categories, [0, 2, 3, 4]);
   await page.getByRole('button', {name: 'only activation'}).click();
   await settled(page);
@@ -148,7 +148,7 @@ test('the table hides categories, and shows one alone', async () => {
     if (bytes > most) [most, when] = [bytes, event];
   }
   assert.deepEqual(await column_of(page, 0), [null, most, null, null, null], 'the peak is that of the visible blocks');
-  assert.match(await page.locator('.cat-title').innerText(), new RegExp(`Peak of what is visible: [^]*${count(most)} bytes`));
+  assert.match(await page.locator('.cat-title').innerText(), new RegExp(`Peak of visible blocks: [^]*${count(most)} bytes`));
   // The key p selects that event.
   await page.locator('.categories .stage').focus();
   await page.keyboard.press('p');
@@ -255,7 +255,7 @@ test('a page without categories has no tab for them, and the view explains where
   await settled(page);
   assert.equal((await state(page)).view, undefined);
   await page.evaluate('memtrack.show({view: "categories"})');
-  assert.match(await page.locator('.categories').innerText(), /^This device has no categories of memory\. Categories come from [^.]+\.$/);
+  assert.match(await page.locator('.categories').innerText(), /^This device has no categories\. Categories come from [^.]+\.$/);
   await clean();
   fs.writeFileSync(none, html({...parts, head: {...parts.head, view: 'categories'}}));
   const opened = await open(browser, none);
