@@ -119,7 +119,7 @@
     if (scroll) centre(node);
     return true;
   }
-  // The links of a finding are the values of its cycle and of the path to device memory. Other values of the cycle have its badge.
+  // The links of a finding are values of its cycle and of the path to device memory. Other values of the cycle have its badge.
   const linked = item => [...new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => node_of.get(link.hash.slice(2))))];
   function members(item) {
     const named = new Set(linked(item)), badge = String(+item.dataset.cycle + 1);

@@ -1,5 +1,5 @@
-// Shows the rank, time and bytes of the cell at the pointer or chosen with arrow keys, for each heat map. It does not parse text as
-// HTML: names are set as text, and it follows only links of the page.
+// Shows the rank, time and bytes of the cell at the pointer or chosen with arrow keys, for each heat map. It does not parse text
+// as HTML: names are set as text, and it follows only links of the page.
 (() => {
   'use strict';
   const UNITS = [['B', 0], ['KiB', 1], ['MiB', 1], ['GiB', 2], ['TiB', 2]];

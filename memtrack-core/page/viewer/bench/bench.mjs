@@ -1,8 +1,8 @@
 // node bench/bench.mjs MEMTRACK SNAPSHOT... [--serve] [--json]
 //
 // Measures a page: the time of memtrack to write it, and of Chromium to show it, zoom and pan, switch to the state history and
-// step through it. `taskset -c 0 node bench/bench.mjs …` runs everything on one core. With --serve the page is served instead of
-// written. Rendering is in software; times are in milliseconds from the start of the navigation.
+// step through it. `taskset -c 0 node bench/bench.mjs …` runs everything on one core. With --serve the page is served, not written.
+// Rendering is in software; times are in milliseconds from the start of the navigation.
 import {execFileSync, spawn} from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';

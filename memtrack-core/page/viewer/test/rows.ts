@@ -53,7 +53,7 @@ export function device(blocks: Elements, events: number, some: Partial<DeviceHea
     bands: async () => { throw new Error('no bands here'); }, live_after: (of, event) => Uint32Array.from(live_naively(of, event))};
 }
 
-/** Returns texts from frames `function@file:line`, stacks as lists of frames, innermost first (stack 0 is empty), and scopes [parent, name]. */
+/** Returns texts from stacks of frames `function@file:line`, innermost first (stack 0 is empty), and scopes [parent, name]. */
 export function texts(stacks: string[][], scopes: [number, string][] = [], more: string[] = []): Texts {
   const strings = [''], string = (text: string): number => strings.includes(text) ? strings.indexOf(text) : strings.push(text) - 1;
   const frames: string[] = [];
@@ -69,7 +69,10 @@ export function texts(stacks: string[][], scopes: [number, string][] = [], more:
     scope_kind: new Uint8Array(names.length)};
 }
 
-/** Returns random blocks whose addresses do not overlap while live: `slots` slots of 4 KiB from `base`. Some are never freed, some become pending, and several begin or end at the same event. */
+/**
+ * Returns random blocks whose addresses do not overlap while live: `slots` slots of 4 KiB from `base`. Some are never freed, some
+ * become pending, and several begin or end at the same event.
+ */
 export function random_rows(seed: number, events: number, slots: number, base = 0x7f00_0000_0000, stacks = 5): Row[] {
   const rng = random(seed), rows: Row[] = [];
   for (let slot = 0; slot < slots; slot++) {

@@ -115,7 +115,10 @@ export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: 
   return finish(parent, key, depth, self, self_matched, folded);
 }
 
-/** Appends a stack's keys to `path`, innermost first, and returns the number of omitted frames. A stack of internal frames alone stays complete. */
+/**
+ * Appends a stack's keys to `path`, innermost first, and returns the number of omitted frames. A stack of internal frames alone
+ * stays complete.
+ */
 function frame_path(texts: Texts, stack: number, keys: Keys, noise: Uint8Array | null, path: number[]): number {
   const from = texts.stack_from[stack]!, to = texts.stack_from[stack + 1]!;
   for (let i = noise ? from + texts.stack_skip[stack]! : from; i < to; i++) if (!noise || !noise[texts.stack_frames[i]!]) path.push(keys.of_frame[texts.stack_frames[i]!]!);

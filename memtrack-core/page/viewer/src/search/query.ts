@@ -39,7 +39,7 @@ export function read_query(text: string): Query {
 /** Whether a pattern has capitals outside of escapes such as `\S`. */
 function has_capitals(text: string): boolean { return /\p{Lu}/u.test(text.replace(/\\./g, '')); }
 
-/** Whether a pattern could match `0x7f…`. If it requires a letter that no address has, a million addresses need not be formatted. */
+/** Whether a pattern could match `0x7f…`. If it requires another letter, a million addresses need not be formatted. */
 export function can_match_address(text: string): boolean {
   if (/[|()[\]\\{}]/.test(text)) return true;
   return !/[^0-9a-fx.^$*+?](?![*?])/i.test(text);

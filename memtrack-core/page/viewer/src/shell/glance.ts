@@ -8,7 +8,10 @@ import {visible} from '../format.ts';
 /** The share of the window's height that the sentences take at most, until they are expanded. */
 const MAX_WINDOW_SHARE = 0.24;
 
-/** Returns the number of sentences that fit into a height. `bottoms` are the lower edges of the sentences in order, `button` is the height of one more line. */
+/**
+ * Returns the number of sentences that fit into a height. `bottoms` are the lower edges of the sentences in order, `button` is the
+ * height of one more line.
+ */
 export function count_fitting(bottoms: readonly number[], height: number, button: number): number {
   if (bottoms.every(bottom => bottom <= height)) return bottoms.length;
   const first = bottoms.findIndex(bottom => bottom > height - button);

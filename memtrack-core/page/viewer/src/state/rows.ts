@@ -89,7 +89,7 @@ export class Rows {
 /** The maximum bytes of a full row, in multiples of the largest group: with more, no group is large enough to be visible. */
 const MAX_ROW_GROUPS = 64;
 
-/** Returns the smallest power of two of bytes per row with which the groups need at most `rows` rows; if there is none, one that is close. */
+/** Returns the smallest power of two of bytes per row with which the groups fit into `rows` rows; if none does, one that is close. */
 export function fitting_bytes(groups: readonly Group[], width: number, rows: number): number {
   let largest = 4096, total = 0;
   for (const group of groups) {

@@ -47,7 +47,7 @@ export class Labels {
     this.waiting.push({rank, put});
   }
 
-  /** Places a label at the first of these corners where it is inside the picture and covers no other; returns false if there is none. */
+  /** Places a label at the first corner where it is inside the picture and covers no other; returns false if there is none. */
   put(text: string, corners: readonly {x: number; y: number}[], paint: (at: Label) => void, width = this.width_of(text), height = LABEL_HEIGHT): boolean {
     for (const corner of corners) {
       const label: Label = {text, ...corner, width, height};

@@ -1,5 +1,5 @@
-// Colours of blocks. A row's colour is an index into a palette of at most 256. Patterns, edges and labels repeat every fact that
-// a colour shows.
+// Colours of blocks. A row's colour is an index into a palette of at most 256. Patterns, edges and labels show the rest, so that
+// no fact depends on colour alone.
 
 import type {ColorBy, Device, DeviceHead, Elements, Texts} from '../types.ts';
 import {category_colors, no_category_color} from '../categories/names.ts';
@@ -123,7 +123,7 @@ export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements)
   return device.live_after(rows, peak - 1);
 }
 
-/** Returns the colour of each row, and the palette. `live` are the rows at the peak; `texts` may be null unless `by` is `stack`. */
+/** Returns the colour of each row, and the palette. `live` are the rows at the peak; only `by` `stack` needs `texts`. */
 export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean, live: Uint32Array, texts: Texts | null): {of: Uint8Array; palette: Palette} {
   const back = background(dark);
   const grouped = ({of, colors, legend}: ReturnType<typeof by_group>) => ({of, palette: palette(colors, back, dark, legend)});

@@ -21,7 +21,7 @@ const CHARACTER = 6.6, LABEL_GAP = 8;
 /** How far a label may extend beyond the picture's right edge. */
 const OVERHANG = 6;
 
-/** Selects the labels to show: as many as fit beside each other, at even distances, from `left` to the width. `x` is a label's middle. */
+/** Selects as many labels as fit beside each other, at even distances, from `left` to the width. `x` is a label's middle. */
 export function labels_that_fit(ticks: readonly {x: number; text: string}[], left: number, width: number): boolean[] {
   const half = ticks.map(({text}) => (text.length * CHARACTER) / 2);
   let step = 1;
