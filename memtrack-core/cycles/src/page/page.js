@@ -1,5 +1,5 @@
-// Moves the picture, and repeats beside it what the table says of a value. It makes no elements from text: what it shows are
-// copies of what the page has.
+// Moves the picture, and shows the details of a value beside it. It does not parse text as HTML: all elements are copies of
+// elements of the page.
 (() => {
   'use strict';
   const svg = document.querySelector('svg.graph'), view = document.getElementById('view');
@@ -8,16 +8,16 @@
   const all = svg.viewBox.baseVal, whole = {x: all.x, y: all.y, width: all.width, height: all.height};
   const still = matchMedia('(prefers-reduced-motion: reduce)');
   const nodes = [...svg.querySelectorAll('.node')], lines = [...svg.querySelectorAll('.line')];
-  const by_number = new Map(nodes.map(node => [node.dataset.node, node]));
-  const beginning = [...pane.childNodes].map(child => child.cloneNode(true));
+  const node_of = new Map(nodes.map(node => [node.dataset.node, node]));
+  const initial = [...pane.childNodes].map(child => child.cloneNode(true));
   let selected = null, box = {...whole};
 
-  // ---- what is seen
+  // ---- the window
 
-  const shape = () => view.clientWidth / Math.max(1, view.clientHeight);
-  // The part of the picture that fills the view, with its shape.
+  const aspect = () => view.clientWidth / Math.max(1, view.clientHeight);
+  // Expands a part of the picture to the aspect ratio of the view.
   function fitted(wanted) {
-    const box = {...wanted}, ratio = shape();
+    const box = {...wanted}, ratio = aspect();
     if (box.width / box.height < ratio) { const width = box.height * ratio; box.x -= (width - box.width) / 2; box.width = width; }
     else { const height = box.width / ratio; box.y -= (height - box.height) / 2; box.height = height; }
     return box;
@@ -37,16 +37,16 @@
   }
   function zoom(factor, x = box.x + box.width / 2, y = box.y + box.height / 2) {
     cancelAnimationFrame(moving);
-    const width = Math.min(Math.max(box.width * factor, 120), Math.max(whole.width, whole.height * shape()) * 4), f = width / box.width;
+    const width = Math.min(Math.max(box.width * factor, 120), Math.max(whole.width, whole.height * aspect()) * 4), f = width / box.width;
     show({x: x - (x - box.x) * f, y: y - (y - box.y) * f, width, height: box.height * f});
   }
   const fit = () => move(fitted(whole));
-  // Elements with some room around them; never larger than they are written.
+  // Returns a window around elements, with a margin, that does not enlarge them beyond their natural size.
   function frame(elements) {
     const low = {x: Infinity, y: Infinity}, high = {x: -Infinity, y: -Infinity}, to = svg.getScreenCTM().inverse();
     for (const element of elements) {
-      const seen = element.getBoundingClientRect();
-      for (const [x, y] of [[seen.left, seen.top], [seen.right, seen.bottom]]) {
+      const rect = element.getBoundingClientRect();
+      for (const [x, y] of [[rect.left, rect.top], [rect.right, rect.bottom]]) {
         const at = new DOMPoint(x, y).matrixTransform(to);
         low.x = Math.min(low.x, at.x); low.y = Math.min(low.y, at.y); high.x = Math.max(high.x, at.x); high.y = Math.max(high.y, at.y);
       }
@@ -54,36 +54,36 @@
     const width = Math.max(high.x - low.x + 60, view.clientWidth), height = Math.max(high.y - low.y + 60, view.clientHeight);
     return fitted({x: (low.x + high.x - width) / 2, y: (low.y + high.y - height) / 2, width, height});
   }
-  // Brings a value into the middle; a picture too small to be read grows.
+  // Centres a value, and enlarges the picture if it is too small to be readable.
   function centre(node) {
     const at = frame([node]);
     if (box.width < at.width * 1.6) { at.x += (at.width - box.width) / 2; at.y += (at.height - box.height) / 2; at.width = box.width; at.height = box.height; }
     move(at);
   }
 
-  // ---- what is said of a value
+  // ---- the details of a value
 
-  const say = (name, text) => { const element = document.createElement(name); element.textContent = text; return element; };
+  const create = (name, text) => { const element = document.createElement(name); element.textContent = text; return element; };
   const copies = cell => [...cell.childNodes].map(child => child.cloneNode(true));
-  let said = null;
-  function tell(number) {
-    if (said === number) return;
-    said = number;
+  let shown_number = null;
+  function show_details(number) {
+    if (shown_number === number) return;
+    shown_number = number;
     const row = number === null ? null : document.getElementById('v' + number);
-    if (!row) { pane.replaceChildren(...beginning.map(child => child.cloneNode(true))); return; }
-    const [memory, where, to, from, held] = row.querySelectorAll('td'), heading = say('h2', '');
+    if (!row) { pane.replaceChildren(...initial.map(child => child.cloneNode(true))); return; }
+    const [memory, where, to, from, kept_by] = row.querySelectorAll('td'), heading = create('h2', '');
     heading.append(...copies(row.querySelector('th')));
-    const parts = [heading], sides = say('div', '');
-    for (const [cell, title] of [[memory, 'Device memory'], [where, ''], [held, 'Kept alive by']]) {
+    const parts = [heading], sides = create('div', '');
+    for (const [cell, title] of [[memory, 'Device memory'], [where, ''], [kept_by, 'Kept alive by']]) {
       if (!cell || !cell.hasChildNodes()) continue;
-      if (title) parts.push(say('h3', title));
+      if (title) parts.push(create('h3', title));
       parts.push(...copies(cell));
     }
     sides.className = 'sides';
     for (const [cell, title] of [[to, 'Refers to'], [from, 'Referred to by']]) {
-      const side = say('div', '');
-      side.append(say('h3', title), ...copies(cell));
-      if (!cell.hasChildNodes()) side.append(say('p', 'nothing here'));
+      const side = create('div', '');
+      side.append(create('h3', title), ...copies(cell));
+      if (!cell.hasChildNodes()) side.append(create('p', 'none'));
       sides.append(side);
     }
     pane.replaceChildren(...parts, sides);
@@ -91,36 +91,36 @@
     pane.scrollTop = 0;
   }
 
-  // ---- what is chosen
+  // ---- the selection
 
-  function mark(ons, nears) {
-    svg.classList.toggle('chosen', ons.size > 0);
+  function mark(selected_elements, neighbours) {
+    svg.classList.toggle('chosen', selected_elements.size > 0);
     for (const element of svg.querySelectorAll('.on, .near')) element.classList.remove('on', 'near');
-    ons.forEach(element => element.classList.add('on'));
-    nears.forEach(element => element.classList.add('near'));
+    selected_elements.forEach(element => element.classList.add('on'));
+    neighbours.forEach(element => element.classList.add('near'));
     document.querySelectorAll('.cycle.on').forEach(element => element.classList.remove('on'));
   }
-  function select(number, {focus = true, see = true} = {}) {
-    const node = by_number.get(number);
+  function select(number, {focus = true, scroll = true} = {}) {
+    const node = node_of.get(number);
     if (!node) return false;
-    const ons = new Set([node]), nears = new Set();
+    const elements = new Set([node]), neighbours = new Set();
     for (const line of lines) {
       if (line.dataset.from !== number && line.dataset.to !== number) continue;
-      ons.add(line);
-      nears.add(by_number.get(line.dataset.from)).add(by_number.get(line.dataset.to));
+      elements.add(line);
+      neighbours.add(node_of.get(line.dataset.from)).add(node_of.get(line.dataset.to));
     }
-    mark(ons, nears);
+    mark(elements, neighbours);
     for (const hull of svg.querySelectorAll('.hull')) hull.classList.add('on');
     if (selected) selected.tabIndex = -1;
     selected = node;
     node.tabIndex = 0;
-    tell(number);
+    show_details(number);
     if (focus) node.focus({preventScroll: true});
-    if (see) centre(node);
+    if (scroll) centre(node);
     return true;
   }
-  // The links of a finding are its values: those of the way around and of the way to device memory. The badges tell the others.
-  const linked = item => [...new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => by_number.get(link.hash.slice(2))))];
+  // The links of a finding are values of its cycle and of the path to device memory. Other values of the cycle have its badge.
+  const linked = item => [...new Set([...item.querySelectorAll('a[href^="#n"]')].map(link => node_of.get(link.hash.slice(2))))];
   function members(item) {
     const named = new Set(linked(item)), badge = String(+item.dataset.cycle + 1);
     return nodes.filter(node => named.has(node) || node.querySelector('.badge text')?.textContent === badge);
@@ -128,36 +128,36 @@
   function choose_cycle(number) {
     const hull = svg.querySelector(`.hull[data-cycle="${CSS.escape(number)}"]`), item = document.querySelector(`.cycle[data-cycle="${CSS.escape(number)}"]`);
     if (!hull || !item) return;
-    const ons = new Set([hull]);
-    members(item).forEach(node => ons.add(node));
-    for (const line of lines) if (ons.has(by_number.get(line.dataset.from)) && ons.has(by_number.get(line.dataset.to))) ons.add(line);
-    mark(ons, []);
+    const elements = new Set([hull]);
+    members(item).forEach(node => elements.add(node));
+    for (const line of lines) if (elements.has(node_of.get(line.dataset.from)) && elements.has(node_of.get(line.dataset.to))) elements.add(line);
+    mark(elements, []);
     item.classList.add('on');
-    const seen = frame([...ons]);
-    // Of a cycle too large to be read, the values that the finding names.
-    move(seen.width > view.clientWidth * 2.5 ? frame(linked(item)) : seen);
-    const first = [...ons].find(element => element.classList.contains('memory')) ?? [...ons].find(element => element.classList.contains('node'));
-    if (first) tell(first.dataset.node);
+    const target = frame([...elements]);
+    // If the cycle is too large to be readable, show only the values of the finding.
+    move(target.width > view.clientWidth * 2.5 ? frame(linked(item)) : target);
+    const first = [...elements].find(element => element.classList.contains('memory')) ?? [...elements].find(element => element.classList.contains('node'));
+    if (first) show_details(first.dataset.node);
   }
-  function nothing() {
+  function deselect() {
     mark(new Set(), []);
     if (selected) selected.tabIndex = -1;
     selected = null;
     nodes[0].tabIndex = 0;
-    tell(null);
+    show_details(null);
   }
-  // The other end of a reference: where it leads, or where it comes from for who is there already.
+  // Selects the other end of a reference: its target, or its source if the target is already selected.
   function follow(line) {
     const {from, to} = line.dataset;
     select(selected && selected.dataset.node === to ? from : to);
   }
-  // To the right along references, to the left against them, up and down among all.
+  // Right follows a reference, left goes back along one, up and down go through all values.
   function step(key) {
     const at = selected ?? nodes[0], number = at.dataset.node;
     if (key === 'ArrowRight' || key === 'ArrowLeft') {
-      const [mine, other] = key === 'ArrowRight' ? ['from', 'to'] : ['to', 'from'];
-      const line = lines.find(line => line.dataset[mine] === number && line.dataset[other] !== number);
-      return line && select(line.dataset[other]);
+      const [near, far] = key === 'ArrowRight' ? ['from', 'to'] : ['to', 'from'];
+      const line = lines.find(line => line.dataset[near] === number && line.dataset[far] !== number);
+      return line && select(line.dataset[far]);
     }
     select(nodes[(nodes.indexOf(at) + (key === 'ArrowDown' ? 1 : nodes.length - 1)) % nodes.length].dataset.node);
   }
@@ -169,7 +169,7 @@
   search.placeholder = 'Find a value';
   search.setAttribute('aria-label', 'Find a value by its label');
   for (const [text, title, action] of [['+', 'Larger (+)', () => zoom(.8)], ['−', 'Smaller (−)', () => zoom(1.25)], ['All', 'The whole picture (0)', fit]]) {
-    const button = say('button', text);
+    const button = create('button', text);
     button.type = 'button';
     button.title = title;
     button.setAttribute('aria-label', title);
@@ -178,12 +178,12 @@
   }
   bar.append(search, count);
   bar.hidden = false;
-  let found = [], shown = -1;
+  let found = [], current = -1;
   const labels = new Map(nodes.map(node => [node, (document.getElementById('v' + node.dataset.node)?.querySelector('th')?.textContent ?? '').toLowerCase()]));
   search.addEventListener('input', () => {
     const text = search.value.trim().toLowerCase();
     found = text ? nodes.filter(node => labels.get(node).includes(text)) : [];
-    shown = -1;
+    current = -1;
     nodes.forEach(node => node.classList.toggle('found', found.includes(node)));
     count.textContent = text ? `${found.length} found` : '';
   });
@@ -191,17 +191,17 @@
     if (event.key === 'Escape') { search.value = ''; search.dispatchEvent(new Event('input')); }
     if (event.key !== 'Enter' || !found.length) return;
     event.preventDefault();
-    shown = (shown + (event.shiftKey ? found.length - 1 : 1)) % found.length;
-    count.textContent = `${shown + 1} of ${found.length}`;
-    select(found[shown].dataset.node, {focus: false});
+    current = (current + (event.shiftKey ? found.length - 1 : 1)) % found.length;
+    count.textContent = `${current + 1} of ${found.length}`;
+    select(found[current].dataset.node, {focus: false});
   });
 
-  // ---- hands
+  // ---- pointer and keys
 
-  // One stop for the tabulator key: the arrows move on.
+  // The picture is a single stop of the Tab key; arrow keys move within it.
   for (const link of [...nodes, ...lines]) link.tabIndex = -1;
   nodes[0].tabIndex = 0;
-  // The pane says more, and at once.
+  // The pane replaces the tooltips.
   svg.querySelectorAll('.node > title').forEach(title => title.remove());
   view.classList.add('live');
   pane.hidden = false;
@@ -228,17 +228,17 @@
     const link = event.target.closest?.('a');
     if (link) event.preventDefault();
     if (dragged) { dragged = false; return; }
-    if (!link) nothing();
+    if (!link) deselect();
     else if (link.classList.contains('line')) follow(link);
-    else select(link.dataset.node, {see: false});
+    else select(link.dataset.node, {scroll: false});
   });
   view.addEventListener('pointerover', event => {
     const node = event.target.closest?.('.node');
-    if (!drag) tell(node ? node.dataset.node : selected?.dataset.node ?? null);
+    if (!drag) show_details(node ? node.dataset.node : selected?.dataset.node ?? null);
   });
-  view.addEventListener('pointerleave', () => { if (selected) tell(selected.dataset.node); });
-  view.addEventListener('focusin', event => { const node = event.target.closest?.('.node'); if (node) tell(node.dataset.node); });
-  // Links in the text lead to the picture, too.
+  view.addEventListener('pointerleave', () => { if (selected) show_details(selected.dataset.node); });
+  view.addEventListener('focusin', event => { const node = event.target.closest?.('.node'); if (node) show_details(node.dataset.node); });
+  // Links in the text show their values in the picture.
   document.addEventListener('click', event => {
     const link = event.target.closest?.('a[href^="#"]');
     if (!link || view.contains(link)) return;
@@ -254,21 +254,21 @@
     else if (key === '+' || key === '=') zoom(.8);
     else if (key === '-') zoom(1.25);
     else if (key === '0' || key === 'f') fit();
-    else if (key === 'Escape') nothing();
+    else if (key === 'Escape') deselect();
     else if (inside && key.startsWith('Arrow')) { event.preventDefault(); step(key); }
     else if (inside && key === ' ') { event.preventDefault(); select(event.target.dataset.node); }
   });
 
-  const seen = () => { const middle = {x: box.x + box.width / 2, y: box.y + box.height / 2}, height = box.width / shape(); show({...box, y: middle.y - height / 2, height}); };
-  // A large picture begins at the worst cycle, large enough to be read.
+  const fit_height = () => { const middle = {x: box.x + box.width / 2, y: box.y + box.height / 2}, height = box.width / aspect(); show({...box, y: middle.y - height / 2, height}); };
+  // A large picture begins at the worst cycle, at a readable size.
   const begin = () => {
-    const is_small = () => box.width > view.clientWidth * 1.7, hull = svg.querySelector('.hull'), item = document.querySelector('.cycle');
+    const is_too_small = () => box.width > view.clientWidth * 1.7, hull = svg.querySelector('.hull'), item = document.querySelector('.cycle');
     show(fitted(whole));
-    if (is_small() && hull && item) show(frame([hull, ...members(item)]));
-    if (is_small() && hull) show(frame([hull]));
-    if (is_small()) show(frame([nodes[0]]));
+    if (is_too_small() && hull && item) show(frame([hull, ...members(item)]));
+    if (is_too_small() && hull) show(frame([hull]));
+    if (is_too_small()) show(frame([nodes[0]]));
   };
-  new ResizeObserver(seen).observe(view);
+  new ResizeObserver(fit_height).observe(view);
   addEventListener('beforeprint', () => show(whole));
   begin();
 })();

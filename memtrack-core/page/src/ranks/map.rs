@@ -155,7 +155,7 @@ fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
     let nothing = match empty {
         true => {
-            format!(" <span><i class=\"box\" style=\"background:{}\"></i>nothing known</span>", css(GREY))
+            format!(" <span><i class=\"box\" style=\"background:{}\"></i>no data</span>", css(GREY))
         }
         false => String::new(),
     };

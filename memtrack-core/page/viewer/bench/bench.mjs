@@ -1,8 +1,8 @@
 // node bench/bench.mjs MEMTRACK SNAPSHOT... [--serve] [--json]
 //
-// What a page costs: how long memtrack takes to write it, and Chromium to show it, zoom and pan, switch to the state history
-// and step through it. `taskset -c 0 node bench/bench.mjs …` has all of it on one core. With --serve the page is served instead
-// of written. Software drawing; times are in milliseconds from the start of the navigation.
+// Measures a page: the time of memtrack to write it, and of Chromium to show it, zoom and pan, switch to the state history and
+// step through it. `taskset -c 0 node bench/bench.mjs …` runs everything on one core. With --serve the page is served, not written.
+// Rendering is in software; times are in milliseconds from the start of the navigation.
 import {execFileSync, spawn} from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -10,9 +10,9 @@ import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 import {chromium} from 'playwright-core';
 
-const words = process.argv.slice(2);
-const serve = words.includes('--serve'), json = words.includes('--json');
-const [memtrack, ...snapshots] = words.filter(word => !word.startsWith('--'));
+const argv = process.argv.slice(2);
+const serve = argv.includes('--serve'), json = argv.includes('--json');
+const [memtrack, ...snapshots] = argv.filter(word => !word.startsWith('--'));
 if (!snapshots.length) {
   console.error('usage: node bench/bench.mjs MEMTRACK SNAPSHOT... [--serve] [--json]');
   process.exit(2);
@@ -21,7 +21,7 @@ const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-bench-'));
 const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const STEPS = 20;
 
-/** The most memory that a renderer has had, in MiB. */
+/** Returns the peak memory of the renderer processes, in MiB. */
 function renderer_mib(browser_pid) {
   let most = 0;
   for (const pid of fs.readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
@@ -31,7 +31,7 @@ function renderer_mib(browser_pid) {
       const peak = /VmHWM:\s+(\d+)/.exec(fs.readFileSync(`/proc/${pid}/status`, 'utf8'));
       most = Math.max(most, Number(peak?.[1] ?? 0) / 1024);
     } catch {
-      // It ended meanwhile.
+      // The process has ended.
     }
   }
   return most;
@@ -60,7 +60,7 @@ async function measure(snapshot) {
   await page.waitForFunction('!!window.memtrack');
   row.picture_ms = await page.evaluate('memtrack.ready.then(() => performance.now())');
   row.events = await page.evaluate('memtrack.events(memtrack.devices()[0])');
-  // Three seconds of zooming and panning, as fast as the browser takes them; frames are the browser's own.
+  // Zoom and pan as fast as the browser handles the events; `frames_seen` counts the browser's frames.
   const stage = await page.locator('.views > section:not([hidden]) .stage').boundingBox();
   const x = stage.x + stage.width / 2, y = stage.y + stage.height / 2;
   await page.mouse.move(x, y);

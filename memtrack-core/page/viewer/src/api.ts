@@ -1,4 +1,4 @@
-// `window.memtrack`: what scripts may ask the page. The answers come from the tables that the picture is drawn from.
+// `window.memtrack`, the interface for scripts. The answers come from the tables that the picture is drawn from.
 
 import type {Hit, Show} from './types.ts';
 import type {Page} from './app.ts';
@@ -6,7 +6,7 @@ import {bands_of} from './categories/names.ts';
 import {hex} from './format.ts';
 import {Plot, painted} from './timeline/plot.ts';
 
-/** A block that is live. */
+/** A live block. */
 export interface LiveBlock {
   /** Hexadecimal, with `0x`. */
   address: string;
@@ -24,34 +24,34 @@ export interface LabelBox {
   height: number;
 }
 
-/** A device: its name, or its place in `devices()`. */
+/** A device: its name, or its index in `devices()`. */
 export type DeviceName = string | number;
 
-/** The interface that README.md documents. */
+/** The interface that docs/PAGE.md documents. */
 export interface Api {
   /** Fulfilled when the first picture is complete. */
   readonly ready: Promise<void>;
   /** Names of the devices: those with events first, by ordinal. */
   devices(): string[];
-  /** How many events a device's trace has. */
+  /** The number of events in a device's trace. */
   events(device: DeviceName): number;
-  /** Changes what is shown; fulfilled when that is drawn. */
+  /** Changes the state of the page; fulfilled when it is drawn. */
   show(change: Show): Promise<void>;
   /** Bytes of the blocks that are live after an event; -1: before the first. */
   allocatedAt(device: DeviceName, event: number): Promise<number>;
   /** The blocks that are live after an event, in the order in which they are stacked. */
   blocksAt(device: DeviceName, event: number): Promise<LiveBlock[]>;
-  /** Bytes of each category that is live after an event, in the order of the bands, bottom first. */
+  /** Live bytes of each category after an event, in the order of the bands, bottom first. */
   categoriesAt(device: DeviceName, event: number): Promise<{name: string; size: number}[]>;
-  /** What is under a point of the window; null: nothing that is drawn. */
+  /** The item at a point of the window; null: outside the picture. */
   hit(x: number, y: number): Hit | null;
   /** The labels over the picture, in pixels of the window. */
   labels(): LabelBox[];
-  /** How many frames were drawn since the last call, and how long the slowest took to draw. */
+  /** The number of frames drawn since the last call, and the time of the slowest. */
   paint(): {count: number; worst_ms: number};
 }
 
-/** The answers of a page. */
+/** Returns the interface of a page. */
 export function api_of(page: Page, ready: Promise<void>): Api {
   const at = async (name: DeviceName, event: number) => {
     const device = page.devices[page.device_of(name)]!;

@@ -1,4 +1,4 @@
-// The page: holds the state, and tells header, panel and views what changed.
+// The page: holds the state, and passes changes to the header, the panel and the views.
 
 import type {App, Detail, Device, Head, SearchBar, Show, State, Texts, View, ViewName} from './types.ts';
 import {h} from './dom.ts';
@@ -29,7 +29,7 @@ export class Page implements App {
   private readonly help = new Help();
   private readonly search: SearchBar | null;
   private loading: Promise<void> | null = null;
-  /** Whether a first picture was asked for. */
+  /** Whether the first picture was requested. */
   started = false;
   private address = 0;
 
@@ -61,7 +61,7 @@ export class Page implements App {
     return this.views.get(this.state.view);
   }
 
-  /** Whether the theme that is on is the dark one. */
+  /** Whether the page has the dark theme. */
   get dark(): boolean {
     const chosen = document.documentElement.dataset.theme;
     return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
@@ -71,12 +71,12 @@ export class Page implements App {
     return this.load_texts();
   }
 
-  /** Draws the first picture: what the URL's fragment says. */
+  /** Draws the first picture, from the URL's fragment. */
   start(): Promise<void> {
     return this.show(this.linked());
   }
 
-  /** What the address asks for; a device that the file does not have is left out. */
+  /** Returns the change that the URL requests, without a device that the file does not have. */
   private linked(): Show {
     const {device, ...rest} = shown_by(location.hash);
     return this.devices.some(d => d.head.name === device) ? {device, ...rest} : rest;
@@ -85,20 +85,20 @@ export class Page implements App {
   show(change: Show): Promise<void> {
     const device = this.device_of(change.device);
     if (!this.loading && this.started && device === this.state.device) return this.apply(change, device);
-    const mine: Promise<void> = (this.loading ?? Promise.resolve()).catch(() => {}).then(async () => {
+    const load: Promise<void> = (this.loading ?? Promise.resolve()).catch(() => {}).then(async () => {
       await this.devices[this.device_of(change.device)]!.load();
       await this.apply(change, this.device_of(change.device));
     });
-    this.loading = mine;
-    const over = () => {
-      if (this.loading === mine) this.loading = null;
+    this.loading = load;
+    const finish = () => {
+      if (this.loading === load) this.loading = null;
     };
-    mine.then(over, over);
-    mine.catch(error => this.report(error));
-    return mine;
+    load.then(finish, finish);
+    load.catch(error => this.report(error));
+    return load;
   }
 
-  /** Selects an event, in the view that is on. */
+  /** Selects an event in the current view. */
   go_to(event: number): Promise<void> {
     return this.show({event});
   }
@@ -107,7 +107,7 @@ export class Page implements App {
     this.panel.show(what, pinned);
   }
 
-  /** Says in words what went wrong. */
+  /** Shows an error on the page. */
   report(error: unknown): void {
     const text = error instanceof Error ? error.message : String(error);
     this.alarm.textContent = `This page cannot show all of the file: ${text}.`;
@@ -115,23 +115,23 @@ export class Page implements App {
     if (!(error instanceof Error) || error.name !== 'Error') console.error(error);
   }
 
-  /** The axis of a device. */
+  /** Returns the axis of a device. */
   axis_of(device: Device, kind: State['axis']): Axis {
-    const key = `${device.place} ${kind}`;
+    const key = `${device.index} ${kind}`;
     let axis = this.axes.get(key);
     if (!axis) this.axes.set(key, axis = new Axis(device.head.events, kind === 'time' ? device.clock : null));
     return axis;
   }
 
-  /** The place of a device in `devices`, by name or place; not named: the current one. */
+  /** Returns the index of a device in `devices`, by name or index; undefined: the current one. */
   device_of(device: string | number | undefined): number {
     if (device === undefined) return this.state.device;
-    const place = typeof device === 'number' ? device : this.devices.findIndex(d => d.head.name === device);
-    if (!this.devices[place]) throw new RangeError(`this file has no device ${JSON.stringify(device)}; it has ${this.devices.map(d => JSON.stringify(d.head.name)).join(', ')}`);
-    return place;
+    const index = typeof device === 'number' ? device : this.devices.findIndex(d => d.head.name === device);
+    if (!this.devices[index]) throw new RangeError(`this file has no device ${JSON.stringify(device)}; it has ${this.devices.map(d => JSON.stringify(d.head.name)).join(', ')}`);
+    return index;
   }
 
-  /** Follows a change of the theme. */
+  /** Redraws the views after a change of the theme. */
   restyle(): void {
     for (const view of this.views.values()) {
       if ('restyle' in view) (view as {restyle(): void}).restyle();
@@ -153,7 +153,7 @@ export class Page implements App {
     const now = other ? this.devices[device]! : tables, events = now.head.events;
     const axis = this.axis_of(now, next.axis);
     if (other) {
-      // All devices have one clock: what another one did at that time is seen by choosing it.
+      // All devices have one clock: choosing another device keeps the time range, so that they can be compared.
       const same_time = !first && next.axis === 'time' && before.axis === 'time' && axis.clock !== null;
       const whole = !same_time || (before.from <= this.axis.from && before.to >= this.axis.to) || before.to <= axis.from || before.from >= axis.to;
       next.from = change.from ?? (whole ? axis.from : before.from);
@@ -163,7 +163,7 @@ export class Page implements App {
       const then = same_time && before.event < this.axis.events - 1 ? axis.event_at(this.axis.at(before.event)) : events - 1;
       next.event = change.event ?? then;
       next.block = change.block ?? null;
-      next.filter = change.filter ?? (first ? next.filter : without_places(next.filter));
+      next.filter = change.filter ?? (first ? next.filter : without_indices(next.filter));
       if (!change.color && next.color === 'category' && !now.head.categories.length) next.color = 'stack';
     } else if (next.axis !== before.axis) {
       // The same events stay in the picture.
@@ -172,16 +172,16 @@ export class Page implements App {
     }
     next.event = Math.max(-1, Math.min(events - 1, Math.round(next.event)));
     if (next.block !== null && !(next.block >= 0 && next.block < now.blocks.count)) next.block = null;
-    // A change of view starts with all bytes: what is stacked is another.
+    // Another view stacks other bytes, so it starts with the full range.
     if (next.view !== before.view && change.top === undefined) next.bottom = next.top = 0;
-    if (change.event !== undefined && change.from === undefined && change.to === undefined) this.bring_into(next, axis);
-    this.into(next, axis);
+    if (change.event !== undefined && change.from === undefined && change.to === undefined) this.scroll_to_event(next, axis);
+    this.clamp(next, axis);
     this.state = next;
     this.axis = axis;
     const changed = new Set<keyof State>();
     for (const key of Object.keys(next) as (keyof State)[]) if (first || !same(next[key], before[key])) changed.add(key);
     if (other) changed.add('device');
-    if ((['device', 'query', 'filter', 'event', 'block', 'hide'] as const).some(c => changed.has(c))) await this.sift();
+    if ((['device', 'query', 'filter', 'event', 'block', 'hide'] as const).some(c => changed.has(c))) await this.update_passing();
     this.draw_shell(changed);
     this.started = true;
     let view = this.views.get(next.view);
@@ -190,33 +190,34 @@ export class Page implements App {
       this.stage.append(view.element);
     }
     for (const [name, v] of this.views) v.element.hidden = name !== next.view;
-    const {all, seen} = this.unseen(next.view, changed);
+    const {all, drawn} = this.changes_for(next.view, changed);
     try {
       await view.show(next, all);
-      seen();
+      drawn();
       await this.side.show(next);
     } catch (error) {
       this.report(error);
     }
   }
 
-  /** What changed since this view was last shown: a hidden view is not told. */
-  private readonly owed = new Map<ViewName, Set<keyof State>>();
-  private unseen(name: ViewName, changed: Set<keyof State>): {all: Set<keyof State>; seen(): void} {
+  /** Changes that hidden views have not drawn yet. */
+  private readonly undrawn = new Map<ViewName, Set<keyof State>>();
+  /** Returns the changes since a view was last drawn, and records this change for the other views. */
+  private changes_for(name: ViewName, changed: Set<keyof State>): {all: Set<keyof State>; drawn(): void} {
     for (const other of this.views.keys()) {
       if (other === name) continue;
-      const list = this.owed.get(other) ?? new Set();
+      const list = this.undrawn.get(other) ?? new Set();
       changed.forEach(c => list.add(c));
-      this.owed.set(other, list);
+      this.undrawn.set(other, list);
     }
-    const owed = this.owed.get(name);
-    const all = owed ? new Set([...owed, ...changed]) : this.known.has(name) ? changed : new Set(Object.keys(this.state) as (keyof State)[]);
-    this.known.add(name);
-    return {all, seen: () => void this.owed.delete(name)};
+    const undrawn = this.undrawn.get(name);
+    const all = undrawn ? new Set([...undrawn, ...changed]) : this.opened.has(name) ? changed : new Set(Object.keys(this.state) as (keyof State)[]);
+    this.opened.add(name);
+    return {all, drawn: () => void this.undrawn.delete(name)};
   }
-  private readonly known = new Set<ViewName>();
+  private readonly opened = new Set<ViewName>();
 
-  private async sift(): Promise<void> {
+  private async update_passing(): Promise<void> {
     const {query, filter} = this.state;
     try {
       this.passing = this.search && (query || Object.keys(filter).length) ? await this.search.passing(this.state, this.device) : null;
@@ -227,15 +228,16 @@ export class Page implements App {
     }
   }
 
-  /** Moves the window so that the selected event is in it. */
-  private bring_into(state: State, axis: Axis): void {
+  /** Moves the window so that it contains the selected event. */
+  private scroll_to_event(state: State, axis: Axis): void {
     const at = axis.at(state.event), span = state.to - state.from;
     if (at >= state.from && at <= state.to) return;
     state.from = at - span / 2;
     state.to = at + span / 2;
   }
 
-  private into(state: State, axis: Axis): void {
+  /** Limits the window to the axis. */
+  private clamp(state: State, axis: Axis): void {
     let {from, to} = state;
     if (!(to > from) || !Number.isFinite(from) || !Number.isFinite(to)) [from, to] = [axis.from, axis.to];
     const span = Math.min(to - from, axis.to - axis.from);
@@ -252,7 +254,7 @@ export class Page implements App {
       try {
         history.replaceState(null, '', '#' + fragment_of(this));
       } catch {
-        // Browsers limit how often an address may change; the next change brings it up to date.
+        // Browsers limit how often the URL may change; the next change updates it.
       }
     }, 250);
   }
@@ -264,12 +266,12 @@ export class Page implements App {
       if (event.key === 'Escape') target.blur();
       return;
     }
-    // A button that has the focus keeps the keys that press it.
+    // A focused button handles Enter and space itself.
     if (target.matches?.('button, summary, a') && (event.key === 'Enter' || event.key === ' ')) return;
-    if (this.own_key(event) || this.view?.key(event)) event.preventDefault();
+    if (this.page_key(event) || this.view?.key(event)) event.preventDefault();
   }
 
-  private own_key(event: KeyboardEvent): boolean {
+  private page_key(event: KeyboardEvent): boolean {
     if (!event.altKey && this.header.tab(event.key)) return true;
     switch (event.key) {
       case '?': this.help.open(); return true;
@@ -281,7 +283,7 @@ export class Page implements App {
       case 'Escape': {
         const view = this.view as View & {unpin?(): boolean} | undefined;
         if (view?.unpin?.()) return true;
-        if (this.state.block === null) this.panel.rest();
+        if (this.state.block === null) this.panel.reset();
         void this.show(this.state.block === null ? {event: this.device.head.events - 1, from: this.state.from, to: this.state.to} : {block: null});
         return true;
       }
@@ -294,8 +296,8 @@ function same(a: unknown, b: unknown): boolean {
   return a === b || (typeof a === 'object' && JSON.stringify(a) === JSON.stringify(b));
 }
 
-/** Streams, pools and categories are places in lists of one device; another device has other lists. */
-function without_places(filter: State['filter']): State['filter'] {
+/** Removes streams, pools and categories: they are indices into lists of one device. */
+function without_indices(filter: State['filter']): State['filter'] {
   const {streams: _s, pools: _p, categories: _c, ...rest} = filter;
   return rest;
 }

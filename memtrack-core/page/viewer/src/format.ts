@@ -1,12 +1,12 @@
-// Numbers, times and names as people read them.
+// Formats numbers, times and names.
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-// Making a formatter takes longer than all it ever formats.
+// Creating a formatter takes longer than all its uses.
 const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
 const thousandths = new Intl.NumberFormat('en-US', {minimumFractionDigits: 3, maximumFractionDigits: 3});
 
-/** Bytes with one decimal: `1.4 GiB`, exact below 1 KiB. */
+/** Formats bytes with one decimal: `1.4 GiB`, exact below 1 KiB. */
 export function bytes(value: number): string {
   let unit = 0, v = Math.abs(value);
   while (v >= 1023.95 && unit < UNITS.length - 1) {
@@ -16,29 +16,29 @@ export function bytes(value: number): string {
   return `${value < 0 ? '−' : ''}${unit === 0 ? String(Math.round(v)) : v.toFixed(1)} ${UNITS[unit]}`;
 }
 
-/** Bytes to the last one: `1.4 GiB (1,503,238,553 bytes)`. */
+/** Formats bytes with the exact number: `1.4 GiB (1,503,238,553 bytes)`. */
 export function exact_bytes(value: number): string {
   return value < 1024 ? `${count(value)} ${value === 1 ? 'byte' : 'bytes'}` : `${bytes(value)} (${count(value)} bytes)`;
 }
 
-/** A number with thousands set off. */
+/** Formats a number with thousands separators. */
 export function count(value: number): string {
   return whole.format(value);
 }
 
-/** Microseconds in a unit that suits `scale`, the range they are seen in: `12.345 ms`. */
+/** Formats microseconds in the unit for `scale`, the visible range: `12.345 ms`. */
 export function time(us: number, scale: number = Math.abs(us)): string {
   const [unit, name] = scale >= 1e6 ? [1e6, 's'] : scale >= 1e3 ? [1e3, 'ms'] : [1, 'µs'];
   const digits = unit === 1 ? 0 : 3;
   return `${us < 0 ? '−' : ''}${(digits ? thousandths : whole).format(Math.abs(us) / unit)} ${name}`;
 }
 
-/** An address as text, from its two halves. */
+/** Formats an address from its two halves. */
 export function hex(high: number, low: number): string {
   return '0x' + (high ? high.toString(16) + low.toString(16).padStart(8, '0') : low.toString(16));
 }
 
-/** A name of the file with what cannot be seen made visible: control characters, directions, line ends. */
+/** Makes invisible characters of a name visible: control characters, directions, line ends. */
 export function visible(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, c => {
     const code = c.charCodeAt(0);
@@ -46,35 +46,35 @@ export function visible(text: string): string {
   });
 }
 
-/** `1 block`, `2 blocks`. */
+/** Formats a number with a noun: `1 block`, `2 blocks`. */
 export function plural(n: number, one: string, many = one + 's'): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-/** A part in percent of the whole, with one decimal. */
+/** Formats a part in percent of the whole, with one decimal. */
 export function share(part: number, whole: number): string {
   const percent = whole === 0 ? 0 : (part / whole) * 100;
   return percent > 0 && percent < 0.05 ? '< 0.1 %' : `${percent.toFixed(1)} %`;
 }
 
-/** A long text without its middle: both ends distinguish names of functions. */
+/** Shortens a long text in its middle: both ends distinguish names of functions. */
 export function without_middle(text: string, most: number): string {
   const characters = [...text], head = Math.ceil((most - 1) / 3);
   return characters.length <= most ? text : `${characters.slice(0, head).join('')}…${characters.slice(head + 1 - most).join('')}`;
 }
 
-/** Microseconds as seconds to the last one, for columns: `12.345678 s`. */
+/** Formats microseconds exactly as seconds, for columns: `12.345678 s`. */
 export function exact_time(us: number): string {
   return `${(us / 1e6).toFixed(6).replace('-', '−')} s`;
 }
 
-/** What is said where categories are not in the file. */
-export const INFERRED = 'These categories are not in the file: they are inferred from stacks, scopes, sizes and the order of events, and may be wrong. memtrack categories says by which rules.';
+/** The note on categories that are not in the file. */
+export const INFERRED = 'These categories are not in the file: they are inferred from stacks, scopes, sizes and the order of events, and may be wrong. Run “memtrack categories” to see how.';
 
-/** What is said where a device's sizes are estimates. */
-export const ESTIMATED = 'Estimates: small blocks were sampled, and each that is shown stands for others; memtrack summary and top say how far off they may be.';
+/** The note on a device whose sizes are estimates. */
+export const ESTIMATED = 'Estimates: small blocks were sampled, and each visible one represents several. “memtrack summary” and “memtrack top” print the margin of error.';
 
-/** What times are counted from, in words. */
+/** Returns the name of the moment that times count from. */
 export function words_of_since(since: 'start' | 'first_event' | 'first_timed_event'): string {
   return since === 'start' ? 'start' : since === 'first_event' ? 'first event' : 'first event that has a time';
 }

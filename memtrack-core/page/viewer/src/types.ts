@@ -1,4 +1,4 @@
-// What the parts of the viewer agree on. README.md says what a page is made of.
+// Types that the parts of the viewer share. README.md describes the format of a page.
 
 /** The head of a page, as `../src/head.rs` writes it. */
 export interface Head {
@@ -6,7 +6,7 @@ export interface Head {
   memtrack: string;
   name: string;
   view: ViewName;
-  /** What was freed is left out at first. */
+  /** Initially, only blocks that are live at the end are shown. */
   kept: boolean;
   served: boolean;
   start_us: number;
@@ -26,14 +26,14 @@ export interface DeviceHead {
   events: number;
   blocks: number;
   segments: number;
-  /** Whether the segments are what an allocator reserved; those of a profile only say where blocks were seen. */
+  /** Whether the segments are memory that an allocator reserved; those of a profile only span the addresses of blocks. */
   reserved: boolean;
   streams: string[];
   pools: string[];
   categories: string[];
-  /** Whether the categories are not in the file. */
+  /** Whether the categories were inferred, and are not in the file. */
   inferred: boolean;
-  /** What colours stand for at first. */
+  /** The initial meaning of colours. */
   color: 'category' | 'stack';
   capacity_bytes: number | null;
   first: {title: string; text: string; show: Show | null}[];
@@ -44,7 +44,7 @@ export interface DeviceHead {
 
 export type ViewName = 'timeline' | 'categories' | 'pools' | 'state' | 'segments' | 'flame' | 'settings';
 
-/** What can be asked of `window.memtrack.show`, and what a URL's fragment holds. What is not named stays as it is. */
+/** The argument of `window.memtrack.show`, and the content of a URL's fragment. Missing properties stay unchanged. */
 export interface Show {
   view?: ViewName;
   device?: string | number;
@@ -52,16 +52,16 @@ export interface Show {
   from?: number;
   to?: number;
   axis?: 'time' | 'step';
-  /** The event that is selected: the state after it; -1 before the first. */
+  /** The selected event: the state after it is shown; -1: before the first. */
   event?: number;
-  /** The block that is pinned, by its row. */
+  /** The row of the pinned block. */
   block?: number | null;
   /** Search: a regular expression over frames, addresses, operators, categories and notes. */
   query?: string;
   filter?: Filter;
-  /** What colours stand for. */
+  /** The meaning of colours. */
   color?: ColorBy;
-  /** Leave out what search and filter do not let through, rather than dim it. */
+  /** Hide blocks that do not match search and filter, rather than dim them. */
   hide?: boolean;
   /** Range of bytes. */
   bottom?: number;
@@ -70,17 +70,17 @@ export interface Show {
 
 export type ColorBy = 'stack' | 'size' | 'stream' | 'pool' | 'category' | 'age';
 
-/** Which blocks are shown; absent: all. */
+/** Conditions on blocks; a missing one matches all. */
 export interface Filter {
   min_bytes?: number;
   max_bytes?: number;
-  /** Of lifetimes, in events. */
+  /** Lifetimes in events. */
   min_life?: number;
   max_life?: number;
   streams?: number[];
   pools?: number[];
   categories?: number[];
-  /** Only what is live at the end. */
+  /** Only blocks that are live at the end. */
   kept?: boolean;
 }
 
@@ -89,11 +89,11 @@ export const NONE = 0xffffffff;
 /** Blocks or pieces of segments, one per row, in the order of the stack (bottom first). */
 export interface Elements {
   readonly count: number;
-  /** Event of the allocation; -1: from before the first event. Never falls. */
+  /** Event of the allocation; -1: before the first event. Non-decreasing. */
   readonly start: Int32Array;
-  /** Event at which it was free again; the number of events: live at the end. Live after event e: start <= e < end. */
+  /** Event of the completed free; the number of events: live at the end. Live after event e: start <= e < end. */
   readonly end: Int32Array;
-  /** Event from which on its free is pending; >= end: never. */
+  /** Event from which on the free is pending; >= end: never. */
   readonly pending: Int32Array;
   readonly size: Float64Array;
   readonly stack: Uint32Array;
@@ -101,19 +101,19 @@ export interface Elements {
   readonly address_low: Uint32Array;
   readonly address_high: Uint32Array;
   readonly stream: Uint16Array;
-  /** 0: not known; else 1 + place in the device's pools. */
+  /** 0: not known; else 1 + index into the device's pools. */
   readonly pool: Uint16Array;
-  /** 0: none; else 1 + place in the device's categories. */
+  /** 0: none; else 1 + index into the device's categories. */
   readonly category: Uint8Array;
   readonly flags: Uint8Array;
-  /** Sum of `size` of what is live after each event; `total[0]` is before the first, `total[e + 1]` after event e. */
+  /** Sum of `size` of the live rows: `total[0]` before the first event, `total[e + 1]` after event e. */
   readonly total: Float64Array;
-  /** How many bytes are set aside for a block that is live at the end, where that is not its size. */
+  /** The rounded sizes of blocks that are live at the end, if they differ from `size`. */
   readonly final_bytes: Map<number, number>;
   readonly notes: Notes;
 }
 
-/** More text about some blocks: strings by row. */
+/** Additional texts of some blocks: strings by row. */
 export interface Notes extends Iterable<[number, number[]]> {
   get(row: number): number[] | undefined;
 }
@@ -121,9 +121,9 @@ export interface Notes extends Iterable<[number, number[]]> {
 export interface Events {
   readonly count: number;
   readonly action: Uint8Array;
-  /** Microseconds since the page's start as the file has them; empty without times. */
+  /** Microseconds since the page's start, as in the file; empty without times. */
   readonly time: Float64Array;
-  /** The same made to rise, for axes. */
+  /** The same, made non-decreasing for axes. */
   readonly axis: Float64Array;
   readonly stack: Uint32Array;
   readonly scope: Uint32Array;
@@ -132,7 +132,7 @@ export interface Events {
   /** The block of each event (`NONE`: none), and the piece of a segment. */
   readonly block: Uint32Array;
   readonly segment: Uint32Array;
-  /** Address, size and text where blocks and segments do not say them. */
+  /** Address, size and text of events that blocks and segments do not describe completely. */
   readonly odd: Map<number, {address: bigint; size: number; text: number}>;
 }
 
@@ -152,9 +152,9 @@ export interface Texts {
   readonly frame_name: Uint32Array;
   readonly frame_file: Uint32Array;
   readonly frame_line: Float64Array;
-  /** 1: the frame only passes a call on. */
+  /** 1: the frame only forwards a call. */
   readonly frame_noise: Uint8Array;
-  /** How many frames of a stack, from the innermost on, only carry the allocation out. */
+  /** Number of innermost frames of a stack that only perform the allocation. */
   readonly stack_skip: Uint32Array;
   /** The line of the user's own code in each stack, a string; 0: none. */
   readonly stack_line: Uint32Array;
@@ -166,45 +166,45 @@ export interface Texts {
   readonly scope_kind: Uint8Array;
 }
 
-/** One device's tables. What is drawn first is there when the device is; the rest is loaded when it is asked for. */
+/** The tables of a device. They are loaded on request; `load` loads those of the first picture. */
 export interface Device {
   readonly head: DeviceHead;
-  /** Place in `App.devices`, which is the order of `window.memtrack.devices()`. */
-  readonly place: number;
-  /** There when `load` is done, as it is for the current device whenever a view is called. */
+  /** Index into `App.devices`, which has the order of `window.memtrack.devices()`. */
+  readonly index: number;
+  /** Available after `load`. When a view is called, the current device is loaded. */
   readonly blocks: Elements;
-  /** Decodes what the first picture needs. */
+  /** Decodes the tables of the first picture. */
   load(): Promise<void>;
-  /** Where events lie on the axis of time, never falling: microseconds since the page's start; null without times. */
+  /** Non-decreasing positions of events on the axis of time: microseconds since the page's start; null without times. */
   readonly clock: Float64Array | null;
   events(): Promise<Events>;
   segments(): Promise<Elements>;
   bands(): Promise<Bands>;
-  /** Rows of `elements` that are live after event e, in stack order. Cost: one checkpoint and what is live. */
+  /** Returns the rows of `elements` that are live after event e, in stack order. Costs one checkpoint and the live rows. */
   live_after(elements: Elements, event: number): Uint32Array;
 }
 
-/** What every view is given. */
+/** The interface of the page for views. */
 export interface App {
   readonly head: Head;
   readonly devices: Device[];
   texts(): Promise<Texts>;
   readonly state: State;
-  /** Whether the dark theme is on. */
+  /** Whether the page has the dark theme. */
   readonly dark: boolean;
-  /** Changes the state, redraws what it concerns, and is fulfilled when that is drawn. */
+  /** Changes the state and redraws what depends on it; fulfilled when it is drawn. */
   show(change: Show): Promise<void>;
-  /** Rows of the current device's blocks that search and filter let through; null: all. */
+  /** Marks the current device's blocks that match search and filter; null: all. */
   readonly passing: Uint8Array | null;
-  /** Shows in the detail panel what is under the pointer; with `pinned` it stays. */
+  /** Shows an item in the detail panel; with `pinned` it stays there. */
   detail(what: Detail | null, pinned?: boolean): void;
 }
 
-/** The bar of search and filter: one element, shown under the header for every view. */
+/** The bar with search and filter, below the header in every view. */
 export interface SearchBar {
   readonly element: HTMLElement;
   /**
-   * Shows the state's query and filter, and says which blocks of the device they let through: null when all. Called after every
+   * Shows the state's query and filter, and returns the blocks of the device that match them; null: all. Called after every
    * change of query, filter, device, selected event or block, and of `hide`.
    */
   passing(state: State, device: Device): Promise<Uint8Array | null>;
@@ -214,7 +214,7 @@ export interface SearchBar {
 
 export type Detail = {kind: 'block' | 'segment'; row: number} | {kind: 'event'; event: number} | {kind: 'text'; lines: string[]};
 
-/** The whole state of the page; a URL's fragment holds what differs from the default. */
+/** The state of the page; a URL's fragment has the differences from the default. */
 export interface State {
   view: ViewName;
   device: number;
@@ -230,31 +230,31 @@ export interface State {
   query: string;
   filter: Filter;
   color: ColorBy;
-  /** Blocks that search and filter do not let through are left out, rather than dimmed. */
+  /** Blocks that do not match search and filter are hidden, rather than dimmed. */
   hide: boolean;
 }
 
-/** What is under a point. */
+/** The item at a point. */
 export interface Hit {
   kind: 'block' | 'segment' | 'event' | 'band' | 'category' | 'free' | 'nothing';
   row?: number;
   address?: string;
   size?: number;
   pending?: boolean;
-  /** The event after which the picture is what it is at this point. */
+  /** The event whose state the picture shows at this point. */
   event?: number;
   name?: string;
 }
 
-/** A view: made once, shown and hidden. */
+/** A view: created once, then shown and hidden. */
 export interface View {
   readonly element: HTMLElement;
-  /** Draws the state. `changed` names what is new since the last call; all of it the first time. */
+  /** Draws the state. `changed` has the properties that changed since the last call; the first time, all. */
   show(state: State, changed: Set<keyof State>): Promise<void> | void;
-  /** Sizes changed, or the theme did. */
+  /** Redraws after a change of the size or the theme. */
   resize(): void;
-  /** A key that the page has no use for itself; true: used. */
+  /** Handles a key that the page does not use itself; returns true if it was used. */
   key(event: KeyboardEvent): boolean;
-  /** What is at a point of the window. */
+  /** Returns the item at a point of the window. */
   hit(x: number, y: number): Hit | null;
 }

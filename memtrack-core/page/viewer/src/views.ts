@@ -1,4 +1,4 @@
-// The views by name, and the bar of search and filter: the only place that knows them all.
+// All views by name, and the bar with search and filter. No other module lists them.
 
 import type {Head, View, ViewName} from './types.ts';
 import type {Page} from './app.ts';
@@ -11,21 +11,21 @@ import {Timeline} from './timeline/view.ts';
 
 export {search_bar};
 
-/** A view's name, its title, and the key that leads to it. */
+/** A view's name, its title, and its key. */
 export type Tab = [name: ViewName, title: string, key: string];
 
-/** The tabs in their order. Keys stay what they are on pages that lack one of them. */
+/** The tabs in their order. Keys are the same on pages without some of the tabs. */
 const TABS: Tab[] = [
   ['timeline', 'Timeline', '1'], ['categories', 'Categories', '7'], ['pools', 'Pools', '2'], ['segments', 'Segments', '3'], ['state', 'State', '4'],
   ['flame', 'Flame graph', '5'], ['settings', 'Settings', '6'],
 ];
 
-/** The tabs of a page. Most files do not say what memory is for: then there is no view of categories, unless it was asked for. */
+/** Returns the tabs of a page. Categories have a tab only if the file has some, or if the page opens with that view. */
 export function tabs_of(head: Head): Tab[] {
   return TABS.filter(([name]) => name !== 'categories' || head.view === name || head.devices.some(device => device.categories.length > 0));
 }
 
-/** Makes a view. */
+/** Creates a view. */
 export function view_of(name: ViewName, page: Page): View {
   switch (name) {
     case 'timeline': case 'pools': case 'segments': return new Timeline(page, name);

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import {Checkpoints, decode_elements, rows_until, totals} from '../src/data/elements.ts';
-import {decode_events, decode_times, rising} from '../src/data/events.ts';
+import {decode_events, decode_times, nondecreasing} from '../src/data/events.ts';
 import {NONE} from '../src/types.ts';
 import {element_columns, section, type Column} from './encode.ts';
 import {random} from './synthetic.ts';
-import {elements, live_slowly, random_blocks} from './tables.ts';
+import {elements, live_naively, random_blocks} from './tables.ts';
 
-test('every column of a block comes back', () => {
+test('every column of a block is decoded', () => {
   const events = 500, blocks = random_blocks(1, events, 3), rows = elements(blocks, events);
   blocks.forEach((b, row) => {
     assert.deepEqual([rows.start[row], rows.end[row], rows.size[row], rows.stack[row], rows.pool[row]], [b.start, b.end, b.size, b.stack, b.pool]);
@@ -16,36 +16,36 @@ test('every column of a block comes back', () => {
   });
 });
 
-test('the total after each event is the sum of what a replay finds live', () => {
+test('the total after each event is the sum of the live blocks of a replay', () => {
   const events = 700, blocks = random_blocks(2, events), rows = elements(blocks, events);
   const only = Uint8Array.from(blocks, (_, row) => row % 3 && 1), some = totals(rows.start, rows.end, rows.size, events, only);
   for (let e = -1; e < events; e++) {
-    const live = live_slowly(blocks, e);
+    const live = live_naively(blocks, e);
     assert.equal(rows.total[e + 1], live.reduce((sum, row) => sum + blocks[row]!.size, 0), `after ${e}`);
     assert.equal(some[e + 1], live.reduce((sum, row) => sum + (only[row] ? blocks[row]!.size : 0), 0));
   }
 });
 
-test('who is live after an event is what a replay says, in any order of asking', () => {
+test('the live rows after an event are those of a replay, in any order of queries', () => {
   const events = 30_000, blocks = random_blocks(3, events), rows = elements(blocks, events), points = new Checkpoints(rows, events - 1), rng = random(5);
   for (const e of [-1, events - 1, 0, 4095, 4096, 4094, ...Array.from({length: 200}, () => Math.floor(rng() * events))])
-    assert.deepEqual([...points.live_after(e)], live_slowly(blocks, e), `after ${e}`);
+    assert.deepEqual([...points.live_after(e)], live_naively(blocks, e), `after ${e}`);
   assert.deepEqual([...points.live_after(-7)], [...points.live_after(-1)]);
   assert.deepEqual([...points.live_after(events + 5)], [...points.live_after(events - 1)]);
 });
 
-test('a device without events shows what was there', () => {
+test('a device without events has the blocks of the snapshot', () => {
   const blocks = [{start: -1, end: 0, size: 5}, {start: -1, end: 0, size: 7}], rows = elements(blocks, 0);
   assert.deepEqual([...rows.total], [12]);
   assert.deepEqual([...new Checkpoints(rows, -1).live_after(-1)], [0, 1]);
 });
 
-test('rows are found by the event they start at', () => {
+test('rows are found by their first event', () => {
   const start = Int32Array.from([-1, -1, 3, 3, 9]);
   assert.deepEqual([-2, -1, 2, 3, 8, 9, 10].map(e => rows_until(start, e)), [0, 2, 2, 4, 4, 5, 5]);
 });
 
-test('an event’s block is the one that starts, begins to be pending, or ends there', () => {
+test('the block of an event starts, becomes pending, or ends there', () => {
   const blocks = [{start: -1, end: 3, pending: 2, size: 1}, {start: 0, end: 5, size: 1}], rows = elements(blocks, 5), none = elements([], 5);
   const columns: Column[] = [
     {name: 'action', code: 'u8', values: [0, 10, 2, 3, 8]}, {name: 'time', code: 'delta', values: [5, 4, 9, 9, 12]},
@@ -54,7 +54,7 @@ test('an event’s block is the one that starts, begins to be pending, or ends t
     {name: 'odd_size', code: 'varint', values: [0, 77]}, {name: 'odd_text', code: 'varint', values: [3, 0]},
   ];
   const bytes = section(columns), counts = new Map(columns.map(c => [c.name, c.values.length]));
-  const time = decode_times(bytes, counts)!, events = decode_events(bytes, counts, rows, none, rising(time));
+  const time = decode_times(bytes, counts)!, events = decode_events(bytes, counts, rows, none, nondecreasing(time));
   assert.deepEqual([...events.time], [5, 4, 9, 9, 12]);
   assert.deepEqual([...events.axis], [5, 5, 9, 9, 12]);
   assert.deepEqual([...events.block], [1, NONE, 0, 0, NONE]);

@@ -1,4 +1,4 @@
-// Writes the format of pages (README.md), for tests: what the Rust side writes for real files.
+// Writes the format of pages (README.md) for tests, as the Rust code does for real files.
 
 import zlib from 'node:zlib';
 import fs from 'node:fs';
@@ -6,7 +6,7 @@ import path from 'node:path';
 import {createHash} from 'node:crypto';
 import type {DeviceHead, Head} from '../src/types.ts';
 
-/** Values of a column; `text` for strings. */
+/** The values of a column; `text` for strings. */
 export type Column = {name: string; code: 'u8' | 'varint' | 'delta'; values: ArrayLike<number | bigint>} | {name: string; code: 'text'; values: string[]};
 
 const MASK = (1n << 64n) - 1n;
@@ -40,7 +40,7 @@ class Bytes {
   }
 }
 
-/** The bytes of one section, not packed. */
+/** Returns the bytes of a section, uncompressed. */
 export function section(columns: Column[]): Uint8Array {
   const out = new Bytes();
   for (const c of columns) {
@@ -71,7 +71,7 @@ export function section(columns: Column[]): Uint8Array {
   return out.done();
 }
 
-/** A block as a test states it. */
+/** A block of a test. */
 export interface Block {
   start: number;
   end: number;
@@ -85,7 +85,7 @@ export interface Block {
   flags?: number;
 }
 
-/** Columns of `blocks` or `segments`. Rows must be sorted by `start`. */
+/** Returns the columns of `blocks` or `segments`. Rows must be sorted by `start`. */
 export function element_columns(rows: Block[], events: number, kind: 'blocks' | 'segments'): Column[] {
   const column = (name: string, code: 'varint' | 'delta', value: (b: Block) => number | bigint): Column => ({name, code, values: rows.map(value)});
   return [
@@ -110,13 +110,13 @@ export interface Parts {
 
 const count = (c: Column) => c.values.length;
 
-/** Bundled script and style, as `npm run build` left them. */
+/** Reads the bundled script and style of `npm run build`. */
 export function bundle(): {script: string; style: string} {
   const dist = path.join(process.cwd(), 'dist');
   return {script: fs.readFileSync(path.join(dist, 'viewer.js'), 'utf8'), style: fs.readFileSync(path.join(dist, 'viewer.css'), 'utf8')};
 }
 
-/** The HTML of a page. */
+/** Returns the HTML of a page. */
 export function page({head, sections}: Parts, {script, style} = bundle()): string {
   const raw = sections.map(section);
   const full: Head = {...head, sections: sections.map((columns, i) => ({columns: columns.map(c => ({name: c.name, code: c.code, count: count(c)})), bytes: raw[i]!.length}))};
@@ -137,14 +137,14 @@ ${raw.map((bytes, i) => `<script type="text/plain" id="memtrack-section-${i}">${
 `;
 }
 
-/** A page as `memtrack view --serve` gives it, and what lies at `section/n` beside it. */
+/** Returns a page as served by `memtrack view --serve`, and the content of `section/n`. */
 export function served(parts: Parts): {html: string; sections: Uint8Array[]} {
   const html = page({...parts, head: {...parts.head, served: true}}).replace(/<script type="text\/plain" id="memtrack-section[^]*?<\/script>\n/g, '')
     .replace("img-src data:", "connect-src 'self'; img-src data:");
   return {html, sections: parts.sections.map(s => zlib.deflateRawSync(section(s)))};
 }
 
-/** A device's head with everything that a test does not care for. */
+/** Returns the head of a device, with default values. */
 export function device_head(some: Partial<DeviceHead> & Pick<DeviceHead, 'events' | 'blocks' | 'segments' | 'sections'>): DeviceHead {
   return {name: 'device 0', ordinal: 0, kind: 'device', estimated: false, reserved: true, streams: ['0'], pools: ['default pool'], categories: [], inferred: false, color: some.categories?.length ? 'category' : 'stack', capacity_bytes: null, first: [], ooms: [], markers: [], ...some};
 }

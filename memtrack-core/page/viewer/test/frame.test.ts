@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import {Axis} from '../src/timeline/axis.ts';
-import {Frame, Layouter, MERGED, OLD, PENDING, type Window} from '../src/timeline/frame.ts';
+import {Frame, LayoutEngine, MERGED, OLD, PENDING, type Window} from '../src/timeline/frame.ts';
 import {Peaks} from '../src/timeline/pyramid.ts';
 import {plain_stack, pool_stack, type Stack} from '../src/timeline/stack.ts';
 import {Checkpoints} from '../src/data/elements.ts';
 import type {Block} from './encode.ts';
 import {random} from './synthetic.ts';
-import {elements, live_slowly, random_blocks} from './tables.ts';
+import {elements, live_naively, random_blocks} from './tables.ts';
 
 function clock_of(events: number, seed: number): Float64Array {
   const rng = random(seed), out = new Float64Array(events);
@@ -15,13 +15,13 @@ function clock_of(events: number, seed: number): Float64Array {
   return out;
 }
 
-function laid(stack: Stack, axis: Axis, window: Window, layouter = new Layouter(), frame = new Frame(stack)): Frame {
+function lay_out(stack: Stack, axis: Axis, window: Window, layout_engine = new LayoutEngine(), frame = new Frame(stack)): Frame {
   const points = new Checkpoints(stack.elements, axis.events - 1);
-  layouter.lay(frame, stack, axis, window, e => points.live_after(e));
+  layout_engine.lay_out(frame, stack, axis, window, e => points.live_after(e));
   return frame;
 }
 
-/** Windows from the whole to a few events, and from all bytes to a few. */
+/** Returns windows from the whole to a few events, and from all bytes to a few. */
 function windows(axis: Axis, peak: number, rng: () => number): Window[] {
   return Array.from({length: 40}, (_, i) => {
     const whole = axis.to - axis.from, span = whole * (i % 4 === 0 ? 1 : rng() ** 3), from = axis.from + rng() * (whole - span);
@@ -30,7 +30,7 @@ function windows(axis: Axis, peak: number, rng: () => number): Window[] {
   });
 }
 
-test('the peak of a range is the first of the largest', () => {
+test('the peak of a range is its first largest value', () => {
   const rng = random(9), values = Float64Array.from({length: 20_000}, () => Math.floor(rng() * 500)), peaks = new Peaks(values);
   for (let i = 0; i < 3000; i++) {
     const a = Math.floor(rng() * values.length), b = i % 2 ? Math.min(values.length - 1, a + Math.floor(rng() * 300)) : a + Math.floor(rng() * (values.length - a));
@@ -40,7 +40,7 @@ test('the peak of a range is the first of the largest', () => {
   }
 });
 
-test('places of the axis and events belong together', () => {
+test('positions of the axis correspond to events', () => {
   const clock = Float64Array.from([10, 20, 20, 20, 35]), axis = new Axis(5, clock);
   assert.deepEqual([0, 10, 15, 20, 21, 35, 99].map(x => axis.event_at(x)), [-1, 0, 0, 3, 3, 4, 4]);
   assert.deepEqual([0, 10, 15, 20, 21, 35, 99].map(x => axis.before(x)), [0, 0, 1, 1, 4, 4, 5]);
@@ -52,12 +52,12 @@ for (const kind of ['time', 'step'] as const) {
   test(`each column shows the highest state of its range, and its runs are that state (${kind})`, () => {
     const events = 5000, blocks = random_blocks(11, events), rows = elements(blocks, events), stack = plain_stack(rows);
     const axis = new Axis(events, kind === 'time' ? clock_of(events, 4) : null), rng = random(6);
-    // One layouter and one frame for all: what an earlier picture left must not be seen in a later one.
-    const layouter = new Layouter(), frame = new Frame(stack);
+    // All windows share the engine and the frame: an earlier picture must not affect a later one.
+    const layout_engine = new LayoutEngine(), frame = new Frame(stack);
     for (const window of windows(axis, stack.peak, rng)) {
-      laid(stack, axis, window, layouter, frame);
+      lay_out(stack, axis, window, layout_engine, frame);
       check_samples(frame, axis, window);
-      for (let span = 0; span < frame.spans; span++) check_runs(frame, span, live_slowly(blocks, frame.span_event[span]!).map(row => [row, blocks[row]!.size]), blocks, window);
+      for (let span = 0; span < frame.spans; span++) check_runs(frame, span, live_naively(blocks, frame.span_event[span]!).map(row => [row, blocks[row]!.size]), blocks, window);
     }
   });
 }
@@ -73,9 +73,9 @@ function check_samples(frame: Frame, axis: Axis, {from, to, width, coarse}: Wind
   }
 }
 
-/** `state` is what is stacked, from the bottom: a row (or less than 0) and its bytes. */
+/** Checks the runs of a span. `state` is the stack from the bottom: rows (or less than 0) and their bytes. */
 function check_runs(frame: Frame, span: number, state: [number, number][], blocks: Block[], {bottom, top, height}: Window): void {
-  const event = frame.span_event[span]!, one = (top - bottom) / height;
+  const event = frame.span_event[span]!, pixel = (top - bottom) / height;
   const offsets = new Map<number, [number, number]>();
   let sum = 0;
   for (const [row, size] of state) {
@@ -87,19 +87,19 @@ function check_runs(frame: Frame, span: number, state: [number, number][], block
   for (let run = frame.span_run[span]!; run < frame.span_run[span + 1]!; run++) {
     const from = frame.run_from[run]!, to = frame.run_to[run]!, row = frame.run_row[run]!, flags = frame.run_flags[run]!;
     if (at === null) assert.ok(from <= Math.max(bottom, 0) || from === 0, 'the first run begins at or below the bottom');
-    else assert.equal(from, at, 'runs touch');
+    else assert.equal(from, at, 'runs are contiguous');
     at = to;
-    assert.ok(edges.has(from) && edges.has(to), 'runs begin and end where blocks do');
-    const own = offsets.get(row);
-    assert.ok(own && own[0] >= from && own[1] <= to, 'the row of a run is in it');
-    if (!(flags & MERGED)) assert.deepEqual(own, [from, to], 'a run of one block is that block');
+    assert.ok(edges.has(from) && edges.has(to), 'runs begin and end at edges of blocks');
+    const extent = offsets.get(row);
+    assert.ok(extent && extent[0] >= from && extent[1] <= to, 'the run contains its row');
+    if (!(flags & MERGED)) assert.deepEqual(extent, [from, to], 'a run of one block has its extent');
     else {
       const inside = state.filter(([r]) => offsets.get(r)![0] >= from && offsets.get(r)![1] <= to);
       assert.ok(inside.length > 1);
-      assert.equal(own[1] - own[0], Math.max(...inside.map(([, size]) => size)), 'a merged run has the colour of its largest');
-      assert.ok(inside.every(([, size]) => size < one), 'only blocks of less than a pixel are merged');
+      assert.equal(extent[1] - extent[0], Math.max(...inside.map(([, size]) => size)), 'the row of a merged run is its largest');
+      assert.ok(inside.every(([, size]) => size < pixel), 'only blocks smaller than a pixel are merged');
     }
-    if (to - from < one) small++;
+    if (to - from < pixel) small++;
     if (row >= 0) {
       const b = blocks[row]!;
       assert.equal(!!(flags & PENDING), b.pending !== undefined && b.pending <= event);
@@ -109,14 +109,14 @@ function check_runs(frame: Frame, span: number, state: [number, number][], block
   const visible = Math.min(sum, top);
   if (visible > bottom) assert.ok(at !== null && at >= visible, 'runs reach the top of the stack or of the picture');
   else assert.equal(at, null);
-  // Runs that are lower than a pixel stand only between higher ones or changes, so that their number stays bounded by pixels.
+  // Runs lower than a pixel occur only between higher ones or changes, so the number of pixels limits their number.
   assert.ok(small <= height + 2, `${small} runs of less than a pixel at a height of ${height}`);
 }
 
-test('with all bytes in the picture the runs of a column add up to the total', () => {
+test('the runs of a column add up to the total if all bytes are in the picture', () => {
   const events = 3000, blocks = random_blocks(21, events), rows = elements(blocks, events), stack = plain_stack(rows), axis = new Axis(events, null);
   for (const height of [3, 50, 700]) {
-    const frame = laid(stack, axis, {from: axis.from, to: axis.to, bottom: 0, top: stack.peak * 1.04, width: 300, height, coarse: 1});
+    const frame = lay_out(stack, axis, {from: axis.from, to: axis.to, bottom: 0, top: stack.peak * 1.04, width: 300, height, coarse: 1});
     assert.ok(frame.spans > 50);
     for (let span = 0; span < frame.spans; span++) {
       let sum = 0;
@@ -126,34 +126,34 @@ test('with all bytes in the picture the runs of a column add up to the total', (
   }
 });
 
-test('a point names the block whose bytes are there, merged or not, and its track is where it lies', () => {
+test('a point is in the block whose bytes are there, merged or not, and the track of a block has its offsets', () => {
   const events = 2000, blocks = random_blocks(31, events), rows = elements(blocks, events), stack = plain_stack(rows), axis = new Axis(events, null), rng = random(8);
-  const frame = laid(stack, axis, {from: 200, to: 1900, bottom: 0, top: stack.peak, width: 150, height: 40, coarse: 1});
+  const frame = lay_out(stack, axis, {from: 200, to: 1900, bottom: 0, top: stack.peak, width: 150, height: 40, coarse: 1});
   for (let i = 0; i < 400; i++) {
-    const sample = Math.floor(rng() * frame.sample_count), live = live_slowly(blocks, frame.samples[sample]!);
+    const sample = Math.floor(rng() * frame.sample_count), live = live_naively(blocks, frame.samples[sample]!);
     let at = 0;
     const bytes = rng() * rows.total[frame.samples[sample]! + 1]!, want = live.find(row => (at += blocks[row]!.size) > bytes)!;
     const from = at - blocks[want]!.size;
     assert.deepEqual(frame.member_at(sample, bytes), {row: want, from});
     const track = frame.track(want);
     for (let s = 0; s < frame.sample_count; s++) {
-      const l = live_slowly(blocks, frame.samples[s]!), place = l.indexOf(want);
-      assert.equal(track[s], place < 0 ? NaN : l.slice(0, place).reduce((sum, row) => sum + blocks[row]!.size, 0));
+      const l = live_naively(blocks, frame.samples[s]!), index = l.indexOf(want);
+      assert.equal(track[s], index < 0 ? NaN : l.slice(0, index).reduce((sum, row) => sum + blocks[row]!.size, 0));
     }
     assert.equal(frame.member_at(sample, rows.total[frame.samples[sample]! + 1]!), null);
   }
 });
 
-test('hidden rows leave no gap', () => {
+test('hidden rows do not leave gaps', () => {
   const events = 1500, blocks = random_blocks(41, events), rows = elements(blocks, events), only = Uint8Array.from(blocks, (_, i) => Number(i % 4 === 1));
   const stack = plain_stack(rows, only), axis = new Axis(events, null), window = {from: axis.from, to: axis.to, bottom: 0, top: stack.peak, width: 120, height: 90, coarse: 1};
-  const frame = laid(stack, axis, window);
+  const frame = lay_out(stack, axis, window);
   check_samples(frame, axis, window);
   for (let span = 0; span < frame.spans; span++)
-    check_runs(frame, span, live_slowly(blocks, frame.span_event[span]!).filter(row => only[row]).map(row => [row, blocks[row]!.size]), blocks, window);
+    check_runs(frame, span, live_naively(blocks, frame.span_event[span]!).filter(row => only[row]).map(row => [row, blocks[row]!.size]), blocks, window);
 });
 
-test('a pool’s envelope is the most it held so far, with its blocks inside', () => {
+test('the envelope of a pool is its largest size so far, and contains its blocks', () => {
   const events = 1500, blocks = random_blocks(51, events, 4), rows = elements(blocks, events);
   const segment_blocks = random_blocks(52, events, 4).filter((_, i) => i % 40 === 0), segments = elements(segment_blocks, events);
   const is_private = (pool: number) => pool >= 2, axis = new Axis(events, null);
@@ -163,42 +163,42 @@ test('a pool’s envelope is the most it held so far, with its blocks inside', (
   for (const pool of [3, 4]) {
     const out = new Float64Array(events + 1);
     for (let e = -1, most = 0; e < events; e++) {
-      const sum = (list: Block[]) => live_slowly(list, e).reduce((s, row) => s + (list[row]!.pool === pool ? list[row]!.size : 0), 0);
+      const sum = (list: Block[]) => live_naively(list, e).reduce((s, row) => s + (list[row]!.pool === pool ? list[row]!.size : 0), 0);
       out[e + 1] = most = Math.max(most, sum(blocks), sum(segment_blocks));
     }
     high.set(pool, out);
   }
-  const frame = laid(stack, axis, window);
+  const frame = lay_out(stack, axis, window);
   check_samples(frame, axis, window);
   for (let span = 0; span < frame.spans; span++) {
-    const event = frame.span_event[span]!, live = live_slowly(blocks, event), state: [number, number][] = live.filter(row => blocks[row]!.pool! < 3).map(row => [row, blocks[row]!.size]);
+    const event = frame.span_event[span]!, live = live_naively(blocks, event), state: [number, number][] = live.filter(row => blocks[row]!.pool! < 3).map(row => [row, blocks[row]!.size]);
     [3, 4].forEach((pool, layer) => {
       const inside = live.filter(row => blocks[row]!.pool === pool), used = inside.reduce((s, row) => s + blocks[row]!.size, 0);
       state.push(...inside.map((row): [number, number] => [row, blocks[row]!.size]));
-      const left = high.get(pool)![event + 1]! - used;
-      if (left) state.push([-2 - layer, left]);
+      const unused = high.get(pool)![event + 1]! - used;
+      if (unused) state.push([-2 - layer, unused]);
     });
     check_runs(frame, span, state, blocks, window);
     const sum = state.reduce((s, [, size]) => s + size, 0);
-    assert.equal(stack.total[event + 1], sum, 'the height is what is stacked');
+    assert.equal(stack.total[event + 1], sum, 'the total is the sum of the stack');
   }
-  // A block of the upper pool lies above the lower envelope.
-  const sample = Math.floor(frame.sample_count / 2), event = frame.samples[sample]!, row = live_slowly(blocks, event).find(r => blocks[r]!.pool === 4)!;
-  const below = live_slowly(blocks, event).reduce((s, r) => s + (blocks[r]!.pool! < 3 || (blocks[r]!.pool === 4 && r < row) ? blocks[r]!.size : 0), 0) + high.get(3)![event + 1]!;
+  // A block of the upper pool is above the lower envelope.
+  const sample = Math.floor(frame.sample_count / 2), event = frame.samples[sample]!, row = live_naively(blocks, event).find(r => blocks[r]!.pool === 4)!;
+  const below = live_naively(blocks, event).reduce((s, r) => s + (blocks[r]!.pool! < 3 || (blocks[r]!.pool === 4 && r < row) ? blocks[r]!.size : 0), 0) + high.get(3)![event + 1]!;
   assert.equal(frame.track(row)[sample], below);
   assert.deepEqual(frame.member_at(sample, below), {row, from: below});
 });
 
 for (const count of [1, 15, 16, 17, 255, 256, 257]) {
-  test(`what lies above a block that goes sinks into the picture (${count} blocks)`, () => {
+  test(`blocks above a freed block move down into the picture (${count} blocks)`, () => {
     const rng = random(count), order = Array.from({length: count}, (_, i) => i).sort(() => rng() - 0.5), events = count + 3;
-    const blocks: Block[] = order.map(place => ({start: -1, end: place + 2, size: 1 + Math.floor(rng() * 5000)})), rows = elements(blocks, events), stack = plain_stack(rows);
+    const blocks: Block[] = order.map(index => ({start: -1, end: index + 2, size: 1 + Math.floor(rng() * 5000)})), rows = elements(blocks, events), stack = plain_stack(rows);
     const axis = new Axis(events, null);
     for (const [bottom, top] of [[0, 1], [0, 0.4], [0.3, 0.6], [0.7, 1]] as const) {
       const window = {from: axis.from, to: axis.to, bottom: bottom * stack.peak, top: top * stack.peak, width: events + 10, height: 80, coarse: 1};
-      const frame = laid(stack, axis, window);
+      const frame = lay_out(stack, axis, window);
       assert.ok(frame.spans > count / 2);
-      for (let span = 0; span < frame.spans; span++) check_runs(frame, span, live_slowly(blocks, frame.span_event[span]!).map(row => [row, blocks[row]!.size]), blocks, window);
+      for (let span = 0; span < frame.spans; span++) check_runs(frame, span, live_naively(blocks, frame.span_event[span]!).map(row => [row, blocks[row]!.size]), blocks, window);
     }
   });
 }

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {find_row, what_is_at} from '../src/state/items.ts';
+import {find_row, find_at} from '../src/state/items.ts';
 import {rounding_after} from '../src/state/layout.ts';
 import {StateModel} from '../src/state/model.ts';
 import {fitting_bytes, Rows} from '../src/state/rows.ts';
 import {class_end, size_class} from '../src/state/classes.ts';
-import {device, elements, live_by_hand, random_rows, type Row} from './rows.ts';
+import {device, elements, live_naively, random_rows, type Row} from './rows.ts';
 import {random} from './synthetic.ts';
 
 const MIB = 1 << 20;
 
-test('neighbouring pieces of an expandable segment are one segment; of other streams, apart, or not expandable they are not', () => {
+test('adjacent pieces of an expandable segment are joined; pieces of other streams, with a gap, or not expandable are not', () => {
   const pieces: Row[] = [
     {start: 0, end: 9, size: 2 * MIB, address: 0x1000_0000, flags: 8}, {start: 1, end: 9, size: 2 * MIB, address: 0x1020_0000, flags: 8},
     {start: 2, end: 5, size: 2 * MIB, address: 0x1040_0000, flags: 8},
@@ -27,13 +27,13 @@ test('neighbouring pieces of an expandable segment are one segment; of other str
   assert.deepEqual(model.at(4).groups.map(g => g.bytes / MIB), [6, 2, 2, 2]);
 });
 
-test('every live block is in exactly one group; free memory and allocated memory make up what is reserved', () => {
+test('every live block is in exactly one group; allocated, free and rounding bytes add up to the reserved bytes', () => {
   const events = 200, rows = random_rows(5, events, 40, 0x1000_0000), rng = random(2);
-  // Segments under the first 30 places; the last 10 places lie in none.
+  // Segments contain the first 30 slots; the last 10 slots are in none.
   const pieces: Row[] = Array.from({length: 6}, (_, i) => ({start: -1, end: events, size: 5 * 4096, address: 0x1000_0000 + i * 5 * 4096}));
   const table = elements(rows, events), model = new StateModel(device(table, events), elements(pieces, events));
   for (let n = 0; n < 60; n++) {
-    const event = Math.floor(rng() * (events + 1)) - 1, {groups, items, offsets, totals} = model.at(event), live = live_by_hand(table, event);
+    const event = Math.floor(rng() * (events + 1)) - 1, {groups, items, offsets, totals} = model.at(event), live = live_naively(table, event);
     assert.deepEqual([...items].sort((a, b) => a - b), live);
     assert.equal(totals.allocated, live.reduce((sum, row) => sum + table.size[row]!, 0));
     assert.equal(totals.allocated, table.total[event + 1]);
@@ -47,7 +47,7 @@ test('every live block is in exactly one group; free memory and allocated memory
   }
 });
 
-test('blocks outside any segment are shown, packed by address', () => {
+test('blocks outside of segments are packed by address', () => {
   const table = elements([{start: 0, end: 9, size: 100, address: 0x5000}, {start: 1, end: 9, size: 50, address: 0x9000}, {start: 2, end: 9, size: 7, address: 0x100}], 9);
   const model = new StateModel(device(table, 9), elements([{start: -1, end: 9, size: 4096, address: 0x5000}], 9)), {groups, items, offsets, totals} = model.at(8);
   assert.deepEqual(groups.map(g => [g.kind, g.bytes]), [['segment', 4096], ['outside', 57]]);
@@ -56,7 +56,7 @@ test('blocks outside any segment are shown, packed by address', () => {
   assert.equal(totals.outside_blocks, 2);
 });
 
-test('a heap, which has no segments, is shown by classes of size, the largest first', () => {
+test('blocks of a heap, which has no segments, are grouped by size class, the largest first', () => {
   const sizes = [10, 300, 255, 70_000, 256, 1024, 1023];
   const table = elements(sizes.map((size, i) => ({start: i, end: 99, size, address: 0x10000 * (i + 1)})), 99), {groups, totals} = new StateModel(device(table, 99), elements([], 99)).at(98);
   assert.deepEqual(groups.map(g => [g.kind, g.id, g.last - g.first, g.bytes]), [['class', 65536, 1, 70_000], ['class', 1024, 1, 1024], ['class', 256, 3, 300 + 256 + 1023], ['class', 0, 2, 265]]);
@@ -64,7 +64,7 @@ test('a heap, which has no segments, is shown by classes of size, the largest fi
   for (const size of sizes) assert.ok(size_class(size) <= size && size < class_end(size_class(size)));
 });
 
-test('rounding is what the segment set aside, or a gap too small to be a free block', () => {
+test('rounding is the difference to the final size, or a gap that is too small for a free block', () => {
   const table = elements([{start: 0, end: 10, size: 1000, address: 0x1000, final: 1024}, {start: 1, end: 10, size: 100, address: 0x1800, final: 2048}, {start: 2, end: 5, size: 300, address: 0x3000}], 10);
   const round = (row: number, gap: number): number => rounding_after(row, gap, table.size, table.final_bytes, table.end, 10);
   assert.deepEqual([round(0, 5000), round(1, 5000), round(1, 7), round(2, 212), round(2, 512)], [24, 1948, 7, 212, 0]);
@@ -75,14 +75,14 @@ test('rounding is what the segment set aside, or a gap too small to be a free bl
   assert.equal(totals.exact, true);
 });
 
-test('overlapping segments, which lost events leave, keep their blocks', () => {
+test('overlapping segments, which lost events cause, keep their blocks', () => {
   const table = elements([{start: 0, end: 9, size: 10, address: 0x1100}, {start: 1, end: 9, size: 10, address: 0x1900}], 9);
   const model = new StateModel(device(table, 9), elements([{start: -1, end: 9, size: 0x1000, address: 0x1000}, {start: -1, end: 9, size: 0x200, address: 0x1080}], 9));
   assert.equal(model.at(5).totals.outside_blocks, 0);
   assert.deepEqual(model.at(5).groups.map(g => g.last - g.first), [1, 1]);
 });
 
-test('rows hold every byte of every group once, in order, and fit their width', () => {
+test('rows contain every byte of every group once, in order, and fit their width', () => {
   const events = 50, pieces: Row[] = [];
   let at = 0x1000_0000;
   const rng = random(4);
@@ -100,32 +100,32 @@ test('rows hold every byte of every group once, in order, and fit their width', 
       assert.equal(rows.row_of(strip.group, strip.from), strip.row);
     }
     for (const group of groups) assert.equal(covered.get(group), group.bytes);
-    // Any window of rows gives the same strips.
+    // Strips do not depend on the requested range of rows.
     assert.deepEqual([...rows.strips(0, 3), ...rows.strips(3, rows.count)], strips);
   }
 });
 
-test('the fitting scale needs no more rows than there are, and twice as fine a scale would', () => {
+test('the fitting scale needs at most the available rows, and a scale twice as fine needs more', () => {
   const pieces: Row[] = Array.from({length: 300}, (_, i) => ({start: -1, end: 5, size: (1 + (i * 7919) % 40) * MIB, address: 0x1000_0000 + i * 64 * MIB}));
   const {groups} = new StateModel(device(elements([], 5), 5), elements(pieces, 5)).at(0), bytes = fitting_bytes(groups, 600, 25);
   assert.ok(new Rows(groups, bytes, 600).count <= 25);
   assert.ok(new Rows(groups, bytes / 2, 600).count > 25);
 });
 
-test('thousands of segments, which no scale makes fit, are still wide enough to be seen', () => {
+test('thousands of segments that fit at no scale are wide enough to be visible', () => {
   const pieces: Row[] = Array.from({length: 10_000}, (_, i) => ({start: -1, end: 5, size: 2 * MIB, address: 0x1000_0000 + i * 4 * MIB}));
   const {groups} = new StateModel(device(elements([], 5), 5), elements(pieces, 5)).at(0), rows = new Rows(groups, fitting_bytes(groups, 600, 25), 600);
   assert.ok(rows.count < 400, `${rows.count} rows`);
   assert.ok(rows.strips(3, 4).every(strip => strip.width >= 2));
 });
 
-test('each byte of a segment is a block, rounding or free, with the bounds that it has', () => {
+test('each byte of a segment is in a block, rounding or free memory, with the right bounds', () => {
   const events = 60, table = elements(random_rows(8, events, 12, 0x4000), events), model = new StateModel(device(table, events), elements([{start: -1, end: events, size: 12 * 4096, address: 0x4000}], events));
-  const event = 30, layout = model.at(event), group = layout.groups[0]!, live = live_by_hand(table, event);
+  const event = 30, layout = model.at(event), group = layout.groups[0]!, live = live_naively(table, event);
   for (let offset = 0; offset < group.bytes; offset += 61) {
-    const holder = live.find(row => table.address_low[row]! - 0x4000 <= offset && offset < table.address_low[row]! - 0x4000 + table.size[row]!);
-    const at = what_is_at(layout, group, offset, 0, table.size, () => 0);
-    if (holder !== undefined) assert.deepEqual(at, {kind: 'block', row: holder});
+    const containing = live.find(row => table.address_low[row]! - 0x4000 <= offset && offset < table.address_low[row]! - 0x4000 + table.size[row]!);
+    const at = find_at(layout, group, offset, 0, table.size, () => 0);
+    if (containing !== undefined) assert.deepEqual(at, {kind: 'block', row: containing});
     else {
       assert.equal(at.kind, 'free');
       if (at.kind === 'free') {

@@ -1,4 +1,4 @@
-// npm run page -- OUT.html [EVENTS] [PARAMS]: writes a made-up page for a look, or for the benchmark.
+// npm run page -- OUT.html [EVENTS] [PARAMS]: writes the page of a synthetic training run, for manual tests and the benchmark.
 import fs from 'node:fs';
 import {page} from './encode.ts';
 import {training} from './synthetic.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import {Axis} from '../src/timeline/axis.ts';
-import {Frame, Layouter, OLD, PENDING} from '../src/timeline/frame.ts';
+import {Frame, LayoutEngine, OLD, PENDING} from '../src/timeline/frame.ts';
 import {paint} from '../src/timeline/paint.ts';
 import {colors_of} from '../src/timeline/palette.ts';
 import {plain_stack} from '../src/timeline/stack.ts';
@@ -11,11 +11,11 @@ import type {Texts} from '../src/types.ts';
 import {elements, random_blocks} from './tables.ts';
 
 for (const [from, to, bottom, top] of [[0, 1, 0, 1.04], [0.2, 0.25, 0, 0.9], [0.5, 0.503, 0.3, 0.5], [0.9, 1, 0.05, 1.2]] as const) {
-  test(`every pixel has the colour of the run that is there (${from} to ${to})`, () => {
+  test(`every pixel has the colour of its run (${from} to ${to})`, () => {
     const events = 4000, blocks = random_blocks(61, events), rows = elements(blocks, events), stack = plain_stack(rows), axis = new Axis(events, null);
     const points = new Checkpoints(rows, events - 1), frame = new Frame(stack), width = 131, height = 97, pixels = new Uint32Array(width * height);
     const window = {from: axis.from + (axis.to - axis.from) * from, to: axis.from + (axis.to - axis.from) * to, bottom: stack.peak * bottom, top: stack.peak * top, width, height, coarse: 1};
-    new Layouter().lay(frame, stack, axis, window, e => points.live_after(e));
+    new LayoutEngine().lay_out(frame, stack, axis, window, e => points.live_after(e));
     const texts = {strings: 40, string: (id: number) => `line ${id}`, stack_line: Uint32Array.from({length: 1 + Math.max(...rows.stack)}, (_, stack) => stack % 40)} as unknown as Texts;
     const {of, palette} = colors_of(rows, 'stack', device_head({events, blocks: blocks.length, segments: 0, sections: {blocks: 1, events: 2, segments: 3, bands: 4}}), false, points.live_after(0), texts);
     const passing = Uint8Array.from(blocks, (_, i) => Number(i % 5 > 0));

@@ -1,4 +1,4 @@
-// Tables by hand, for tests of what is computed from them.
+// Builds tables directly, without encoding, for tests of algorithms on them.
 
 import type {Device, DeviceHead, Elements, Events, Texts} from '../src/types.ts';
 import {NONE} from '../src/types.ts';
@@ -21,7 +21,7 @@ export interface Row {
   final?: number;
 }
 
-/** A table of rows, sorted by `start`. */
+/** Returns a table of rows, sorted by `start`. */
 export function elements(rows: Row[], events: number): Elements {
   const sorted = [...rows].sort((a, b) => a.start - b.start), pick = (f: (r: Row) => number): number[] => sorted.map(f);
   const start = Int32Array.from(pick(r => r.start)), end = Int32Array.from(pick(r => r.end)), size = Float64Array.from(pick(r => r.size));
@@ -34,26 +34,26 @@ export function elements(rows: Row[], events: number): Elements {
   };
 }
 
-/** Rows that are live after an event, one by one. */
-export function live_by_hand(table: Elements, event: number): number[] {
+/** Returns the rows that are live after an event, by a scan of all rows. */
+export function live_naively(table: Elements, event: number): number[] {
   return Array.from({length: table.count}, (_, row) => row).filter(row => table.start[row]! <= event && event < table.end[row]!);
 }
 
-/** A device of two tables. */
+/** Returns a device with two tables. */
 export function device(blocks: Elements, events: number, some: Partial<DeviceHead> = {}, segments = elements([], events), scope: number[] = []): Device & {table: Events} {
   const head = device_head({events, blocks: blocks.count, segments: segments.count, sections: {blocks: 1, events: 2, segments: 3, bands: 4}, ...some});
-  const places = (of: Elements): Uint32Array => {
+  const rows_by_event = (of: Elements): Uint32Array => {
     const out = new Uint32Array(events).fill(NONE);
     for (let row = 0; row < of.count; row++) for (const e of [of.start[row]!, of.end[row]!, of.pending[row]!]) if (e >= 0 && e < events) out[e] = row;
     return out;
   };
   const table: Events = {count: events, action: new Uint8Array(events), time: new Float64Array(0), axis: new Float64Array(0), stack: new Uint32Array(events),
-    scope: Uint32Array.from({length: events}, (_, e) => scope[e] ?? 0), thread: new Uint16Array(events), threads: [''], block: places(blocks), segment: places(segments), odd: new Map()};
-  return {head, place: 0, blocks, clock: null, table, load: async () => {}, events: async () => table, segments: async () => segments,
-    bands: async () => { throw new Error('no bands here'); }, live_after: (of, event) => Uint32Array.from(live_by_hand(of, event))};
+    scope: Uint32Array.from({length: events}, (_, e) => scope[e] ?? 0), thread: new Uint16Array(events), threads: [''], block: rows_by_event(blocks), segment: rows_by_event(segments), odd: new Map()};
+  return {head, index: 0, blocks, clock: null, table, load: async () => {}, events: async () => table, segments: async () => segments,
+    bands: async () => { throw new Error('no bands here'); }, live_after: (of, event) => Uint32Array.from(live_naively(of, event))};
 }
 
-/** Texts: frames as `function@file:line`, stacks as lists of frames, innermost first; stack 0 is none. Scopes as [parent, name]. */
+/** Returns texts from stacks of frames `function@file:line`, innermost first (stack 0 is empty), and scopes [parent, name]. */
 export function texts(stacks: string[][], scopes: [number, string][] = [], more: string[] = []): Texts {
   const strings = [''], string = (text: string): number => strings.includes(text) ? strings.indexOf(text) : strings.push(text) - 1;
   const frames: string[] = [];
@@ -69,16 +69,19 @@ export function texts(stacks: string[][], scopes: [number, string][] = [], more:
     scope_kind: new Uint8Array(names.length)};
 }
 
-/** Random blocks that never overlap in address while live: `slots` places of 4 KiB from `base`, some never freed, some pending, several beginning or ending at one event. */
+/**
+ * Returns random blocks whose addresses do not overlap while live: `slots` slots of 4 KiB from `base`. Some are never freed, some
+ * become pending, and several begin or end at the same event.
+ */
 export function random_rows(seed: number, events: number, slots: number, base = 0x7f00_0000_0000, stacks = 5): Row[] {
   const rng = random(seed), rows: Row[] = [];
   for (let slot = 0; slot < slots; slot++) {
     let at = rng() < 0.3 ? -1 : Math.floor(rng() * events * 0.3);
     while (at < events) {
       const end = rng() < 0.1 ? events : Math.min(events, at + 1 + Math.floor(rng() * events * 0.3));
-      const life = end - at, waits = at >= 0 && life > 2 && rng() < 0.3;
+      const life = end - at, pends = at >= 0 && life > 2 && rng() < 0.3;
       rows.push({start: at, end, size: 1 + Math.floor(rng() * 4096), address: base + slot * 4096, stack: Math.floor(rng() * (stacks + 1)), stream: Math.floor(rng() * 3),
-        pool: Math.floor(rng() * 3), category: Math.floor(rng() * 3), ...waits && {pending: at + 1 + Math.floor(rng() * (life - 1))}});
+        pool: Math.floor(rng() * 3), category: Math.floor(rng() * 3), ...pends && {pending: at + 1 + Math.floor(rng() * (life - 1))}});
       at = end + Math.floor(rng() * events * 0.1);
     }
   }

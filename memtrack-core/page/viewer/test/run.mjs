@@ -1,4 +1,4 @@
-// Runs the unit tests: bundles each test/*.test.ts with esbuild and gives it to node's test runner.
+// Runs the unit tests: bundles each test/*.test.ts with esbuild for node's test runner.
 import {build} from 'esbuild';
 import fs from 'node:fs';
 import os from 'node:os';

@@ -5,12 +5,12 @@ import {apply_filter, counts_of, read_count, read_size} from '../src/search/filt
 import {frame_text, match, scope_path} from '../src/search/match.ts';
 import {can_match_address, escaped, read_query} from '../src/search/query.ts';
 import {count_live, count_marks, next_mark, peak_event} from '../src/search/results.ts';
-import {own_frames} from '../src/flame/noise.ts';
+import {user_frames} from '../src/flame/noise.ts';
 import type {Filter} from '../src/types.ts';
-import {device, elements, live_by_hand, random_rows, texts, type Row} from './rows.ts';
+import {device, elements, live_naively, random_rows, texts, type Row} from './rows.ts';
 import {random} from './synthetic.ts';
 
-const WANTED = {wanted: true};
+const JOB = {wanted: true};
 const WORDS = texts([['alloc@lib.rs:3', 'forward@model.py:12', 'main@run.py:1'], ['relu@ops.cu:7', 'Forward@net.py:80'], ['_PyEval_EvalFrameDefault@ceval.c:1', 'step@optim.py:9'],
   ['a+b@weird(1).py:5'], ['relu@ops.cu:8', 'backward@model.py:44']], [[0, 'train'], [1, 'aten::relu'], [1, 'backward']], ['tensor of the user', 'nothing']);
 
@@ -23,13 +23,13 @@ function searched(seed = 3, events = 400) {
 }
 
 async function marks(query: string, s = searched()): Promise<number[]> {
-  const found = await match(read_query(query), s, WANTED);
+  const found = await match(read_query(query), s, JOB);
   if (!found) return [];
   return [...found.keys()].filter(row => found[row]);
 }
 
-/** Every text of every block, looked at one by one. */
-function by_hand(pattern: RegExp, s = searched()): number[] {
+/** Returns the blocks that match, by a test of every text of every block. */
+function match_naively(pattern: RegExp, s = searched()): number[] {
   const {blocks, head} = s.device;
   return Array.from({length: blocks.count}, (_, row) => row).filter(row => {
     const all: string[] = ['0x' + ((BigInt(blocks.address_high[row]!) << 32n) | BigInt(blocks.address_low[row]!)).toString(16), `stream ${head.streams[blocks.stream[row]!]}`];
@@ -44,20 +44,20 @@ function by_hand(pattern: RegExp, s = searched()): number[] {
   });
 }
 
-test('a pattern finds the blocks that a look at every text finds', async () => {
+test('a pattern finds the blocks that a test of every text finds', async () => {
   for (const query of ['relu', 'forward', 'model\\.py:(12|44)', '^step$', 'backward$', 'train/aten', 'gradient|activation', 'stream 77', 'user', '^0x7f.*[02468]000$', 'pool \\(0', 'nowhere', 'py', '(3|9)000', '.']) {
-    const found = await marks(query), want = by_hand(new RegExp(query, 'i'));
+    const found = await marks(query), want = match_naively(new RegExp(query, 'i'));
     assert.deepEqual(found, want, query);
   }
   assert.ok((await marks('relu')).length > 0);
   assert.deepEqual(await marks('nowhere'), []);
 });
 
-test('capitals make a pattern exact, but not those of escapes', async () => {
+test('capitals make a pattern case-sensitive, unless they are escapes', async () => {
   const loose = await marks('forward'), exact = await marks('Forward');
   assert.ok(exact.length > 0 && exact.length < loose.length);
-  assert.deepEqual(exact, by_hand(/Forward/));
-  assert.deepEqual(await marks('\\Sorward'), by_hand(/\Sorward/i));
+  assert.deepEqual(exact, match_naively(/Forward/));
+  assert.deepEqual(await marks('\\Sorward'), match_naively(/\Sorward/i));
 });
 
 test('a prefix limits a pattern to one part of a block', async () => {
@@ -68,12 +68,12 @@ test('a prefix limits a pattern to one part of a block', async () => {
   assert.deepEqual(await marks('frame:backward'), [...blocks.stack.keys()].filter(row => blocks.stack[row] === 5));
   assert.deepEqual(await marks('pool:\\(0, 1'), [...blocks.pool.keys()].filter(row => blocks.pool[row] === 2));
   assert.deepEqual(await marks('stream:^77$'), [...blocks.stream.keys()].filter(row => blocks.stream[row] === 1));
-  // The innermost frame that is no machinery: that of stack 3 is `step`, although the interpreter's is below it.
+  // The innermost user frame of stack 3 is `step`, although a frame of the interpreter is below it.
   assert.deepEqual(await marks('in:^step$'), [...blocks.stack.keys()].filter(row => blocks.stack[row] === 3));
   assert.deepEqual(await marks('in:forward'), []);
 });
 
-test('an address finds the blocks that have it or hold it', async () => {
+test('an address finds the blocks that start at it or contain it', async () => {
   const s = searched(), {blocks} = s.device, row = 7, address = (BigInt(blocks.address_high[row]!) << 32n) | BigInt(blocks.address_low[row]!);
   const same = [...blocks.address_low.keys()].filter(r => blocks.address_low[r] === blocks.address_low[row] && blocks.address_high[r] === blocks.address_high[row]);
   assert.deepEqual(await marks(`0x${address.toString(16)}`), same);
@@ -83,37 +83,37 @@ test('an address finds the blocks that have it or hold it', async () => {
   assert.deepEqual((await marks('0x7f')).length, blocks.count);
 });
 
-test('what is no regular expression is said in words and finds nothing new', async () => {
+test('an invalid regular expression has an error message', async () => {
   for (const query of ['(', 'a[', '*', 'frame:+', '\\']) {
     const read = read_query(query);
-    assert.equal(read.kind, 'wrong', query);
-    if (read.kind === 'wrong') assert.match(read.words, /^This is not a regular expression: [a-z\\].*\./);
+    assert.equal(read.kind, 'invalid', query);
+    if (read.kind === 'invalid') assert.match(read.message, /^This is not a regular expression: [a-z\\].*\./);
   }
   assert.deepEqual(read_query('  '), {kind: 'all'});
-  assert.equal(await match(read_query(''), searched(), WANTED), null);
+  assert.equal(await match(read_query(''), searched(), JOB), null);
 });
 
-test('a search that is not wanted any more stops', async () => {
+test('a cancelled search stops', async () => {
   const events = 10, rows: Row[] = Array.from({length: 400_000}, (_, i) => ({start: 0, end: 10, size: 1, address: i * 512}));
-  const d = device(elements(rows, events), events), whether = {wanted: true};
-  const running = match(read_query('[0-9]+f?$'), {device: d, events: d.table, texts: WORDS}, whether);
-  whether.wanted = false;
+  const d = device(elements(rows, events), events), job = {wanted: true};
+  const running = match(read_query('[0-9]+f?$'), {device: d, events: d.table, texts: WORDS}, job);
+  job.wanted = false;
   assert.equal(await running, false);
 });
 
-test('addresses are left out only where a pattern cannot match one', () => {
+test('addresses are skipped only if a pattern cannot match one', () => {
   for (const query of ['7f', '0x', 'f+', '.*', 'relu?|7f', '[g-z]?7', 'g*7f', 'x', '^0x7', '(relu)?']) assert.equal(can_match_address(query), true, query);
   for (const query of ['relu', 'forward', 'model', '_call', 'a b', 'conv2d']) assert.equal(can_match_address(query), false, query);
 });
 
-test('an escaped text matches itself and nothing else', async () => {
+test('an escaped text matches only itself', async () => {
   for (const text of ['a+b', 'weird(1).py', '[x]|{2}^$\\', 'plain']) {
     assert.match(text, new RegExp(`^${escaped(text)}$`));
   }
   assert.doesNotMatch('aab', new RegExp(`^${escaped('a+b')}$`));
 });
 
-test('the filter lets through what a look at every block does', () => {
+test('the filter matches the blocks that a test of every block does', () => {
   const {device: d} = searched(), {blocks} = d;
   const filters: Filter[] = [{min_bytes: 1000}, {max_bytes: 2000}, {min_bytes: 500, max_bytes: 900}, {min_life: 20}, {max_life: 3}, {streams: [1]}, {streams: []}, {pools: [0, 2]}, {categories: [1]},
     {min_bytes: 100, max_life: 50, streams: [0, 2], categories: [0, 2]}];
@@ -129,11 +129,11 @@ test('the filter lets through what a look at every block does', () => {
   assert.equal(apply_filter({}, blocks, null), null);
 });
 
-test('counts are those of a look at every block', async () => {
-  const s = searched(), {blocks} = s.device, found = (await match(read_query('relu'), s, WANTED)) as Uint8Array;
-  assert.equal(count_marks(found), by_hand(/relu/i).length);
+test('counts are those of a scan of all blocks', async () => {
+  const s = searched(), {blocks} = s.device, found = (await match(read_query('relu'), s, JOB)) as Uint8Array;
+  assert.equal(count_marks(found), match_naively(/relu/i).length);
   for (const event of [-1, 0, 57, 200, 399]) {
-    const live = live_by_hand(blocks, event), hits = live.filter(row => found[row]), sum = (rows: number[]): number => rows.reduce((n, row) => n + blocks.size[row]!, 0);
+    const live = live_naively(blocks, event), hits = live.filter(row => found[row]), sum = (rows: number[]): number => rows.reduce((n, row) => n + blocks.size[row]!, 0);
     assert.deepEqual(count_live(s.device, found, event), {live: hits.length, live_bytes: sum(hits), all_live_bytes: sum(live)});
   }
   const peak = peak_event(s.device);
@@ -141,7 +141,7 @@ test('counts are those of a look at every block', async () => {
   assert.deepEqual([...counts_of(blocks.stream, 3)], [0, 1, 2].map(v => [...blocks.stream].filter(x => x === v).length));
 });
 
-test('next and previous go through all matches and around the ends', () => {
+test('next and previous visit all matches and wrap around', () => {
   const found = Uint8Array.from([0, 1, 0, 0, 1, 1, 0]);
   assert.deepEqual([next_mark(found, null, 1), next_mark(found, 1, 1), next_mark(found, 4, 1), next_mark(found, 5, 1)], [1, 4, 5, 1]);
   assert.deepEqual([next_mark(found, null, -1), next_mark(found, 1, -1), next_mark(found, 3, -1)], [5, 5, 1]);
@@ -149,21 +149,21 @@ test('next and previous go through all matches and around the ends', () => {
   assert.equal(count_marks(found, 4), 2);
 });
 
-test('sizes and counts are read as people write them', () => {
+test('sizes and counts are parsed in common spellings', () => {
   assert.deepEqual(['512', '1.5 MiB', '2g', '64 KB', '1,024', '.5k', '', 'much', '-1', '1 x'].map(read_size), [512, 1572864, 2147483648, 65536, 1024, 512, undefined, null, null, null]);
   assert.deepEqual(['10', '1,000', '', '1.5', 'x'].map(read_count), [10, 1000, undefined, null, null]);
 });
 
-test('each condition of a filter is a chip that takes only it away', () => {
+test('each condition of a filter has a chip that removes only that condition', () => {
   const {device: d} = searched(), filter: Filter = {min_bytes: 1048576, max_life: 1, streams: [0, 2], categories: [0]};
   const chips = chips_of(filter, d.head);
-  assert.deepEqual(chips.map(c => c.text), ['size ≥ 1.0 MiB', 'lives ≤ 1 event', 'stream 0, 9000', 'category none']);
+  assert.deepEqual(chips.map(c => c.text), ['size ≥ 1.0 MiB', 'lifetime ≤ 1 event', 'stream 0, 9000', 'category none']);
   assert.deepEqual(chips[0]!.without, {max_life: 1, streams: [0, 2], categories: [0]});
   assert.deepEqual(chips[3]!.without, {min_bytes: 1048576, max_life: 1, streams: [0, 2]});
 });
 
-test('the innermost own frame passes over machinery, and is the innermost of all where there is nothing else', () => {
+test('the innermost user frame skips internal frames, unless there are no others', () => {
   const t = texts([['_PyEval_EvalFrameDefault@ceval.c:1', 'torch::unwind::unwind()@??:0', 'step@optim.py:9', 'main@x.py:1'], ['??@:0', 'cfunction_call@methodobject.c:3'], []]);
-  const own = own_frames(t), name = (stack: number): string => own[stack] === 0 ? '' : t.string(t.frame_name[own[stack]! - 1]!);
+  const user = user_frames(t), name = (stack: number): string => user[stack] === 0 ? '' : t.string(t.frame_name[user[stack]! - 1]!);
   assert.deepEqual([0, 1, 2, 3].map(name), ['', 'step', '??', '']);
 });

@@ -15,13 +15,13 @@ test('a file without settings has no rows', () => {
   assert.deepEqual(flatten('native').map(r => r.value), ['native']);
 });
 
-test('settings that never end stop at some depth', () => {
+test('deeply nested settings are cut off at a maximum depth', () => {
   let deep: unknown = 1;
   for (let i = 0; i < 5000; i++) deep = {k: deep};
   assert.equal(flatten(deep).length, 1);
 });
 
-test('moments keep their microseconds', () => {
+test('moments have microseconds', () => {
   assert.equal(moment(1760000000000007), '2025-10-09 08:53:20.000007 UTC');
   assert.equal(moment(1e30), '1e+30 µs after 1970');
 });

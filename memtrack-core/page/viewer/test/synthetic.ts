@@ -1,9 +1,9 @@
-// A made-up training run of any length, for the browser tests and the benchmark: parameters, activations that go newest first,
-// gradients that go oldest first, short temporaries, a private pool, an idle second, pending frees.
+// A synthetic training run of any length, for the browser tests and the benchmark: parameters, activations that are freed newest
+// first, gradients that are freed oldest first, short temporaries, a private pool, an idle second, pending frees.
 
 import {device_head, element_columns, type Block, type Parts} from './encode.ts';
 
-/** A small generator of pseudo-random numbers; the same seed gives the same run. */
+/** Returns a pseudo-random number generator; the same seed gives the same sequence. */
 export function random(seed: number): () => number {
   let s = seed >>> 0;
   return () => {
@@ -14,7 +14,7 @@ export function random(seed: number): () => number {
   };
 }
 
-/** The parts of a page with at least so many events. */
+/** Returns the parts of a page with at least `events_wanted` events. */
 export function training(events_wanted: number, params = 700, seed = 1): Parts & {blocks: Block[]; events: number} {
   const rng = random(seed), pick = <T>(list: T[]) => list[Math.floor(rng() * list.length)]!;
   const action: number[] = [], time: number[] = [], event_stack: number[] = [], blocks: Block[] = [], open = new Map<number, Block>();
@@ -57,7 +57,7 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
     if (list) list.push(block.address!);
     else free.set(block.size, [block.address!]);
   };
-  // What was there before.
+  // Blocks from before the first event.
   for (let i = 0; i < 12; i++) {
     blocks.push({start: -1, end: Infinity, size: (8 + i) << 20, stack: 1 + i, address, flags: 2, pool: 1, category: 1});
     address += BigInt((8 + i) << 20);
@@ -130,8 +130,8 @@ export function training(events_wanted: number, params = 700, seed = 1): Parts &
         pools: ['default pool', 'pool (0, 1)'], categories: ['parameters', 'activations', 'gradients', 'optimizer state'], capacity_bytes: 80 * 2 ** 30,
         first: [
           {title: 'Peak', text: `${gib(high)} requested, after event ${peak.toLocaleString('en-US')}, ${(time[peak]! / 1e6).toFixed(3)} s after the first event`, show: {view: 'timeline', event: peak}},
-          {title: 'What it is made of', text: '41 % gradients, 30 % optimizer state, 17 % parameters, 12 % activations', show: {view: 'timeline', event: peak, color: 'category'}},
-          {title: 'Look first at', text: 'op_17 in /opt/app/model_8.py:27, which holds 1.3 GiB in 41 blocks at the peak', show: {view: 'flame', event: peak, query: 'op_17'}},
+          {title: 'Composition', text: '41 % gradients, 30 % optimizer state, 17 % parameters, 12 % activations', show: {view: 'timeline', event: peak, color: 'category'}},
+          {title: 'Inspect first', text: 'op_17 in /opt/app/model_8.py:27, which holds 1.3 GiB in 41 blocks at the peak', show: {view: 'flame', event: peak, query: 'op_17'}},
           {title: 'Still allocated at the end', text: `${gib(sum)} in ${open.size} blocks`, show: {view: 'state', event: events - 1}},
         ],
         ooms: [oom], markers,

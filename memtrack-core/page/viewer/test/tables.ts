@@ -1,11 +1,11 @@
-// Random tables for tests, and the slow way to answer what the fast ways answer.
+// Random tables for tests, and naive versions of fast algorithms.
 
 import type {Elements} from '../src/types.ts';
 import {decode_elements} from '../src/data/elements.ts';
 import {element_columns, section, type Block} from './encode.ts';
 import {random} from './synthetic.ts';
 
-/** Random blocks over so many events, sorted as a page has them. */
+/** Returns random blocks over a number of events, in the order of a page. */
 export function random_blocks(seed: number, events: number, pools = 1): Block[] {
   const rng = random(seed), out: Block[] = [], live: Block[] = [];
   const size = () => (rng() < 0.1 ? 1 + Math.floor(rng() * 2 ** 24) : 1 + Math.floor(rng() ** 3 * 2 ** 16));
@@ -33,13 +33,13 @@ export function random_blocks(seed: number, events: number, pools = 1): Block[] 
   return out;
 }
 
-/** Blocks as a page's tables have them. */
+/** Encodes blocks as a page does, and decodes them. */
 export function elements(blocks: Block[], events: number): Elements {
   const columns = element_columns(blocks, events, 'blocks');
   return decode_elements(section(columns), new Map(columns.map(c => [c.name, c.values.length])), events);
 }
 
-/** Rows live after an event, looked for one by one. */
-export function live_slowly(blocks: Block[], event: number): number[] {
+/** Returns the rows that are live after an event, by a scan of all rows. */
+export function live_naively(blocks: Block[], event: number): number[] {
   return blocks.flatMap((b, row) => (b.start <= event && event < b.end ? [row] : []));
 }

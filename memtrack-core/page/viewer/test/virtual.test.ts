@@ -10,7 +10,7 @@ function list(rows = ROWS): VirtualScroll {
   return scroll;
 }
 
-test('five million rows fit an element that browsers can scroll, and both ends are reached', () => {
+test('five million rows fit into an element that browsers can scroll, and both ends are reachable', () => {
   const scroll = list();
   assert.ok(scroll.element_height <= 8_000_000);
   assert.deepEqual(scroll.visible(), [0, 31]);
@@ -24,7 +24,7 @@ test('five million rows fit an element that browsers can scroll, and both ends a
   assert.equal(scroll.visible()[1], ROWS);
 });
 
-test('every row can be revealed exactly, and stays where it is when it is visible', () => {
+test('every row can be revealed exactly, and a visible row does not move', () => {
   const scroll = list();
   for (const row of [0, 1, 2_499_999, 2_500_000, 4_999_998, 4_999_999]) {
     scroll.reveal(row);
@@ -37,7 +37,7 @@ test('every row can be revealed exactly, and stays where it is when it is visibl
   }
 });
 
-test('a browser that rounds what it was told does not move the list', () => {
+test('rounding of scrollTop by the browser does not move the list', () => {
   const scroll = list();
   scroll.reveal(3_141_592);
   const {top} = scroll;
@@ -47,7 +47,7 @@ test('a browser that rounds what it was told does not move the list', () => {
   assert.ok(scroll.top > top);
 });
 
-test('a step of the wheel moves by as many rows as in a short list', () => {
+test('a step of the wheel moves by the same number of rows as in a short list', () => {
   const scroll = list();
   scroll.reveal(1_000_000);
   const [from] = scroll.visible();
@@ -55,7 +55,7 @@ test('a step of the wheel moves by as many rows as in a short list', () => {
   assert.equal(scroll.visible()[0], from + 5);
 });
 
-test('the row at a height is the row that is drawn there', () => {
+test('the row at a height is the drawn one', () => {
   const scroll = list();
   scroll.to(47_000_013);
   assert.equal(scroll.row_at(0), 2_350_000);

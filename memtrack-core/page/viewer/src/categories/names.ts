@@ -1,13 +1,13 @@
-// What memory is for: the categories that memtrack knows, in the order in which they are stacked, bottom first, and their colours.
+// The categories that memtrack knows, in stack order from the bottom up, and their colours.
 //
 // `memtrack_profile::Category` (memtrack-core/profile/src/category.rs) has the same names, order and colours for pictures made
-// without a browser. The page may not depend on that package, so the list stands twice; a test of the repository
-// (tests/tests/reports/category_colors.rs) reads this one and compares.
+// without a browser. The page may not depend on that package, so there are two lists;
+// tests/tests/reports/category_colors.rs compares them.
 
 import {escaped} from '../search/query.ts';
-import {FEW, parse, type Rgb} from '../timeline/rgb.ts';
+import {QUALITATIVE, parse, type Rgb} from '../timeline/rgb.ts';
 
-/** Name in snapshots, colour, and the colour on a dark page: where the first would not be seen there, one that is lighter. */
+/** Name in snapshots, colour, and the colour on a dark page, which is lighter where the first would be invisible. */
 const KNOWN: readonly [name: string, color: string, on_dark: string][] = [
   ['parameter', '#006400', '#2f9e44'],
   ['optimizer_state', '#daa520', '#daa520'],
@@ -21,17 +21,17 @@ const KNOWN: readonly [name: string, color: string, on_dark: string][] = [
   ['buffer', '#20b2aa', '#20b2aa'],
 ];
 
-/** Blocks of which the file says nothing: it is not a category, and lies above them all. */
+/** Colours of blocks without a category, which are stacked above all categories. */
 const NO_CATEGORY: [string, string] = ['#c4c8d0', '#51565f'];
 
-/** Categories that memtrack does not know and that have a band of their own; those beyond share one. */
-const MOST_OTHERS = 20;
+/** The maximum number of bands for unknown categories; the others share one. */
+const MAX_OTHERS = 20;
 
-/** A band of the picture: one category, as a rule. */
+/** A band of the picture: usually one category. */
 export interface Band {
-  /** As the file spells it. */
+  /** The name as spelled in the file. */
   readonly name: string;
-  /** Its values in the column `category`: 0 for none, else 1 + place in the device's list. */
+  /** Its values in the column `category`: 0 for none, else 1 + index into the device's list. */
   readonly values: readonly number[];
   readonly light: Rgb;
   readonly dark: Rgb;
@@ -41,40 +41,40 @@ export interface Band {
 
 const known_as = (name: string): number => KNOWN.findIndex(([known]) => known === name.toLowerCase());
 
-/** The colour of each of a device's categories. */
+/** Returns the colours of a device's categories. */
 export function category_colors(names: readonly string[], dark: boolean): Rgb[] {
   const colors: Rgb[] = names.map(() => [0, 0, 0]);
   for (const band of bands_of(names)) for (const value of band.values) if (value > 0) colors[value - 1] = dark ? band.dark : band.light;
   return colors;
 }
 
-/** The colour of blocks that have no category. */
+/** Returns the colour of blocks without a category. */
 export function no_category_color(dark: boolean): Rgb {
   return parse(NO_CATEGORY[dark ? 1 : 0]);
 }
 
 /**
- * The bands of a device with these categories, bottom first: those memtrack knows in their order, others in the order of the file,
- * then blocks without a category. Names that differ in case alone are one.
+ * Returns the bands of a device with these categories, bottom first: known ones in their order, others in the order of the file,
+ * then blocks without a category. Names that differ only in case share a band.
  */
 export function bands_of(names: readonly string[]): Band[] {
   const bands: Band[] = [], others: {name: string; values: number[]}[] = [];
   const band = (values: number[], light: Rgb, dark: Rgb, name = names[values[0]! - 1]!): Band => {
-    const spelt = values.map(value => escaped(names[value - 1]!));
-    return {name, values, light, dark, query: `category:^${spelt.length > 1 ? `(${spelt.join('|')})` : spelt[0]}$`};
+    const names_escaped = values.map(value => escaped(names[value - 1]!));
+    return {name, values, light, dark, query: `category:^${names_escaped.length > 1 ? `(${names_escaped.join('|')})` : names_escaped[0]}$`};
   };
   const values_of = KNOWN.map(() => [] as number[]);
-  names.forEach((name, place) => {
+  names.forEach((name, index) => {
     const known = known_as(name);
-    if (known >= 0) values_of[known]!.push(place + 1);
-    else others.push({name, values: [place + 1]});
+    if (known >= 0) values_of[known]!.push(index + 1);
+    else others.push({name, values: [index + 1]});
   });
   KNOWN.forEach(([, light, dark], known) => {
     if (values_of[known]!.length) bands.push(band(values_of[known]!, parse(light), parse(dark)));
   });
-  const own = others.length > MOST_OTHERS ? MOST_OTHERS - 1 : others.length;
-  others.slice(0, own).forEach(({values}, i) => bands.push(band(values, FEW[i % FEW.length]!, FEW[i % FEW.length]!)));
-  const rest = others.slice(own).flatMap(other => other.values);
+  const separate = others.length > MAX_OTHERS ? MAX_OTHERS - 1 : others.length;
+  others.slice(0, separate).forEach(({values}, i) => bands.push(band(values, QUALITATIVE[i % QUALITATIVE.length]!, QUALITATIVE[i % QUALITATIVE.length]!)));
+  const rest = others.slice(separate).flatMap(other => other.values);
   if (rest.length) bands.push(band(rest, parse('#999999'), parse('#999999'), `${rest.length} more categories`));
   bands.push({name: 'no category', values: [0], light: no_category_color(false), dark: no_category_color(true), query: 'category:^$'});
   return bands;

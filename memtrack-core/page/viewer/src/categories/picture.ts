@@ -1,11 +1,11 @@
-// The bands of one picture: for each column of pixels the event that is drawn there, and how high each layer is stacked then.
+// The bands of one picture: for each column of pixels the drawn event, and the height of each layer after it.
 
 import type {Axis} from '../timeline/axis.ts';
 import {choose_events, Frame, type Window} from '../timeline/frame.ts';
 import type {Stack} from '../timeline/stack.ts';
 import {level_after, type Series} from './sums.ts';
 
-/** Layers one above the other: layer 2b is band b, layer 2b + 1 what search and filter do not let through of it. */
+/** Stacked layers: layer 2b has the blocks of band b that match search and filter, layer 2b + 1 its other blocks. */
 export class BandPicture {
   readonly frame: Frame;
   /** Upper edge of each layer at each sample, in bytes: `tops[sample * layers + layer]`. */
@@ -16,7 +16,7 @@ export class BandPicture {
   }
 
   /** Lays out a window. */
-  lay(axis: Axis, window: Window): void {
+  lay_out(axis: Axis, window: Window): void {
     const {frame, series} = this, layers = series.length;
     frame.window = window;
     frame.columns(Math.ceil(window.width / window.coarse));
@@ -43,28 +43,28 @@ export class BandPicture {
         frame.run_row[run] = l;
         frame.run_flags[run] = 0;
       }
-      frame.span_same[s] = s ? alike(frame, first_before, first) : 0;
+      frame.span_same[s] = s ? shared_runs(frame, first_before, first) : 0;
       first_before = first;
     }
     frame.span_x[n] = window.width;
     frame.span_run[n] = frame.runs;
   }
 
-  /** The bytes of a layer at a sample, and where it begins. */
+  /** Returns the lower and upper edge of a layer at a sample, in bytes. */
   extent(sample: number, layer: number): {from: number; to: number} {
     const at = sample * this.series.length + layer;
     return {from: layer ? this.tops[at - 1]! : 0, to: this.tops[at]!};
   }
 
-  /** The layer at so many bytes of a sample; null: above them all. */
+  /** Returns the layer at a height in bytes of a sample; null: above all layers. */
   layer_at(sample: number, bytes: number): number | null {
     for (let l = 0; l < this.series.length; l++) if (bytes < this.tops[sample * this.series.length + l]!) return l;
     return null;
   }
 }
 
-/** How many runs from the bottom up two neighbouring spans share. */
-function alike({run_from, run_to, run_row, runs}: Frame, before: number, now: number): number {
+/** Returns the number of runs, from the bottom up, that two neighbouring spans share. */
+function shared_runs({run_from, run_to, run_row, runs}: Frame, before: number, now: number): number {
   let n = 0;
   while (before + n < now && now + n < runs && run_row[before + n] === run_row[now + n] && run_from[before + n] === run_from[now + n] && run_to[before + n] === run_to[now + n]) n++;
   return n;

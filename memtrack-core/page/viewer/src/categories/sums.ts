@@ -1,18 +1,18 @@
-// How many bytes each layer of a stack has after each event. A layer is kept as its changes alone: there are as many as blocks
-// begin and end, however many layers there are.
+// The bytes of each layer of a stack after each event. A layer is stored as its changes: their number depends on the blocks
+// that begin and end, not on the number of layers.
 
 import type {Elements} from '../types.ts';
 
-/** A layer's bytes: `level[i]` from `event[i]` on, and nothing before the first. Events rise. */
+/** A layer's bytes: `level[i]` from `event[i]` on, and 0 before the first. Events increase. */
 export interface Series {
   readonly event: Int32Array;
   readonly level: Float64Array;
 }
 
-/** The sums of the rows that `only` lets through, by layer, in one pass over the events. */
+/** Returns the sums by layer of the rows marked in `only` (null: all), in one pass over the events. */
 export function series_of(blocks: Elements, layer: Uint8Array, layers: number, only: Uint8Array | null): Series[] {
   const {count, start, end, size} = blocks, events = blocks.total.length - 1;
-  // Rows lie in the order of their beginning; a counting sort puts them into that of their end.
+  // Rows are in the order of their starts; a counting sort puts them into the order of their ends.
   const at = new Int32Array(events + 2), room = new Int32Array(layers + 1);
   for (let row = 0; row < count; row++) {
     if (only && !only[row]) continue;
@@ -22,7 +22,7 @@ export function series_of(blocks: Elements, layer: Uint8Array, layers: number, o
   for (let l = 1; l <= layers; l++) room[l]! += room[l - 1]!;
   for (let e = 1; e < at.length; e++) at[e]! += at[e - 1]!;
   const ending = new Uint32Array(at[events + 1]!);
-  // `at[e + 1]` is where rows that end with `e` are put next: in the end it is where those of `e + 1` begin.
+  // `at[e + 1]` is the next index for rows that end with `e`; after the loop it is the first index for `e + 1`.
   for (let row = 0; row < count; row++) if (!(only && !only[row]) && end[row]! < events) ending[at[end[row]! + 1]!++] = row;
   const event = new Int32Array(room[layers]!), level = new Float64Array(room[layers]!), next = room.slice();
   const change = (l: number, now: number, by: number): void => {
@@ -34,14 +34,14 @@ export function series_of(blocks: Elements, layer: Uint8Array, layers: number, o
       next[l] = n + 1;
     }
   };
-  for (let now = -1, row = 0, gone = 0; now < events; now++) {
+  for (let now = -1, row = 0, ended = 0; now < events; now++) {
     for (; row < count && start[row] === now; row++) if (!only || only[row]) change(layer[row]!, now, size[row]!);
-    for (; gone < ending.length && end[ending[gone]!] === now; gone++) change(layer[ending[gone]!]!, now, -size[ending[gone]!]!);
+    for (; ended < ending.length && end[ending[ended]!] === now; ended++) change(layer[ending[ended]!]!, now, -size[ending[ended]!]!);
   }
   return Array.from({length: layers}, (_, l) => ({event: event.subarray(room[l], next[l]), level: level.subarray(room[l], next[l])}));
 }
 
-/** A layer's bytes after an event. */
+/** Returns a layer's bytes after an event. */
 export function level_after({event, level}: Series, now: number): number {
   let low = 0, high = event.length;
   while (low < high) {
@@ -52,8 +52,8 @@ export function level_after({event, level}: Series, now: number): number {
   return low ? level[low - 1]! : 0;
 }
 
-/** The most that several layers together ever had, and the first event after which they did. */
-export function most_of(layers: readonly Series[]): {event: number; bytes: number} {
+/** Returns the largest sum of several layers, and the first event after which they have it. */
+export function peak_of(layers: readonly Series[]): {event: number; bytes: number} {
   const at = layers.map(() => 0);
   let bytes = 0, event = -1, sum = 0;
   for (;;) {

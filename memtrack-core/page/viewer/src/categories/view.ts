@@ -1,4 +1,4 @@
-// What memory is for, over time: one band for each category, in PyTorch's order and colours.
+// Memory by category over time: one band for each, in PyTorch's order and colours.
 
 import './categories.css';
 import type {Hit, State} from '../types.ts';
@@ -7,21 +7,21 @@ import {fill, h} from '../dom.ts';
 import {ESTIMATED, INFERRED, bytes, count, exact_bytes, share, time, visible} from '../format.ts';
 import type {Window} from '../timeline/frame.ts';
 import type {Labels} from '../timeline/labels.ts';
-import type {Inks, Place} from '../timeline/marks.ts';
+import type {Inks, Area} from '../timeline/marks.ts';
 import {paint} from '../timeline/paint.ts';
 import {background, band_palette, type Palette} from '../timeline/palette.ts';
 import {Plot} from '../timeline/plot.ts';
 import {plain_stack} from '../timeline/stack.ts';
-import {draw_name, draw_peak, draw_pointer, in_few_words, outline_band, place_of_name} from './marks.ts';
+import {band_label, draw_name, draw_peak, draw_pointer, outline_band, name_position} from './marks.ts';
 import {bands_of, type Band} from './names.ts';
 import {BandPicture} from './picture.ts';
-import {level_after, most_of, series_of} from './sums.ts';
+import {level_after, peak_of, series_of} from './sums.ts';
 import {CategoryTable} from './table.ts';
 
-/** Where categories come from, for a file that has none. */
-const NONE = 'Nothing here says what memory is for. Categories come from PyTorch’s memory profiles, and from operator traces with “memtrack timeline”.';
+/** The text of the view for a device without categories. */
+const NONE = 'This device has no categories. Categories come from PyTorch’s memory profiles, and from operator traces with “memtrack timeline”.';
 
-/** What the pointer is at. */
+/** The position of the pointer. */
 interface Pointed {
   x: number;
   y: number;
@@ -42,27 +42,27 @@ export class CategoryView extends Plot {
   private bands_shown: BandPicture | null = null;
   private palette: Palette | null = null;
   private color_of = new Uint8Array(0);
-  /** Whether a part of some band is pale. */
-  private paled = false;
+  /** Whether some band has a pale part. */
+  private has_pale = false;
   private names_at: ({x: number; y: number} | null)[] = [];
   private pointed: Pointed | null = null;
-  /** The band that the keyboard has chosen. */
+  /** The band that was chosen with the keyboard. */
   private chosen: number | null = null;
-  private most = new Map<number, {event: number; bytes: number}>();
+  private band_peaks = new Map<number, {event: number; bytes: number}>();
 
   constructor(page: Page) {
     super(page, 'categories');
     this.table = new CategoryTable({
-      toggle: band => this.toggle(band), only: band => this.only(band), all: () => this.keep(null), point: band => this.point_out(band),
+      toggle: band => this.toggle(band), only: band => this.only(band), all: () => this.show_only(null), point: band => this.point_out(band),
     });
     const main = h('div', {class: 'cat-main'}, this.title, ...this.element.children);
     this.body = h('div', {class: 'cat-body'}, main, this.table.element);
     fill(this.element, this.none, this.body);
   }
 
-  // ------------------------------------------------------------------ what is stacked
+  // ------------------------------------------------------------------ the stack
 
-  protected forget(): void {
+  protected reset(): void {
     this.known = this.bands_shown = this.pointed = this.chosen = null;
   }
 
@@ -76,8 +76,8 @@ export class CategoryView extends Plot {
       this.table.rebuild(this.known, this.page.dark);
     }
     if (other || !this.stack || changed.has('query') || changed.has('filter') || changed.has('hide')) this.restack(state);
-    else if (changed.has('color')) this.tell();
-    if (changed.has('event')) this.tell_moment();
+    else if (changed.has('color')) this.update_texts();
+    if (changed.has('event')) this.update_moment();
   }
 
   private restack(state: State): void {
@@ -86,25 +86,25 @@ export class CategoryView extends Plot {
     const band_of = new Uint8Array(256), shown = new Uint8Array(256).fill(wanted ? 0 : 1);
     bands.forEach((band, i) => band.values.forEach(value => { band_of[value] = i; }));
     for (const value of wanted ?? []) shown[value] = 1;
-    this.paled = false;
-    // What search and filter do not let through is left out if the user wants that, else a paler part of its band.
-    const layer = new Uint8Array(blocks.count), left_out = wanted || (passing && state.hide) ? new Uint8Array(blocks.count) : null;
+    this.has_pale = false;
+    // Blocks that do not match search and filter are hidden if the user wants that, else a paler part of their band.
+    const layer = new Uint8Array(blocks.count), visible_rows = wanted || (passing && state.hide) ? new Uint8Array(blocks.count) : null;
     for (let row = 0; row < blocks.count; row++) {
       const value = blocks.category[row]!, pale = passing !== null && !passing[row] && shown[value]! > 0;
       layer[row] = 2 * band_of[value]! + (pale ? 1 : 0);
-      if (left_out) left_out[row] = shown[value] && !(pale && state.hide) ? 1 : 0;
-      this.paled ||= pale && !state.hide;
+      if (visible_rows) visible_rows[row] = shown[value] && !(pale && state.hide) ? 1 : 0;
+      this.has_pale ||= pale && !state.hide;
     }
-    this.stack = plain_stack(blocks, left_out);
-    this.bands_shown = new BandPicture(this.stack, series_of(blocks, layer, 2 * bands.length, left_out));
+    this.stack = plain_stack(blocks, visible_rows);
+    this.bands_shown = new BandPicture(this.stack, series_of(blocks, layer, 2 * bands.length, visible_rows));
     this.color_of = Uint8Array.from({length: 2 * bands.length}, (_, l) => l >> 1);
-    this.most.clear();
+    this.band_peaks.clear();
     this.pointed = null;
     if (this.chosen !== null && !this.on[this.chosen]) this.chosen = null;
-    this.tell();
+    this.update_texts();
   }
 
-  /** Bytes of each band after an event; null: the band is left out. */
+  /** Returns the bytes of each band after an event; null: the band is hidden. */
   private bytes_after(event: number): (number | null)[] {
     const {series} = this.bands_shown!;
     return this.known!.map((_, i) => (this.on[i] ? level_after(series[2 * i]!, event) + level_after(series[2 * i + 1]!, event) : null));
@@ -124,26 +124,27 @@ export class CategoryView extends Plot {
     return event < 0 ? 'before the first event' : `event ${count(event)}${clock ? `, ${time(clock[event]!)}` : ''}`;
   }
 
-  // ------------------------------------------------------------------ what is said
+  // ------------------------------------------------------------------ texts
 
-  /** Title and table. */
-  private tell(): void {
+  /** Updates the title and the table. */
+  private update_texts(): void {
     const {device} = this.page, {total} = device.blocks, all = this.on.every(Boolean) && this.stack!.total === total;
     let peak = this.stack!.peak;
     const parts: (Node | string)[] = [];
     if (!all) {
       peak = 0;
       for (const value of total) if (value > peak) peak = value;
-      parts.push(h('span', {}, `What is shown: at most ${this.mark}${exact_bytes(this.stack!.peak)}`));
+      parts.push(h('span', {}, `Peak of visible blocks: ${this.mark}${exact_bytes(this.stack!.peak)}`));
     }
     const inferred = device.head.inferred && h('span', {class: 'note inferred', title: INFERRED}, 'Categories are inferred: the file has none');
     fill(this.title, h('span', {}, `Peak allocated: ${this.mark}${exact_bytes(peak)}`), ...parts, this.reserved && h('span', {class: 'note'}, `Peak reserved: ${exact_bytes(this.segments!.total[this.reserved.top(0, this.segments!.total.length - 1)]!)}`), inferred);
     this.table.shown(this.on);
-    this.table.fill(0, {title: all ? 'At the peak' : 'Peak of these', when: this.when(this.peak_event), bytes: this.bytes_after(this.peak_event)}, this.mark);
-    this.tell_moment();
+    this.table.fill(0, {title: all ? 'At the peak' : 'Visible peak', when: this.when(this.peak_event), bytes: this.bytes_after(this.peak_event)}, this.mark);
+    this.update_moment();
   }
 
-  private tell_moment(): void {
+  /** Updates the column of the table that shows the selected moment. */
+  private update_moment(): void {
     if (!this.bands_shown) return;
     const selected = this.page.state.event, event = this.pointed?.event ?? selected;
     const title = this.pointed ? 'Pointed at' : selected === this.page.device.head.events - 1 ? 'At the end' : 'Selected';
@@ -151,14 +152,14 @@ export class CategoryView extends Plot {
     this.table.point(this.pointed ? this.pointed.band : this.chosen);
   }
 
-  /** What there is to say about a band at a moment. */
+  /** Returns the details of a band at a moment. */
   private lines(band: number, event: number): string[] {
-    const after = this.bytes_after(event), own = after[band] ?? 0, sum = after.reduce((a: number, b) => a + (b ?? 0), 0), {series} = this.bands_shown!;
-    let most = this.most.get(band);
-    if (!most) this.most.set(band, most = most_of([series[2 * band]!, series[2 * band + 1]!]));
-    return [visible(this.known![band]!.name), `${this.mark}${exact_bytes(own)}, ${share(own, sum)} of ${this.mark}${bytes(sum)}`,
+    const after = this.bytes_after(event), size = after[band] ?? 0, sum = after.reduce((a: number, b) => a + (b ?? 0), 0), {series} = this.bands_shown!;
+    let most = this.band_peaks.get(band);
+    if (!most) this.band_peaks.set(band, most = peak_of([series[2 * band]!, series[2 * band + 1]!]));
+    return [visible(this.known![band]!.name), `${this.mark}${exact_bytes(size)}, ${share(size, sum)} of ${this.mark}${bytes(sum)}`,
       event < 0 ? 'before the first event' : `after ${this.when(event)}`, `At most ${this.mark}${exact_bytes(most.bytes)}, ${most.event < 0 ? 'before the first event' : `after ${this.when(most.event)}`}.`,
-      this.page.state.query === this.known![band]!.query ? 'Its blocks are found; a click lets go of them.' : 'A click finds its blocks.'];
+      this.page.state.query === this.known![band]!.query ? 'The search shows its blocks. Click to clear the search.' : 'Click to find its blocks.'];
   }
 
   protected describe(): void {
@@ -167,7 +168,7 @@ export class CategoryView extends Plot {
     if (threads) parts.push(threads);
     fill(this.bar, ...parts);
     this.bar.hidden = parts.length === 0;
-    this.tell();
+    this.update_texts();
     const at_peak = this.bytes_after(this.peak_event), made_of = this.known!.flatMap((band, i) => (at_peak[i] ? [`${visible(band.name)} ${share(at_peak[i]!, this.stack!.peak)}`] : []));
     this.stage.setAttribute('aria-label', `Allocated memory of ${visible(this.page.device.head.name)} by category, stacked over time; at most ${bytes(this.stack!.peak)}: ${made_of.join(', ')}. Arrow keys move, plus and minus zoom, p goes to the peak, j and k choose a category, Enter finds its blocks.`);
   }
@@ -176,47 +177,47 @@ export class CategoryView extends Plot {
 
   protected fill_pixels(window: Window): void {
     const picture = this.bands_shown!, bands = this.known!, layers = 2 * bands.length;
-    picture.lay(this.axis, window);
+    picture.lay_out(this.axis, window);
     paint(picture.frame, this.pixels, {of: this.color_of, palette: this.palette!, passing: Uint8Array.from({length: layers}, (_, l) => 1 - (l & 1)), layer: null, start: new Int32Array(layers).fill(-2)});
-    const place = this.place(), {context} = place;
+    const area = this.area(), {context} = area;
     context.font = this.inks().font;
     this.names_at = bands.map((band, i) => (this.on[i]
-      ? place_of_name(picture, i, context.measureText(visible(band.name)).width, s => picture.frame.sample_x[s]! / this.ratio, place.y, this.height) : null));
+      ? name_position(picture, i, context.measureText(visible(band.name)).width, s => picture.frame.sample_x[s]! / this.ratio, area.y, this.height) : null));
   }
 
-  protected override draw_names(place: Place, inks: Inks, labels: Labels): void {
+  protected override draw_names(area: Area, inks: Inks, labels: Labels): void {
     const {dark} = this.page;
-    place.context.font = inks.font;
+    area.context.font = inks.font;
     this.known!.forEach((band, i) => {
       const at = this.names_at[i];
-      // In a band that is partly pale its colour is no background to rely on.
-      if (at) draw_name(place, labels, band.name, at, this.paled ? background(dark) : dark ? band.dark : band.light);
+      // A partly pale band has no single background colour.
+      if (at) draw_name(area, labels, band.name, at, this.has_pale ? background(dark) : dark ? band.dark : band.light);
     });
   }
 
-  protected draw_marks(place: Place, inks: Inks, labels: Labels): void {
+  protected draw_marks(area: Area, inks: Inks, labels: Labels): void {
     const picture = this.bands_shown!, bands = this.known!;
     if (this.stack!.peak > 0) {
       const event = this.peak_event, {axis} = this;
       // The state after an event lasts until the next one.
-      draw_peak(place, inks, labels, place.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
+      draw_peak(area, inks, labels, area.x(axis.clock || event < 0 ? axis.at(event) : event + 0.5), this.stack!.peak, this.mark);
     }
     const band = this.pointed?.band ?? this.chosen;
-    if (band !== null) outline_band(place, picture, band, this.ratio, inks);
+    if (band !== null) outline_band(area, picture, band, this.ratio, inks);
     const {pointed} = this;
     if (pointed && pointed.x >= 0) {
       const now = this.bytes_after(pointed.event), sum = now.reduce((a: number, b) => a + (b ?? 0), 0);
-      draw_pointer(place, inks, labels, pointed, pointed.band === null ? in_few_words('in all', sum, this.mark) : `${in_few_words(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
+      draw_pointer(area, inks, labels, pointed, pointed.band === null ? band_label('total', sum, this.mark) : `${band_label(bands[pointed.band]!.name, now[pointed.band]!, this.mark)} of ${this.mark}${bytes(sum)}`);
     }
   }
 
-  // ------------------------------------------------------------------ what is under the pointer
+  // ------------------------------------------------------------------ the pointer
 
   private under(x: number, y: number): Pointed | null {
     const at = this.inside(x, y), picture = this.bands_shown;
     if (!at || !picture?.frame.spans) return null;
     const {frame} = picture, {bottom, top, height} = frame.window, sample = frame.span_at(Math.floor(at.x * this.ratio));
-    // The middle of the pixel, for a picture has no finer truth.
+    // The middle of the pixel: the picture has no finer resolution.
     const layer = picture.layer_at(sample, bottom + ((height - Math.floor(at.y * this.ratio) - 0.5) / height) * (top - bottom));
     return {...at, event: frame.span_event[sample]!, band: layer === null ? null : layer >> 1};
   }
@@ -234,21 +235,21 @@ export class CategoryView extends Plot {
     if (!found) return;
     this.pointed = found;
     this.page.detail(found.band === null ? null : {kind: 'text', lines: this.lines(found.band, found.event)});
-    this.tell_moment();
+    this.update_moment();
     void this.request(false);
   }
 
-  protected left(): void {
+  protected pointer_left(): void {
     this.page.detail(null);
     if (!this.pointed) return;
     this.pointed = null;
-    this.tell_moment();
+    this.update_moment();
     void this.request(false);
   }
 
-  /** A row of the table is pointed at. */
+  /** Shows the band of the table's row at the pointer; null: none. */
   private point_out(band: number | null): void {
-    if (band === null || !this.on[band]) return this.left();
+    if (band === null || !this.on[band]) return this.pointer_left();
     this.pointed = {x: -1, y: -1, event: this.page.state.event, band};
     this.table.point(band);
     this.page.detail({kind: 'text', lines: this.lines(band, this.page.state.event)});
@@ -259,23 +260,23 @@ export class CategoryView extends Plot {
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
     const x = event.clientX - this.picture.getBoundingClientRect().left, {from, to} = this.ranges();
-    // The column may stand for many events; a band that was clicked is there after the one that is drawn.
+    // The column may represent many events; the clicked band exists after the drawn one, but maybe not after the exact one.
     const exact = this.axis.event_at(from + ((to - from) * x) / this.width);
     if (found.band === null) void this.page.show({event: exact});
     else void this.find(found.band, this.bytes_after(exact)[found.band] ? exact : found.event);
   }
 
-  /** Finds the blocks of a band; a second time it lets go of them. */
+  /** Searches for the blocks of a band; the second time, clears the search. */
   private async find(band: number, event: number): Promise<void> {
     const {query} = this.known![band]!;
     await this.page.show({event, query: this.page.state.query === query ? '' : query});
     this.page.detail({kind: 'text', lines: this.lines(band, event)}, true);
   }
 
-  // ------------------------------------------------------------------ which bands are shown
+  // ------------------------------------------------------------------ visible bands
 
-  /** Shows bands with these values of the column, null: all. They are the page's filter, so that other views follow. */
-  private keep(values: number[] | null): void {
+  /** Shows only bands with these values of the column; null: all. Sets the page's filter, so that other views follow. */
+  private show_only(values: number[] | null): void {
     const {categories: _, ...rest} = this.page.state.filter;
     void this.page.show({filter: values ? {...rest, categories: values} : rest, top: 0, bottom: 0});
   }
@@ -286,12 +287,12 @@ export class CategoryView extends Plot {
 
   private toggle(band: number): void {
     const on = this.on.map((was, i) => (i === band ? !was : was));
-    // Nothing at all is not worth a picture.
-    this.keep(on.every(Boolean) || !on.some(Boolean) ? null : this.values_of(i => on[i]!));
+    // When the last band is hidden, all are shown again.
+    this.show_only(on.every(Boolean) || !on.some(Boolean) ? null : this.values_of(i => on[i]!));
   }
 
   private only(band: number): void {
-    this.keep(this.on.every((was, i) => was === (i === band)) ? null : this.values_of(i => i === band));
+    this.show_only(this.on.every((was, i) => was === (i === band)) ? null : this.values_of(i => i === band));
   }
 
   // ------------------------------------------------------------------ keys
@@ -308,22 +309,22 @@ export class CategoryView extends Plot {
     }
   }
 
-  /** Chooses the next band above or below that is shown. */
+  /** Chooses the next visible band above or below. */
   private walk(by: number): void {
-    const places = this.on.flatMap((on, i) => (on ? [i] : [])), at = this.chosen === null ? -1 : places.indexOf(this.chosen);
-    if (!places.length) return;
-    this.chosen = places[at < 0 ? (by > 0 ? 0 : places.length - 1) : Math.max(0, Math.min(places.length - 1, at + by))]!;
+    const visible_bands = this.on.flatMap((on, i) => (on ? [i] : [])), at = this.chosen === null ? -1 : visible_bands.indexOf(this.chosen);
+    if (!visible_bands.length) return;
+    this.chosen = visible_bands[at < 0 ? (by > 0 ? 0 : visible_bands.length - 1) : Math.max(0, Math.min(visible_bands.length - 1, at + by))]!;
     this.pointed = null;
-    this.tell_moment();
+    this.update_moment();
     this.page.detail({kind: 'text', lines: this.lines(this.chosen, this.page.state.event)}, true);
     void this.request(false);
   }
 
-  /** Escape. */
+  /** Handles Escape: clears the chosen band. */
   unpin(): boolean {
     if (this.chosen === null) return false;
     this.chosen = null;
-    this.tell_moment();
+    this.update_moment();
     this.page.detail(null, true);
     void this.request(false);
     return true;

@@ -1,5 +1,5 @@
-// Decodes the columns of a section (README.md, "Sections"), one after another. The loops are plain on purpose:
-// a million values must take a few milliseconds.
+// Decodes the columns of a section (README.md, "Sections"), one after another. The loops are simple so that a million values
+// take a few milliseconds.
 
 const utf8 = new TextDecoder();
 
@@ -16,7 +16,7 @@ export class Reader {
   u8(count: number): Uint8Array {
     const from = this.at;
     this.at += count;
-    this.within();
+    this.check_bounds();
     return this.bytes.subarray(from, this.at);
   }
 
@@ -33,7 +33,7 @@ export class Reader {
       out[i] = value;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return out;
   }
 
@@ -50,7 +50,7 @@ export class Reader {
       out[i] = value;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return out;
   }
 
@@ -67,7 +67,7 @@ export class Reader {
       out[i] = value;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return out;
   }
 
@@ -85,7 +85,7 @@ export class Reader {
       out[i] = sum;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return out;
   }
 
@@ -100,13 +100,13 @@ export class Reader {
         b = bytes[at++]!;
         value += (b & 127) * unit;
       }
-      // Half of a number above 2^53 would be rounded; such a difference takes the exact way.
+      // Halving a number above 2^53 would round it; such a difference is computed exactly, as a bigint.
       if (at - from > 7) sum = Number(BigInt.asIntN(64, BigInt(sum) + unzigzag(long(bytes, from))));
       else sum += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
       out[i] = sum;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return out;
   }
 
@@ -135,7 +135,7 @@ export class Reader {
       high[i] = sum_high;
     }
     this.at = at;
-    this.within();
+    this.check_bounds();
     return {low, high};
   }
 
@@ -149,30 +149,30 @@ export class Reader {
     }
     from[count] = end;
     this.at = end;
-    this.within();
+    this.check_bounds();
     return new Strings(this.bytes, from);
   }
 
-  private within(): void {
+  private check_bounds(): void {
     if (this.at > this.bytes.length) throw new Error('a table of this page ends too early: the file is damaged');
   }
 }
 
-/** Strings that are decoded when they are asked for. */
+/** Strings that are decoded on first use. */
 export class Strings {
-  private readonly made = new Map<number, string>();
+  private readonly decoded = new Map<number, string>();
   constructor(private readonly bytes: Uint8Array, private readonly from: Uint32Array) {}
 
   get count(): number {
     return this.from.length - 1;
   }
 
-  get(place: number): string {
-    let text = this.made.get(place);
+  get(index: number): string {
+    let text = this.decoded.get(index);
     if (text === undefined) {
-      if (place >= this.count) return '';
-      text = utf8.decode(this.bytes.subarray(this.from[place], this.from[place + 1]));
-      this.made.set(place, text);
+      if (index >= this.count) return '';
+      text = utf8.decode(this.bytes.subarray(this.from[index], this.from[index + 1]));
+      this.decoded.set(index, text);
     }
     return text;
   }

@@ -1,20 +1,20 @@
-// A device's tables, each decoded when it is first asked for.
+// A device's tables, each decoded on first use.
 
 import type {Bands, Device, DeviceHead, Elements, Events, Head, Texts} from '../types.ts';
 import {Checkpoints, decode_elements} from './elements.ts';
-import {decode_events, decode_times, rising} from './events.ts';
+import {decode_events, decode_times, nondecreasing} from './events.ts';
 import {Sections} from './sections.ts';
 import {decode_bands, decode_texts} from './texts.ts';
 
-/** The devices in the order of `window.memtrack.devices()`: those with events first, by ordinal. */
+/** Returns the devices in the order of `window.memtrack.devices()`: those with events first, by ordinal. */
 export function devices_of(head: Head, sections: Sections): LazyDevice[] {
   const kinds = ['device', 'heap', 'pinned'];
   return [...head.devices]
     .sort((a, b) => Number(b.events > 0) - Number(a.events > 0) || kinds.indexOf(a.kind) - kinds.indexOf(b.kind) || a.ordinal - b.ordinal)
-    .map((device, place) => new LazyDevice(device, place, sections));
+    .map((device, index) => new LazyDevice(device, index, sections));
 }
 
-/** The texts that all devices share. */
+/** Loads the texts that all devices share. */
 export async function load_texts(sections: Sections): Promise<Texts> {
   const texts = decode_texts(await sections.get(0), sections.columns(0));
   sections.drop(0);
@@ -26,10 +26,10 @@ export class LazyDevice implements Device {
   clock: Float64Array | null = null;
   private loaded: Promise<void> | null = null;
   private rows: Elements | null = null;
-  private asked: {events?: Promise<Events>; segments?: Promise<Elements>; bands?: Promise<Bands>} = {};
+  private requests: {events?: Promise<Events>; segments?: Promise<Elements>; bands?: Promise<Bands>} = {};
   private readonly checkpoints = new Map<Elements, Checkpoints>();
 
-  constructor(readonly head: DeviceHead, readonly place: number, private readonly sections: Sections) {}
+  constructor(readonly head: DeviceHead, readonly index: number, private readonly sections: Sections) {}
 
   get blocks(): Elements {
     if (!this.rows) throw new Error(`the tables of ${this.head.name} are not loaded yet`);
@@ -41,14 +41,14 @@ export class LazyDevice implements Device {
       const {blocks, events} = this.head.sections;
       const [block_bytes, event_bytes] = await Promise.all([this.sections.get(blocks), this.sections.get(events)]);
       const times = decode_times(event_bytes, this.sections.columns(events));
-      this.clock = times && rising(times);
+      this.clock = times && nondecreasing(times);
       this.rows = decode_elements(block_bytes, this.sections.columns(blocks), this.head.events);
       this.sections.drop(blocks);
     })();
   }
 
   events(): Promise<Events> {
-    return this.asked.events ??= (async () => {
+    return this.requests.events ??= (async () => {
       const section = this.head.sections.events;
       const [bytes, segments] = await Promise.all([this.sections.get(section), this.segments(), this.load()]);
       const events = decode_events(bytes, this.sections.columns(section), this.blocks, segments, this.clock);
@@ -58,7 +58,7 @@ export class LazyDevice implements Device {
   }
 
   segments(): Promise<Elements> {
-    return this.asked.segments ??= (async () => {
+    return this.requests.segments ??= (async () => {
       const section = this.head.sections.segments;
       const rows = decode_elements(await this.sections.get(section), this.sections.columns(section), this.head.events);
       this.sections.drop(section);
@@ -67,7 +67,7 @@ export class LazyDevice implements Device {
   }
 
   bands(): Promise<Bands> {
-    return this.asked.bands ??= (async () => {
+    return this.requests.bands ??= (async () => {
       const section = this.head.sections.bands;
       return decode_bands(await this.sections.get(section), this.sections.columns(section));
     })();

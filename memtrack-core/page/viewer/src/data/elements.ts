@@ -1,11 +1,11 @@
-// Blocks and pieces of segments: decoding, the sum of what is live, and who is live after an event.
+// Blocks and pieces of segments: decoding, sums of live bytes, and the live rows after an event.
 
 import type {Elements, Notes} from '../types.ts';
 import {Reader} from './columns.ts';
 
 const NEVER = 0x7fffffff;
 
-/** Decodes section `blocks` or `segments` of a device that has so many events. */
+/** Decodes section `blocks` or `segments` of a device with this number of events. */
 export function decode_elements(bytes: Uint8Array, columns: Map<string, number>, events: number): Elements {
   const reader = new Reader(bytes);
   const count = columns.get('start') ?? 0;
@@ -36,7 +36,7 @@ export function decode_elements(bytes: Uint8Array, columns: Map<string, number>,
   };
 }
 
-/** Notes as the file has them: nearly every block may have one, so no object is made before it is asked for. */
+/** Notes as columns: nearly every block may have one, so objects are created only on request. */
 class NoteColumns implements Notes {
   constructor(private readonly rows: Int32Array, private readonly texts: Uint32Array) {}
 
@@ -64,7 +64,7 @@ class NoteColumns implements Notes {
   }
 }
 
-/** Sum of the sizes of what is live before the first event and after each, of the rows that `only` lets through. */
+/** Returns the live bytes before the first event and after each, of the rows marked in `only` (null: all). */
 export function totals(start: Int32Array, end: Int32Array, size: Float64Array, events: number, only: Uint8Array | null = null): Float64Array {
   const total = new Float64Array(events + 1);
   for (let row = 0; row < size.length; row++) {
@@ -76,7 +76,7 @@ export function totals(start: Int32Array, end: Int32Array, size: Float64Array, e
   return total;
 }
 
-/** First row that starts after an event. */
+/** Returns the first row that starts after an event. */
 export function rows_until(start: Int32Array, event: number): number {
   let low = 0, high = start.length;
   while (low < high) {
@@ -88,8 +88,8 @@ export function rows_until(start: Int32Array, event: number): number {
 }
 
 /**
- * Who is live after any event, from checkpoints: lists of live rows. They lie as far apart as they are long, so that all of
- * them together are no longer than the trace, however much is live.
+ * Finds the live rows after any event, from checkpoints: lists of live rows. Their distance is at least their length, so that
+ * all of them together are no longer than the trace.
  */
 export class Checkpoints {
   private readonly events: number[] = [-1];
@@ -101,10 +101,10 @@ export class Checkpoints {
     this.lists = [this.step(new Uint32Array(0), -2, -1)];
   }
 
-  /** Rows live after an event, rising. Costs one checkpoint and as many rows as began since. */
+  /** Returns the rows that are live after an event, in increasing order. Costs one checkpoint and the rows that began since. */
   live_after(event: number): Uint32Array {
     event = Math.max(-1, Math.min(event, this.last_event));
-    this.reach(event);
+    this.extend_to(event);
     let low = 0, high = this.events.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >>> 1;
@@ -114,7 +114,8 @@ export class Checkpoints {
     return this.step(this.lists[low]!, this.events[low]!, event);
   }
 
-  private reach(event: number): void {
+  /** Creates the checkpoints up to an event. */
+  private extend_to(event: number): void {
     for (;;) {
       const from = this.events.at(-1)!, list = this.lists.at(-1)!;
       const next = from + Math.max(4096, list.length);

@@ -1,9 +1,9 @@
-// The table of events, and its column of times, which the first picture needs before the rest.
+// The table of events, and its column of times, which the first picture needs earlier than the rest.
 
 import {NONE, type Elements, type Events} from '../types.ts';
 import {Reader} from './columns.ts';
 
-/** The times of a section `events`, or null where it has none. */
+/** Decodes the times of a section `events`; null: it has none. */
 export function decode_times(bytes: Uint8Array, columns: Map<string, number>): Float64Array | null {
   if (!columns.has('time')) return null;
   const reader = new Reader(bytes);
@@ -11,14 +11,14 @@ export function decode_times(bytes: Uint8Array, columns: Map<string, number>): F
   return reader.delta(columns.get('time')!);
 }
 
-/** Times made never to fall: an axis needs an order, and threads of a trace may be a little late. */
-export function rising(time: Float64Array): Float64Array {
+/** Returns the times made non-decreasing: an axis needs an order, and events of other threads may be recorded a little late. */
+export function nondecreasing(time: Float64Array): Float64Array {
   const axis = time.slice();
   for (let i = 1; i < axis.length; i++) if (axis[i]! < axis[i - 1]!) axis[i] = axis[i - 1]!;
   return axis;
 }
 
-/** Decodes section `events`. The event's block is the one that starts, begins to be pending, or ends there. */
+/** Decodes section `events`. The block of an event is the one that starts, becomes pending, or ends there. */
 export function decode_events(bytes: Uint8Array, columns: Map<string, number>, blocks: Elements, segments: Elements, clock: Float64Array | null): Events {
   const reader = new Reader(bytes);
   const count = columns.get('action')!;
@@ -34,11 +34,11 @@ export function decode_events(bytes: Uint8Array, columns: Map<string, number>, b
     odd.set(events[i]!, {address: (BigInt(high[i]!) << 32n) | BigInt(low[i]!), size: sizes[i]!, text: texts[i]!});
   return {
     count, action, time, axis: clock ?? new Float64Array(0), stack, scope, thread, threads,
-    block: places(blocks, count), segment: places(segments, count), odd,
+    block: rows_by_event(blocks, count), segment: rows_by_event(segments, count), odd,
   };
 }
 
-function places(elements: Elements, events: number): Uint32Array {
+function rows_by_event(elements: Elements, events: number): Uint32Array {
   const out = new Uint32Array(events).fill(NONE), {start, end, pending} = elements;
   for (let row = 0; row < elements.count; row++) {
     if (start[row]! >= 0) out[start[row]!] = row;

@@ -1,36 +1,36 @@
-// Draws the tree of a flame graph as an icicle: the whole on top, what is called below.
+// Draws the tree of a flame graph as an icicle: the root on top, callees below.
 
 import type {Tree} from './tree.ts';
 
 export const ROW = 20;
 
-/** What a node looks like. */
+/** The appearance of nodes. */
 export interface Look {
   text(node: number): string;
-  /** CSS colours: of what matches, and of the rest. */
+  /** CSS colours: of the matching part, and of the rest. */
   fill(node: number): string;
   readonly faint: string;
   readonly ink: string;
   readonly line: string;
   readonly accent: string;
-  /** Nodes whose own text is what is searched for. */
+  /** Whether the node's text matches the search. */
   found(node: number): boolean;
 }
 
-/** A node narrower than this is not drawn, nor is what is below it. */
-const LEAST = 0.7;
+/** Nodes that are narrower, in pixels, are not drawn, nor are their descendants. */
+const MIN_WIDTH = 0.7;
 
-/** Where the nodes lie when `focus` fills the width: nodes outside it and its callers have no place. */
-export class Places {
+/** Positions of nodes when `focus` fills the width; nodes outside it, other than its callers, have none. */
+export class NodePositions {
   constructor(private readonly tree: Tree, readonly focus: number, readonly width: number) {}
 
   get scale(): number { return this.width / (this.tree.value[this.focus]! || 1); }
 
-  /** Left edge and width in pixels; null: out of sight. */
+  /** Left edge and width in pixels; null: not visible. */
   of(node: number): [number, number] | null {
     if (this.above(node)) return [0, this.width];
     const {tree, focus} = this, x = (tree.x[node]! - tree.x[focus]!) * this.scale, w = tree.value[node]! * this.scale;
-    return x < -0.01 || x + w > this.width + 0.01 || w < LEAST ? null : [x, w];
+    return x < -0.01 || x + w > this.width + 0.01 || w < MIN_WIDTH ? null : [x, w];
   }
 
   /** Whether the node is the focus or one of its callers. */
@@ -39,7 +39,7 @@ export class Places {
     return false;
   }
 
-  /** The node at a place, by its depth. */
+  /** Returns the node at a horizontal position and a depth. */
   at(x: number, depth: number): number | null {
     const {tree} = this, chain: number[] = [];
     for (let at = this.focus; at >= 0; at = tree.parent[at]!) chain.unshift(at);
@@ -49,15 +49,15 @@ export class Places {
     for (let d = chain.length; d <= depth; d++) {
       let c = tree.first_child[node]!;
       while (c >= 0 && tree.x[c]! + tree.value[c]! <= target) c = tree.next[c]!;
-      if (c < 0 || tree.x[c]! > target || tree.value[c]! * this.scale < LEAST) return null;
+      if (c < 0 || tree.x[c]! > target || tree.value[c]! * this.scale < MIN_WIDTH) return null;
       node = c;
     }
     return node;
   }
 }
 
-/** Draws what is visible; returns how many nodes. */
-export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places: Places, look: Look, scrolled: number, height: number, selected: number | null): number {
+/** Draws the visible nodes, and returns their number. */
+export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, positions: NodePositions, look: Look, scrolled: number, height: number, selected: number | null): number {
   let drawn = 0;
   context.font = '12px ui-sans-serif, system-ui, sans-serif';
   context.textBaseline = 'middle';
@@ -74,33 +74,33 @@ export function draw_tree(context: CanvasRenderingContext2D, tree: Tree, places:
     context.globalAlpha = 1;
   };
   const chain: number[] = [];
-  for (let at = tree.parent[places.focus]!; at >= 0; at = tree.parent[at]!) chain.unshift(at);
-  for (const node of chain) box(node, 0, places.width, true);
-  const stack = [places.focus];
+  for (let at = tree.parent[positions.focus]!; at >= 0; at = tree.parent[at]!) chain.unshift(at);
+  for (const node of chain) box(node, 0, positions.width, true);
+  const stack = [positions.focus];
   while (stack.length > 0) {
-    const node = stack.pop()!, place = places.of(node);
-    if (!place) continue;
-    box(node, place[0], place[1], false);
+    const node = stack.pop()!, position = positions.of(node);
+    if (!position) continue;
+    box(node, position[0], position[1], false);
     if (tree.depth[node]! * ROW - scrolled > height) continue;
     for (let c = tree.first_child[node]!; c >= 0; c = tree.next[c]!) {
-      if (tree.value[c]! * places.scale < LEAST) break;
+      if (tree.value[c]! * positions.scale < MIN_WIDTH) break;
       stack.push(c);
     }
   }
   if (selected !== null) {
-    const place = places.of(selected);
-    if (place) {
+    const position = positions.of(selected);
+    if (position) {
       context.lineWidth = 2;
       context.strokeStyle = look.line;
-      context.strokeRect(place[0] + 1, tree.depth[selected]! * ROW - scrolled + 1, Math.max(2, place[1] - 2), ROW - 3);
+      context.strokeRect(position[0] + 1, tree.depth[selected]! * ROW - scrolled + 1, Math.max(2, position[1] - 2), ROW - 3);
     }
   }
   return drawn;
 }
 
-/** A text cut to its room; the beginning of a name says more than its end. */
+/** Draws a text, truncated to its room; the beginning of a name is more informative than its end. */
 function label(context: CanvasRenderingContext2D, text: string, x: number, y: number, room: number, ink: string): void {
-  // Measuring is dear: about 6.2 pixels a character is near enough to cut.
+  // Measuring text is slow; 6.2 pixels per character is accurate enough.
   const most = Math.floor(room / 6.2);
   if (most < 2) return;
   context.fillStyle = ink;

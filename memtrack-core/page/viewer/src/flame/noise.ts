@@ -1,4 +1,4 @@
-// Frames that say nothing about the user's program: interpreters, dispatchers, unwinders.
+// Internal frames, which are not part of the user's program: interpreters, dispatchers, unwinders.
 
 import type {Texts} from '../types.ts';
 
@@ -10,27 +10,27 @@ const NAMES = new RegExp([
   // PyTorch's dispatcher and bindings; the `call` of an operator stays, for its name.
   '^c10::(Dispatcher|impl|KernelFunction|BoxedKernel|intrusive_ptr|TensorImpl::~)', '^at::_ops::(empty|resize_|_to_copy|clone)', '::redispatch\\(', '^at::redispatch::', '^torch::_ops::',
   '::wrapper_', '^torch::autograd::(VariableType|THPVariable)', '^at::autocast::WrapFunction', '^at::\\(anonymous namespace\\)::(create_out|structured_)', '^at::meta::', '^torch::autograd::CppNode_apply',
-  // What records the stack, and the allocator itself: everything comes through them.
+  // The unwinder and the allocator, which are in every stack.
   '^torch::unwind', '^torch::CapturedTraceback', '^torch::cuda::', 'gather_with_cpp', 'CachingAllocator', '^c10::(GetAllocator|StorageImpl|alloc_cpu)',
   '^at::detail::_?empty_', '^at::native::(empty_|resize_)', '^at::empty_', '^at::TensorIteratorBase::', 'TypeError_to_NotImplemented_',
-  // Rust's and C's machinery.
+  // The runtimes of Rust and C.
   '^(core|std|alloc)::(ops::function|panicking|panic|rt|sys|thread|boxed|alloc|raw_vec)', '^<?alloc::', '^__rust_(alloc|realloc|begin)', '^<F as ', '^<std::',
   '^__libc_', '^_start$', '^start_thread$', '^clone3?$', '^__clone',
 ].join('|'));
 
 const PLACES = /(^|[/\\<])(frozen importlib|runpy\.py|site-packages[/\\]torch[/\\](nn[/\\]modules[/\\]module|_ops|_dynamo[/\\]eval_frame|utils[/\\]_contextlib|utils[/\\]_device|overrides)\.py)/;
 
-/** What symbolised C++ has before the name of a template. */
-const RETURNS = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;
+/** The return type before the name of a demangled C++ template. */
+const RETURN_TYPE = /^(void|bool|_object\*|at::Tensor(Base)?|std::tuple<[^ ]*>) /;
 
-/** Whether a frame is noise by its function and file. Frames without a name are. */
+/** Whether a frame is internal, by its function and file. Frames without a name are. */
 export function is_noise(name: string, file: string): boolean {
-  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name.replace(RETURNS, '')) || PLACES.test(file);
+  return name === '' || name === '??' || name === '<unknown>' || NAMES.test(name.replace(RETURN_TYPE, '')) || PLACES.test(file);
 }
 
-const known = new WeakMap<Texts, {noise: Uint8Array; own?: Uint32Array}>();
+const known = new WeakMap<Texts, {noise: Uint8Array; user?: Uint32Array}>();
 
-/** One byte per frame: 1 for noise. Made once per page. */
+/** Returns one byte per frame: 1 for internal ones. Computed once per page. */
 export function noise_frames(texts: Texts): Uint8Array {
   let made = known.get(texts);
   if (!made) {
@@ -41,18 +41,18 @@ export function noise_frames(texts: Texts): Uint8Array {
   return made.noise;
 }
 
-/** For each stack 1 + its innermost frame that is no noise (else its innermost of all), or 0 for a stack without frames. */
-export function own_frames(texts: Texts): Uint32Array {
+/** Returns for each stack 1 + its innermost frame that is not internal (else its innermost frame); 0: a stack without frames. */
+export function user_frames(texts: Texts): Uint32Array {
   const noise = noise_frames(texts), made = known.get(texts)!;
-  if (!made.own) {
-    const {stack_from, stack_frames} = texts, own = made.own = new Uint32Array(stack_from.length - 1);
-    for (let s = 0; s < own.length; s++) {
+  if (!made.user) {
+    const {stack_from, stack_frames} = texts, user = made.user = new Uint32Array(stack_from.length - 1);
+    for (let s = 0; s < user.length; s++) {
       const from = stack_from[s]!, to = stack_from[s + 1]!;
       if (from === to) continue;
       let i = from + texts.stack_skip[s]!;
       while (i < to && noise[stack_frames[i]!]) i++;
-      own[s] = 1 + stack_frames[i < to ? i : from]!;
+      user[s] = 1 + stack_frames[i < to ? i : from]!;
     }
   }
-  return made.own;
+  return made.user;
 }

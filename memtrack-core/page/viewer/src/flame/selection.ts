@@ -1,13 +1,13 @@
-// Which blocks a flame graph or a list of groups is about.
+// The blocks of a flame graph or a list of groups.
 
 import type {Device, State} from '../types.ts';
 import {peak_event} from '../search/results.ts';
 import {lower_bound} from '../state/order.ts';
 
-/** What is live after the selected event or at the peak, or what was allocated in the selected range of the axis. */
+/** Blocks that are live after the selected event or at the peak, or were allocated in the selected range of the axis. */
 export type What = 'live' | 'peak' | 'window';
 
-/** The events of the selected range: first and last, both included. */
+/** Returns the first and the last event of the selected range. */
 export function window_events(device: Device, state: Pick<State, 'axis' | 'from' | 'to'>): [number, number] {
   const last = device.head.events - 1;
   if (state.axis === 'step' || !device.clock) return [Math.max(-1, Math.ceil(state.from)), Math.min(last, Math.floor(state.to))];
@@ -23,12 +23,12 @@ function upper_bound(values: Float64Array, value: number): number {
   return low;
 }
 
-/** Rows of the selection. */
+/** Returns the rows of the selection. */
 export function selected_rows(device: Device, state: Pick<State, 'axis' | 'from' | 'to' | 'event'>, what: What): Uint32Array {
   const {blocks} = device;
   if (what !== 'window') return device.live_after(blocks, what === 'peak' ? peak_event(device) : state.event);
   const [from, to] = window_events(device, state);
-  // Blocks lie in the order of their allocation: those of a range of events are neighbours.
+  // Blocks are in the order of their allocation, so those of a range of events are consecutive.
   const first = lower_bound(blocks.start, from, 0, blocks.count), last = lower_bound(blocks.start, to + 1, 0, blocks.count);
   return Uint32Array.from({length: Math.max(0, last - first)}, (_, i) => first + i);
 }

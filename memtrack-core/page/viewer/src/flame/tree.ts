@@ -1,56 +1,56 @@
-// The tree of a flame graph: stacks merged from their outermost frames on.
+// The tree of a flame graph: stacks merged from their outermost frames inwards.
 
 import type {Texts} from '../types.ts';
 import {noise_frames} from './noise.ts';
 import type {Weights} from './weights.ts';
 
-export type MergeBy = 'function' | 'place' | 'scope';
+export type MergeBy = 'function' | 'location' | 'scope';
 
 export interface TreeOptions {
   readonly by: MergeBy;
   readonly weight: 'bytes' | 'blocks';
-  /** Leave out frames of interpreters and dispatchers. */
+  /** Leave out internal frames. */
   readonly fold: boolean;
   /** Innermost frames first. */
   readonly inverted: boolean;
-  /** Only stacks that have this key, from it outwards. */
+  /** Only stacks that contain this key, from it outwards. */
   readonly callers_of: number | null;
 }
 
 /** Key of the node of stacks without frames, and of blocks without a scope. */
 export const NO_FRAMES = 0xfffffffe;
 
-/** Nodes, parents before their children; node 0 is the whole. */
+/** Nodes, parents before their children; node 0 is the root. */
 export interface Tree {
   readonly count: number;
   readonly parent: Int32Array;
   readonly key: Uint32Array;
   readonly depth: Uint16Array;
   readonly value: Float64Array;
-  /** The part of it that search and filter let through. */
+  /** The part of `value` that matches search and filter. */
   readonly matched: Float64Array;
-  /** What ends at the node itself. */
+  /** The value of the node itself, without its children. */
   readonly self: Float64Array;
-  /** Where it begins, in units of `value`. */
+  /** The left edge, in units of `value`. */
   readonly x: Float64Array;
   readonly first_child: Int32Array;
   /** The next sibling, smaller or equal; -1: none. */
   readonly next: Int32Array;
   readonly deepest: number;
-  /** Frames that were left out, summed over stacks. */
+  /** The number of frames that were left out, summed over stacks. */
   readonly folded: number;
 }
 
-/** What frames count as the same: a key for each frame, and the text and the file of a key. */
+/** Keys by which frames are merged: a key for each frame, and the text and the file of a key. */
 export interface Keys {
   readonly of_frame: Uint32Array;
   text(key: number): string;
-  /** What colours go by: the file, or where that is not known the namespace. Empty: neither. */
+  /** Returns the group that a key is coloured by: the file, or if unknown the namespace. Empty: neither. */
   group(key: number): string;
 }
 
-/** Keys of frames by their function, or by file and line. */
-export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
+/** Returns keys of frames by their function, or by file and line. */
+export function frame_keys(texts: Texts, by: 'function' | 'location'): Keys {
   const n = texts.frame_name.length;
   if (by === 'function') {
     const files = new Map<number, number>();
@@ -59,16 +59,16 @@ export function frame_keys(texts: Texts, by: 'function' | 'place'): Keys {
   }
   const of_frame = new Uint32Array(n), known = new Map<string, number>();
   for (let f = 0; f < n; f++) {
-    // Places of binaries have an offset for a line, and often only the function says something.
-    const place = `${texts.frame_file[f]} ${texts.frame_line[f]}`, found = known.get(place);
-    if (found === undefined) known.set(place, f);
+    // Frames of binaries have an offset instead of a line, and often only the function is informative.
+    const location = `${texts.frame_file[f]} ${texts.frame_line[f]}`, found = known.get(location);
+    if (found === undefined) known.set(location, f);
     of_frame[f] = found ?? f;
   }
   return {of_frame, text: key => `${texts.string(texts.frame_file[key]!) || '(no file)'}:${texts.frame_line[key]}  ${texts.string(texts.frame_name[key]!)}`,
     group: key => group_of(texts.string(texts.frame_file[key]!), texts.string(texts.frame_name[key]!))};
 }
 
-/** Keys of scopes: their names. */
+/** Returns keys of scopes: their names. */
 export function scope_keys(texts: Texts): Keys {
   return {of_frame: texts.scope_name, text: key => texts.string(key), group: key => texts.string(key)};
 }
@@ -89,16 +89,16 @@ export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: 
     }
     return found;
   };
-  const own = options.weight === 'bytes' ? weights.bytes : weights.blocks;
-  const own_matched = options.weight === 'bytes' ? weights.matched_bytes : weights.matched_blocks;
+  const values = options.weight === 'bytes' ? weights.bytes : weights.blocks;
+  const matched = options.weight === 'bytes' ? weights.matched_bytes : weights.matched_blocks;
   const noise = options.fold && options.by !== 'scope' ? noise_frames(texts) : null;
   let folded = 0;
   const path: number[] = [];
-  for (let s = 0; s < own.length; s++) {
+  for (let s = 0; s < values.length; s++) {
     if (weights.blocks[s] === 0) continue;
     path.length = 0;
     if (options.by === 'scope') for (let at = s; at !== 0 && path.length < 1000; at = texts.scope_parent[at]!) path.push(keys.of_frame[at]!);
-    else folded += own_path(texts, s, keys, noise, path);
+    else folded += frame_path(texts, s, keys, noise, path);
     if (path.length === 0) path.push(NO_FRAMES);
     // `path` is innermost first.
     if (options.callers_of !== null) {
@@ -109,14 +109,17 @@ export function build_tree(texts: Texts, weights: Weights, keys: Keys, options: 
     let node = 0;
     if (options.inverted || options.callers_of !== null) for (const k of path) node = child(node, k);
     else for (let i = path.length - 1; i >= 0; i--) node = child(node, path[i]!);
-    self[node]! += own[s]!;
-    self_matched[node]! += own_matched[s]!;
+    self[node]! += values[s]!;
+    self_matched[node]! += matched[s]!;
   }
   return finish(parent, key, depth, self, self_matched, folded);
 }
 
-/** Fills `path` with a stack's keys, innermost first; how many frames were left out. A stack of noise alone stays as it is. */
-function own_path(texts: Texts, stack: number, keys: Keys, noise: Uint8Array | null, path: number[]): number {
+/**
+ * Appends a stack's keys to `path`, innermost first, and returns the number of omitted frames. A stack of internal frames alone
+ * stays complete.
+ */
+function frame_path(texts: Texts, stack: number, keys: Keys, noise: Uint8Array | null, path: number[]): number {
   const from = texts.stack_from[stack]!, to = texts.stack_from[stack + 1]!;
   for (let i = noise ? from + texts.stack_skip[stack]! : from; i < to; i++) if (!noise || !noise[texts.stack_frames[i]!]) path.push(keys.of_frame[texts.stack_frames[i]!]!);
   if (path.length === 0) for (let i = from; i < to; i++) path.push(keys.of_frame[texts.stack_frames[i]!]!);
@@ -127,7 +130,7 @@ function finish(parent: number[], key: number[], depth: number[], self: number[]
   const n = parent.length, value = Float64Array.from(self), matched = Float64Array.from(self_matched);
   for (let i = n - 1; i > 0; i--) { value[parent[i]!]! += value[i]!; matched[parent[i]!]! += matched[i]!; }
   const first_child = new Int32Array(n).fill(-1), next = new Int32Array(n).fill(-1), x = new Float64Array(n);
-  // Siblings largest first: taking all nodes smallest first and putting each before its siblings leaves them so.
+  // Prepending nodes to their siblings from the smallest to the largest sorts siblings largest first.
   const order = Uint32Array.from({length: n - 1}, (_, i) => i + 1).sort((a, b) => value[a]! - value[b]! || b - a);
   for (const node of order) {
     next[node] = first_child[parent[node]!]!;

@@ -1,4 +1,4 @@
-// The flame graph: what is live after the selected event, or was allocated in the selected range, by who allocated it.
+// The flame graph: blocks that are live after the selected event, or were allocated in the selected range, by stack.
 
 import './flame.css';
 import type {App, Device, Events, Hit, State, Texts, View} from '../types.ts';
@@ -7,13 +7,13 @@ import {bytes as size_text, count as count_text, exact_bytes as exact_size, plur
 import {frame_text} from '../search/match.ts';
 import {read_query} from '../search/query.ts';
 import {peak_event} from '../search/results.ts';
-import {draw_tree, Places, ROW, type Look} from './draw.ts';
+import {draw_tree, NodePositions, ROW, type Look} from './draw.ts';
 import {short_name} from './names.ts';
 import {selected_rows, window_events, type What} from './selection.ts';
 import {build_tree, frame_keys, NO_FRAMES, scope_keys, type Keys, type MergeBy, type Tree} from './tree.ts';
 import {scope_of, weigh} from './weights.ts';
 
-/** Makes the view. */
+/** Creates the view. */
 export function flame_view(app: App): View { return new FlameView(app); }
 
 interface Made {
@@ -39,7 +39,7 @@ class FlameView implements View {
   private readonly scroller: HTMLElement;
   private readonly spacer: HTMLElement;
   private readonly canvas: HTMLCanvasElement;
-  private readonly said: HTMLElement;
+  private readonly announcement: HTMLElement;
   private made: Made | null = null;
   private texts: Texts | null = null;
   private focus = 0;
@@ -52,36 +52,36 @@ class FlameView implements View {
   private turn = 0;
 
   constructor(private readonly app: App) {
-    const again = (): void => { this.focus = 0; this.selected = null; void this.show(this.app.state); };
-    const choice = (label: string, values: [string, string][]): HTMLSelectElement => h('select', {'aria-label': label, onchange: () => { this.callers_of = null; again(); }},
+    const rebuild = (): void => { this.focus = 0; this.selected = null; void this.show(this.app.state); };
+    const choice = (label: string, values: [string, string][]): HTMLSelectElement => h('select', {'aria-label': label, onchange: () => { this.callers_of = null; rebuild(); }},
       ...values.map(([value, text]) => h('option', {value}, text)));
-    this.what = choice('What is counted', [['peak', 'live at the peak'], ['live', 'live after the event'], ['window', 'allocated in the range']]);
-    this.weight = choice('Width stands for', [['bytes', 'bytes'], ['blocks', 'blocks']]);
-    this.by = choice('Frames are merged by', [['function', 'function'], ['place', 'file and line'], ['scope', 'operator and module']]);
-    this.fold = h('input', {type: 'checkbox', onchange: again});
+    this.what = choice('Counted blocks', [['peak', 'live at the peak'], ['live', 'live after the event'], ['window', 'allocated in the range']]);
+    this.weight = choice('Width shows', [['bytes', 'bytes'], ['blocks', 'blocks']]);
+    this.by = choice('Frames are merged by', [['function', 'function'], ['location', 'file and line'], ['scope', 'operator and module']]);
+    this.fold = h('input', {type: 'checkbox', onchange: rebuild});
     this.fold.checked = true;
-    this.invert = h('input', {type: 'checkbox', onchange: () => { this.callers_of = null; again(); }});
+    this.invert = h('input', {type: 'checkbox', onchange: () => { this.callers_of = null; rebuild(); }});
     this.title = h('div', {class: 'fl-title', role: 'status'});
     this.crumb = h('div', {class: 'fl-crumb'});
     this.canvas = h('canvas', {class: 'fl-canvas'});
     this.spacer = h('div', {class: 'fl-spacer'});
     this.empty = h('p', {class: 'fl-empty'});
-    this.said = h('div', {class: 'visually-hidden', 'aria-live': 'polite'});
+    this.announcement = h('div', {class: 'visually-hidden', 'aria-live': 'polite'});
     this.scroller = h('div', {class: 'fl-scroll', tabindex: 0, role: 'application', 'aria-label': 'Flame graph. Arrow keys move, Enter zooms in, Escape zooms out, i shows the callers of the selected function.',
       onscroll: () => this.draw(), onpointermove: (e: PointerEvent) => this.move(e), onpointerleave: () => app.detail(null), onclick: (e: MouseEvent) => this.click(e)},
     h('div', {class: 'fl-sheet'}, this.canvas), this.spacer);
     this.element = h('section', {class: 'flame-view', 'aria-label': 'Flame graph'},
       h('div', {class: 'fl-head'}, this.what, h('label', {}, 'by ', this.weight), h('label', {}, 'merged by ', this.by),
-        h('label', {class: 'fl-check', title: 'Leave out frames of the interpreter, of dispatchers and of the runtime'}, this.fold, 'fold machinery'),
+        h('label', {class: 'fl-check', title: 'Hide frames of the interpreter, of dispatchers and of the runtime'}, this.fold, 'fold internal frames'),
         h('label', {class: 'fl-check', title: 'Innermost frames on top, their callers below'}, this.invert, 'inverted'), this.title),
-      this.crumb, this.empty, this.scroller, this.said);
+      this.crumb, this.empty, this.scroller, this.announcement);
     new ResizeObserver(() => { if (!this.element.hidden) this.resize(); }).observe(this.element);
   }
 
   async show(state: State, changed?: Set<keyof State>): Promise<void> {
     const turn = ++this.turn, device = this.app.devices[state.device];
     if (!device) return;
-    // Of a file that was just opened the peak says most; an event that was chosen is what is meant from then on.
+    // A page opens with the peak; after the user has chosen an event, the graph shows that event.
     if (changed?.has('event') && (this.made || state.event !== device.head.events - 1)) this.what.value = 'live';
     const texts = this.texts ??= await this.app.texts(), by = this.by.value as MergeBy;
     const events = by === 'scope' ? await device.events() : null;
@@ -96,7 +96,7 @@ class FlameView implements View {
   private make(device: Device, state: State, texts: Texts, events: Events | null): void {
     const what = this.what.value as What, by = this.by.value as MergeBy, weight = this.weight.value as 'bytes' | 'blocks';
     const range = what === 'window' ? window_events(device, state) : [this.event_of(device, state)];
-    const key = [device.place, what, range, by, weight, this.fold.checked, this.invert.checked, this.callers_of, state.hide].join(' ');
+    const key = [device.index, what, range, by, weight, this.fold.checked, this.invert.checked, this.callers_of, state.hide].join(' ');
     if (this.made?.key === key && this.made.passing === this.app.passing) return;
     const passing = this.app.passing, {blocks} = device;
     let rows = selected_rows(device, state, what);
@@ -113,7 +113,7 @@ class FlameView implements View {
     this.follow(path);
   }
 
-  /** Keys from the whole down to the focus: a step to the next event keeps the zoom. */
+  /** Returns the keys from the root to the focus, to keep the zoom for another event. */
   private path(): number[] {
     const {tree} = this.made!, keys: number[] = [];
     for (let at = this.focus; at > 0; at = tree.parent[at]!) keys.unshift(tree.key[at]!);
@@ -140,7 +140,7 @@ class FlameView implements View {
     const read = read_query(query);
     this.found = null;
     if (read.kind !== 'pattern' || by === 'scope' || !['any', 'frame', 'in'].includes(read.field)) return;
-    // Of a function that is in several files it is enough that one matches.
+    // A function that is in several files matches if one of them does.
     const keys = this.made!.keys.of_frame, found = new Uint8Array(Math.max(texts.strings, keys.length));
     for (let f = 0; f < keys.length; f++) if (!found[keys[f]!] && read.pattern.test(frame_text(texts, f))) found[keys[f]!] = 1;
     this.found = found;
@@ -175,7 +175,7 @@ class FlameView implements View {
     };
   }
 
-  private places(): Places { return new Places(this.made!.tree, this.focus, Math.max(10, this.scroller.clientWidth)); }
+  private positions(): NodePositions { return new NodePositions(this.made!.tree, this.focus, Math.max(10, this.scroller.clientWidth)); }
 
   private draw(): void {
     if (!this.made || this.scroller.clientHeight === 0) return;
@@ -187,7 +187,7 @@ class FlameView implements View {
     this.spacer.style.height = `${(tree.deepest + 1) * ROW + 4}px`;
     const about = device.head.estimated ? 'about ' : '', event = this.event_of(device, this.app.state);
     set_text(this.title, `${about}${size_text(bytes)} in ${plural(blocks, 'block')} ${this.what.value !== 'window' ? event < 0 ? 'before the first event' : `after event ${count_text(event)}` : 'allocated in the range'}`
-      + (tree.matched[0]! < tree.value[0]! ? `, of it ${this.amount(tree.matched[0]!)} (${share_text(tree.matched[0]!, tree.value[0]!)}) matching` : '')
+      + (tree.matched[0]! < tree.value[0]! ? `, of which ${this.amount(tree.matched[0]!)} (${share_text(tree.matched[0]!, tree.value[0]!)}) match` : '')
       + (tree.folded > 0 ? `; ${plural(tree.folded, 'frame')} folded` : ''));
     this.crumbs();
     const ratio = devicePixelRatio || 1, w = Math.round(width * ratio), h = Math.round(room * ratio);
@@ -199,7 +199,7 @@ class FlameView implements View {
     const context = this.canvas.getContext('2d')!;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, room);
-    if (!nothing) draw_tree(context, tree, this.places(), this.theme(), this.scroller.scrollTop, room, this.selected);
+    if (!nothing) draw_tree(context, tree, this.positions(), this.theme(), this.scroller.scrollTop, room, this.selected);
   }
 
   private crumbs(): void {
@@ -207,7 +207,7 @@ class FlameView implements View {
     const part = (text: string, act: () => void): void => { parts.push(h('button', {class: 'fl-part', type: 'button', onclick: act}, text.length > 48 ? text.slice(0, 47) + '…' : text)); };
     if (this.callers_of !== null) part(`callers of ${short_name(visible(this.made!.keys.text(this.callers_of)))} ×`, () => this.callers(null));
     for (let at = this.focus; at > 0; at = tree.parent[at]!) { const node = at; part(short_name(this.text(node)), () => this.zoom(node)); }
-    // Always there, so that the graph does not move under the pointer that zooms it.
+    // Always present, so that zooming does not shift the graph under the pointer.
     part('all', () => this.zoom(0));
     parts.reverse();
     this.crumb.replaceChildren(...parts);
@@ -217,8 +217,8 @@ class FlameView implements View {
 
   private lines(node: number): string[] {
     const {tree} = this.made!, value = tree.value[node]!, exact = this.weight.value === 'bytes' ? exact_size(value) : plural(value, 'block');
-    const lines = [this.text(node), `${exact}, ${share_text(value, tree.value[0]!)} of all${this.focus > 0 ? `, ${share_text(value, tree.value[this.focus]!)} of what is shown` : ''}`];
-    if (tree.self[node]! > 0 && tree.first_child[node]! >= 0) lines.push(`${this.amount(tree.self[node]!)} of it allocated here itself`);
+    const lines = [this.text(node), `${exact}, ${share_text(value, tree.value[0]!)} of all${this.focus > 0 ? `, ${share_text(value, tree.value[this.focus]!)} of the zoomed frame` : ''}`];
+    if (tree.self[node]! > 0 && tree.first_child[node]! >= 0) lines.push(`${this.amount(tree.self[node]!)} of it allocated by this frame itself`);
     if (tree.matched[node]! < value) lines.push(`${this.amount(tree.matched[node]!)} (${share_text(tree.matched[node]!, value)}) of it matches the search and filter`);
     return lines;
   }
@@ -226,7 +226,7 @@ class FlameView implements View {
   private node_at(x: number, y: number): number | null {
     const box = this.scroller.getBoundingClientRect();
     if (!this.made || x < box.left || x >= box.left + this.scroller.clientWidth || y < box.top || y >= box.bottom) return null;
-    return this.places().at(x - box.left, Math.floor((y - box.top + this.scroller.scrollTop) / ROW));
+    return this.positions().at(x - box.left, Math.floor((y - box.top + this.scroller.scrollTop) / ROW));
   }
 
   private move(event: PointerEvent): void {
@@ -244,7 +244,7 @@ class FlameView implements View {
 
   private zoom(node: number): void {
     this.focus = node;
-    if (this.selected === null || !this.places().of(this.selected)) this.selected = node;
+    if (this.selected === null || !this.positions().of(this.selected)) this.selected = node;
     this.draw();
   }
 
@@ -255,11 +255,11 @@ class FlameView implements View {
     else if (top + ROW > scrollTop + clientHeight) this.scroller.scrollTop = top + ROW - clientHeight;
     const lines = this.lines(node);
     this.app.detail({kind: 'text', lines}, true);
-    set_text(this.said, lines.join('. '));
+    set_text(this.announcement, lines.join('. '));
     this.draw();
   }
 
-  /** Shows only stacks that have a function, from it outwards to its callers; null: all stacks again. */
+  /** Shows only stacks that contain a function, from it outwards to its callers; null: all stacks. */
   private callers(key: number | null): void {
     this.callers_of = key;
     this.focus = 0;
@@ -267,7 +267,7 @@ class FlameView implements View {
     void this.show(this.app.state);
   }
 
-  /** The theme changed. */
+  /** Redraws after a change of the theme. */
   restyle(): void {
     this.element.classList.toggle('dark', this.app.dark);
     this.resize();
@@ -282,7 +282,7 @@ class FlameView implements View {
     if (!this.made || event.ctrlKey || event.metaKey || event.altKey) return false;
     const {tree} = this.made, at = this.selected ?? this.focus;
     const to = (node: number): boolean => {
-      if (node >= 0) { if (!this.places().of(node)) this.focus = tree.parent[node]! < 0 ? 0 : tree.parent[node]!; this.select(node); }
+      if (node >= 0) { if (!this.positions().of(node)) this.focus = tree.parent[node]! < 0 ? 0 : tree.parent[node]!; this.select(node); }
       return true;
     };
     switch (event.key) {
@@ -304,7 +304,7 @@ class FlameView implements View {
     return false;
   }
 
-  /** Escape: one step out of the zoom, before the page lets go of what is pinned. */
+  /** Handles Escape: zooms out one step, before the page unpins the block. */
   unpin(): boolean {
     if (!this.made) return false;
     if (this.focus > 0) { this.zoom(this.made.tree.parent[this.focus]!); return true; }
@@ -319,7 +319,7 @@ class FlameView implements View {
   }
 }
 
-/** A hue of a text, the same in every page. */
+/** Returns a hue for a text, the same in every page. */
 function hue_of(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);

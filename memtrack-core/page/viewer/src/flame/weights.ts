@@ -1,4 +1,4 @@
-// Sums of a selection by stack or by scope: the step from blocks, of which there are many, to stacks, of which there are few.
+// Sums of a selection by stack or by scope: reduces many blocks to few stacks.
 
 import type {Elements, Events} from '../types.ts';
 
@@ -6,18 +6,18 @@ export interface Weights {
   /** Per stack or scope. */
   readonly bytes: Float64Array;
   readonly blocks: Float64Array;
-  /** The part of it that search and filter let through. */
+  /** The part that matches search and filter. */
   readonly matched_bytes: Float64Array;
   readonly matched_blocks: Float64Array;
 }
 
-/** Where a block was allocated, as a scope; 0 for none and for blocks from before the first event. */
+/** Returns the scope in which a block was allocated; 0: none, or from before the first event. */
 export function scope_of(blocks: Elements, events: Events, row: number): number {
   const start = blocks.start[row]!;
   return start >= 0 && start < events.count ? events.scope[start]! : 0;
 }
 
-/** Sums rows by `key`, which is below `keys`. */
+/** Sums rows by `key`, which is less than `keys`. */
 export function weigh(rows: Uint32Array, size: Float64Array, keys: number, key: (row: number) => number, passing: Uint8Array | null): Weights {
   const weights: Weights = {bytes: new Float64Array(keys), blocks: new Float64Array(keys), matched_bytes: new Float64Array(keys), matched_blocks: new Float64Array(keys)};
   for (const row of rows) {

@@ -1,4 +1,4 @@
-// The bar of search and filter, which all views share.
+// The bar with search and filter, which all views share.
 
 import './search.css';
 import type {App, Device, Filter, SearchBar, State} from '../types.ts';
@@ -12,18 +12,18 @@ import {FilterPanel} from './panel.ts';
 import {read_query, type Query} from './query.ts';
 import {count_live, count_marks, next_mark, peak_event} from './results.ts';
 
-/** Typing rests this long, in ms, before the search begins. */
-const REST = 150;
+/** The search begins this many ms after the last key. */
+const DEBOUNCE_MS = 150;
 
-/** Makes the bar. */
+/** Creates the bar. */
 export function search_bar(app: App): Bar { return new Bar(app); }
 
 export class Bar implements SearchBar {
   readonly element: HTMLElement;
   private readonly input: HTMLInputElement;
-  private readonly said: HTMLElement;
+  private readonly status: HTMLElement;
   private readonly chips: HTMLElement;
-  private readonly place: HTMLElement;
+  private readonly position: HTMLElement;
   private readonly hide: HTMLInputElement;
   private readonly steps: HTMLElement;
   private readonly panel: FilterPanel;
@@ -37,21 +37,21 @@ export class Bar implements SearchBar {
   constructor(private readonly app: App) {
     this.input = h('input', {class: 'sb-input', type: 'search', role: 'searchbox', 'aria-label': 'Search: a regular expression or an address', spellcheck: 'false',
       autocomplete: 'off', placeholder: 'Search functions, files, operators, categories, addresses  ( / )',
-      title: 'A regular expression, case-insensitive unless it has capitals; 0x… is an address.\nOnly in one part: in: (own function)  frame:  scope:  category:  pool:  stream:  note:  stack:N\nEnter: next match. Shift+Enter: previous.',
+      title: 'A regular expression, case-insensitive unless it has capitals; 0x… is an address.\nPrefixes limit the search: in: (innermost function of the program)  frame:  scope:  category:  pool:  stream:  note:  stack:N\nEnter: next match. Shift+Enter: previous.',
       oninput: () => this.typed(), onkeydown: (event: KeyboardEvent) => this.key(event)});
-    this.said = h('span', {class: 'sb-said', role: 'status', 'aria-live': 'polite'});
-    this.place = h('span', {class: 'sb-place'});
+    this.status = h('span', {class: 'sb-status', role: 'status', 'aria-live': 'polite'});
+    this.position = h('span', {class: 'sb-place'});
     const step = (text: string, label: string, by: 1 | -1): HTMLElement =>
       h('button', {class: 'sb-step', type: 'button', 'aria-label': label, title: label, onclick: () => void this.step(by)}, text);
-    this.steps = h('span', {class: 'sb-steps'}, step('‹', 'Previous match (N)', -1), this.place, step('›', 'Next match (n)', 1));
+    this.steps = h('span', {class: 'sb-steps'}, step('‹', 'Previous match (N)', -1), this.position, step('›', 'Next match (n)', 1));
     this.hide = h('input', {type: 'checkbox', onchange: () => void app.show({hide: this.hide.checked})});
     this.panel = new FilterPanel(filter => this.set_filter(filter));
     this.panel.element.hidden = true;
     this.open = h('button', {class: 'sb-filter', type: 'button', 'aria-expanded': 'false', onclick: () => this.toggle()}, 'Filter');
     this.chips = h('span', {class: 'sb-chips'});
-    const hide_label = h('label', {class: 'sb-hide', title: 'Leave the other blocks out of the picture instead of dimming them'}, this.hide, 'hide others');
+    const hide_label = h('label', {class: 'sb-hide', title: 'Hide the other blocks instead of dimming them'}, this.hide, 'hide others');
     this.element = h('div', {class: 'search-bar', role: 'search', onkeydown: (event: KeyboardEvent) => this.escape(event)},
-      this.input, this.open, this.chips, this.said, this.steps, hide_label, this.panel.element);
+      this.input, this.open, this.chips, this.status, this.steps, hide_label, this.panel.element);
     document.addEventListener('keydown', event => this.global_key(event));
     document.addEventListener('pointerdown', event => {
       if (!this.panel.element.hidden && !this.element.contains(event.target as Node)) this.toggle(false);
@@ -63,7 +63,7 @@ export class Bar implements SearchBar {
     this.input.select();
   }
 
-  /** The marks of the last answer of `passing`; null: all blocks. */
+  /** The last result of `passing`; null: all blocks. */
   get marks(): Uint8Array | null { return this.result?.marks ?? null; }
 
   async passing(state: State, device: Device): Promise<Uint8Array | null> {
@@ -71,7 +71,7 @@ export class Bar implements SearchBar {
     this.hide.checked = state.hide;
     this.show_filter(state, device);
     const query = read_query(state.query), filter = JSON.stringify(state.filter);
-    this.input.setAttribute('aria-invalid', String(query.kind === 'wrong'));
+    this.input.setAttribute('aria-invalid', String(query.kind === 'invalid'));
     if (this.result?.device !== device || this.result.query !== state.query || this.result.filter !== filter) {
       const marks = await this.matches(query, state.query, device);
       if (marks === false) return this.marks;
@@ -79,17 +79,17 @@ export class Bar implements SearchBar {
       this.result = {device, query: state.query, filter, marks: filtered, count: filtered ? count_marks(filtered) : device.blocks.count};
       this.counted = '';
     }
-    this.say(query, state, device);
+    this.show_counts(query, state, device);
     return this.result.marks;
   }
 
-  /** Marks of the query alone, kept while only the filter changes; false when a later query came in between. */
+  /** Returns the marks of the query alone, cached while only the filter changes; false: a later query replaced this one. */
   private async matches(query: Query, text: string, device: Device): Promise<Uint8Array | null | false> {
     this.job.wanted = false;
-    if (query.kind === 'all' || query.kind === 'wrong') return null;
+    if (query.kind === 'all' || query.kind === 'invalid') return null;
     if (this.cached?.device === device && this.cached.query === text) return this.cached.marks;
     const job = this.job = {wanted: true};
-    set_text(this.said, 'searching …');
+    set_text(this.status, 'searching …');
     const [events, texts] = await Promise.all([device.events(), this.app.texts()]);
     if (!job.wanted) return false;
     const marks = await match(query, {device, events, texts}, job);
@@ -97,32 +97,32 @@ export class Bar implements SearchBar {
     return marks;
   }
 
-  private say(query: Query, state: State, device: Device): void {
+  private show_counts(query: Query, state: State, device: Device): void {
     const marks = this.result!.marks;
     this.steps.hidden = marks === null;
     (this.hide.parentElement as HTMLElement).hidden = marks === null;
-    this.said.classList.toggle('wrong', query.kind === 'wrong');
-    if (query.kind === 'wrong') { set_text(this.said, query.words); return; }
-    if (!marks) { set_text(this.said, ''); return; }
+    this.status.classList.toggle('invalid', query.kind === 'invalid');
+    if (query.kind === 'invalid') { set_text(this.status, query.message); return; }
+    if (!marks) { set_text(this.status, ''); return; }
     const key = `${state.event}`;
     if (this.counted !== key) {
       this.counted = key;
       const r = count_live(device, marks, state.event), blocks = this.result!.count, about = device.head.estimated ? 'about ' : '';
       const when = state.event < 0 ? 'before the first event' : state.event === peak_event(device) ? 'at the peak' : `after event ${count_text(state.event)}`;
-      set_text(this.said, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when}${when.startsWith('after') ? ',' : ''} ${r.live === 0 ? 'none is live'
+      set_text(this.status, blocks === 0 ? 'No block matches.' : `${plural(blocks, 'block')} ${blocks === 1 ? 'matches' : 'match'}; ${when}${when.startsWith('after') ? ',' : ''} ${r.live === 0 ? 'none is live'
         : `${count_text(r.live)} ${r.live === 1 ? 'is' : 'are'} live with ${about}${size_text(r.live_bytes)} (${share_text(r.live_bytes, r.all_live_bytes)})`}`);
-      this.said.dataset.blocks = String(blocks);
-      this.said.dataset.live = String(r.live);
-      this.said.dataset.liveBytes = String(r.live_bytes);
+      this.status.dataset.blocks = String(blocks);
+      this.status.dataset.live = String(r.live);
+      this.status.dataset.liveBytes = String(r.live_bytes);
     }
-    const total = Number(this.said.dataset.blocks), row = state.block;
-    set_text(this.place, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(count_marks(marks, row)) : '–'} / ${count_text(total)}`);
+    const total = Number(this.status.dataset.blocks), row = state.block;
+    set_text(this.position, total === 0 ? '0 / 0' : `${row !== null && marks[row] ? count_text(count_marks(marks, row)) : '–'} / ${count_text(total)}`);
   }
 
   private typed(): void {
     clearTimeout(this.timer);
     this.job.wanted = false;
-    this.timer = setTimeout(() => void this.app.show({query: this.input.value.trim()}), REST);
+    this.timer = setTimeout(() => void this.app.show({query: this.input.value.trim()}), DEBOUNCE_MS);
   }
 
   private async commit(): Promise<void> {
@@ -131,7 +131,7 @@ export class Bar implements SearchBar {
     if (query !== this.app.state.query) await this.app.show({query});
   }
 
-  /** Selects the next or the previous match, and the event that allocated it. */
+  /** Selects the next or the previous match, and the event of its allocation. */
   async step(by: 1 | -1): Promise<void> {
     await this.commit();
     const marks = this.marks, device = this.app.devices[this.app.state.device]!;
@@ -140,23 +140,23 @@ export class Bar implements SearchBar {
     if (row !== null) await this.app.show({block: row, event: device.blocks.start[row]!});
   }
 
-  /** With an address: the next event that has it, around the end. */
+  /** Selects the next event with an address, and wraps around at the end. */
   private async next_event(value: bigint, by: 1 | -1): Promise<void> {
     await this.commit();
     const device = this.app.devices[this.app.state.device]!, events = await device.events(), segments = await device.segments();
     const high = Number(value >> 32n), low = Number(value & 0xffffffffn), n = events.count;
     const has = (table: {address_high: Uint32Array; address_low: Uint32Array}, row: number): boolean =>
       row !== NONE && table.address_high[row] === high && table.address_low[row] === low;
-    // The first Enter goes to the first of them, those after it onwards from there.
-    const again = this.jumped === `${device.place} ${value}`;
+    // The first Enter selects the first such event, each later one the next.
+    const again = this.jumped === `${device.index} ${value}`;
     for (let i = 1; i <= n; i++) {
       const event = again ? (((this.app.state.event + by * i) % n) + n) % n : i - 1;
       if (!has(device.blocks, events.block[event]!) && !has(segments, events.segment[event]!) && events.odd.get(event)?.address !== value) continue;
-      this.jumped = `${device.place} ${value}`;
+      this.jumped = `${device.index} ${value}`;
       await this.app.show({event, ...events.block[event] !== NONE && {block: events.block[event]!}});
       return;
     }
-    // Nobody begins there: then to the block that holds it, if one does.
+    // No event has the address: select a block that contains it, if there is one.
     await this.step(by);
   }
 

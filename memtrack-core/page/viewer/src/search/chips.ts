@@ -1,4 +1,4 @@
-// The filter as chips, each with a button that takes it away.
+// The filter as chips, each with a button that removes it.
 
 import type {DeviceHead, Filter} from '../types.ts';
 import {bytes as size_text, count as count_text, visible} from '../format.ts';
@@ -9,12 +9,12 @@ export interface Chip {
   readonly without: Filter;
 }
 
-/** Names of a column's values that a filter lists: `first` is what 0 stands for, if 0 is none of the names. */
+/** Returns the names of a column's values in a filter; `first` is the name of the value 0, if 0 is not an index into `names`. */
 export function value_names(names: readonly string[], first: string | null): string[] {
   return (first === null ? [] : [first]).concat(names).map(visible);
 }
 
-/** One chip per condition. */
+/** Returns a chip for each condition. */
 export function chips_of(filter: Filter, head: DeviceHead): Chip[] {
   const chips: Chip[] = [];
   const range = (low: keyof Filter, high: keyof Filter, name: string, text: (n: number) => string): void => {
@@ -24,12 +24,12 @@ export function chips_of(filter: Filter, head: DeviceHead): Chip[] {
     chips.push({text: `${name} ${words}`, without: without(filter, low, high)});
   };
   range('min_bytes', 'max_bytes', 'size', size_text);
-  range('min_life', 'max_life', 'lives', n => `${count_text(n)} ${n === 1 ? 'event' : 'events'}`);
+  range('min_life', 'max_life', 'lifetime', n => `${count_text(n)} ${n === 1 ? 'event' : 'events'}`);
   const list = (key: 'streams' | 'pools' | 'categories', name: string, names: readonly string[]): void => {
-    const places = filter[key];
-    if (!places) return;
-    const words = places.length === 0 ? 'none' : places.length <= 3 ? places.map(p => names[p] ?? `#${p}`).join(', ') : `${places.length} of ${names.length}`;
-    chips.push({text: `${name} ${words}`, without: without(filter, key)});
+    const indices = filter[key];
+    if (!indices) return;
+    const text = indices.length === 0 ? 'none' : indices.length <= 3 ? indices.map(p => names[p] ?? `#${p}`).join(', ') : `${indices.length} of ${names.length}`;
+    chips.push({text: `${name} ${text}`, without: without(filter, key)});
   };
   list('streams', 'stream', value_names(head.streams, null));
   list('pools', 'pool', value_names(head.pools, 'unknown'));

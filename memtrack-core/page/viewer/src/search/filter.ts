@@ -1,16 +1,16 @@
-// The filter: which blocks are of the sizes, lifetimes, streams, pools and categories that are wanted.
+// The filter by size, lifetime, stream, pool and category.
 
 import type {Elements, Filter} from '../types.ts';
 
-/** Whether a filter lets everything through. */
+/** Whether every block matches a filter. */
 export function is_empty(filter: Filter): boolean {
   return filter.min_bytes === undefined && filter.max_bytes === undefined && filter.min_life === undefined && filter.max_life === undefined
     && !filter.streams && !filter.pools && !filter.categories && !filter.kept;
 }
 
 /**
- * Clears the marks of rows that the filter does not let through; `marks` null: of all rows. Streams are places in the device's list;
- * pools and categories as the columns have them (0: not known, none). A block that is live at the end has lived until then: at least.
+ * Clears the marks of rows that do not match the filter; `marks` null: all rows are marked. Streams are indices into the device's
+ * list; pools and categories are as in the columns (0: not known, none). A block that is live at the end counts as freed then.
  */
 export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array | null): Uint8Array | null {
   if (is_empty(filter)) return marks;
@@ -27,21 +27,21 @@ export function apply_filter(filter: Filter, blocks: Elements, marks: Uint8Array
   return out;
 }
 
-function set(places: readonly number[] | undefined): Uint8Array | null {
-  if (!places) return null;
+function set(indices: readonly number[] | undefined): Uint8Array | null {
+  if (!indices) return null;
   const marks = new Uint8Array(65536);
-  for (const place of places) marks[place] = 1;
+  for (const index of indices) marks[index] = 1;
   return marks;
 }
 
-/** How many blocks have each value of a column. */
+/** Returns the number of blocks with each value of a column. */
 export function counts_of(column: ArrayLike<number>, values: number): Uint32Array {
   const counts = new Uint32Array(values);
   for (let row = 0; row < column.length; row++) if (column[row]! < values) counts[column[row]!]!++;
   return counts;
 }
 
-/** Reads a size as people write it: `512`, `1.5 MiB`, `2g`, `64 kb` (of 1024). Undefined: empty. Null: no size. */
+/** Parses a size: `512`, `1.5 MiB`, `2g`, `64 kb` (of 1024). Undefined: empty. Null: not a size. */
 export function read_size(text: string): number | undefined | null {
   const t = text.trim().toLowerCase().replace(/[,_\s]/g, '');
   if (t === '') return undefined;
@@ -49,7 +49,7 @@ export function read_size(text: string): number | undefined | null {
   return m ? Math.round(Number(m[1]) * 1024 ** ' kmgtp'.indexOf(m[2] || ' ')) : null;
 }
 
-/** Reads a number of events. Undefined: empty. Null: no number. */
+/** Parses a number of events. Undefined: empty. Null: not a number. */
 export function read_count(text: string): number | undefined | null {
   const t = text.trim().replace(/[,_\s]/g, '');
   return t === '' ? undefined : /^\d+$/.test(t) ? Number(t) : null;

@@ -1,6 +1,6 @@
-// What a user's query means.
+// Parses a query.
 
-/** Parts of a block that a query can be limited to by a prefix: `scope:backward`. */
+/** Parts of a block that a prefix limits a query to: `scope:backward`. */
 export type Field = 'any' | 'in' | 'stack' | 'frame' | 'scope' | 'category' | 'stream' | 'pool' | 'note' | 'address';
 
 const FIELDS: readonly Field[] = ['in', 'stack', 'frame', 'scope', 'category', 'stream', 'pool', 'note', 'address'];
@@ -10,9 +10,9 @@ export type Query =
   | {kind: 'pattern'; field: Field; pattern: RegExp; addresses: boolean}
   | {kind: 'address'; digits: string; value: bigint}
   | {kind: 'stack'; stack: number}
-  | {kind: 'wrong'; words: string};
+  | {kind: 'invalid'; message: string};
 
-/** Reads a query: a regular expression, an address, or one of them for one part of a block. Never throws. */
+/** Parses a query: a regular expression or an address, with an optional prefix. Never throws. */
 export function read_query(text: string): Query {
   const trimmed = text.trim();
   if (trimmed === '') return {kind: 'all'};
@@ -21,7 +21,7 @@ export function read_query(text: string): Query {
   if (field === 'stack' && /^\d+$/.test(rest)) return {kind: 'stack', stack: Number(rest)};
   if (prefix && rest === '') return {kind: 'all'};
   if (field === 'any' || field === 'address') {
-    // Without 0x only what is too long for a word, and too long for a number of an event.
+    // Without 0x an address needs nine digits, which is too long for a word or the number of an event.
     const hex = /^0x([0-9a-f]{1,16})$/i.exec(rest) ?? (field === 'address' ? /^([0-9a-f]{1,16})$/i : /^([0-9a-f]{9,16})$/i).exec(rest);
     if (hex) {
       const digits = hex[1]!.toLowerCase().replace(/^0+(?=.)/, '');
@@ -32,23 +32,23 @@ export function read_query(text: string): Query {
     return {kind: 'pattern', field: field === 'stack' ? 'frame' : field, pattern: new RegExp(rest, has_capitals(rest) ? 'm' : 'im'),
       addresses: (field === 'any' && can_match_address(rest)) || field === 'address'};
   } catch (error) {
-    return {kind: 'wrong', words: in_words(error)};
+    return {kind: 'invalid', message: message_of(error)};
   }
 }
 
-/** Capitals of escapes (`\S`) say nothing about what the user looks for. */
+/** Whether a pattern has capitals outside of escapes such as `\S`. */
 function has_capitals(text: string): boolean { return /\p{Lu}/u.test(text.replace(/\\./g, '')); }
 
-/** Whether a pattern could match `0x7f…`: if a letter that no address has must occur, a million addresses need not be written out. */
+/** Whether a pattern could match `0x7f…`. If it requires another letter, a million addresses need not be formatted. */
 export function can_match_address(text: string): boolean {
   if (/[|()[\]\\{}]/.test(text)) return true;
   return !/[^0-9a-fx.^$*+?](?![*?])/i.test(text);
 }
 
-function in_words(error: unknown): string {
+function message_of(error: unknown): string {
   const message = error instanceof Error ? error.message.replace(/^Invalid regular expression: (\/.*\/[a-z]*: )?/s, '') : String(error);
-  return `This is not a regular expression: ${message.charAt(0).toLowerCase()}${message.slice(1)}. Put \\ before ( ) [ ] { } . * + ? ^ $ | \\ to look for them as they are.`;
+  return `This is not a regular expression: ${message.charAt(0).toLowerCase()}${message.slice(1)}. Put \\ before ( ) [ ] { } . * + ? ^ $ | \\ to match them literally.`;
 }
 
-/** A pattern that matches a text and nothing else. */
+/** Returns a pattern that matches only a text. */
 export function escaped(text: string): string { return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'); }

@@ -1,22 +1,22 @@
-// What a search found: how many, how much of it is live, and the way from one to the next.
+// Results of a search: counts, live bytes, and the next match.
 
 import type {Device} from '../types.ts';
 
 export interface Results {
-  /** Those of the marked blocks that are live after the event, with their bytes, and the bytes of all that is live. */
+  /** The number and bytes of marked blocks that are live after the event, and the bytes of all live blocks. */
   readonly live: number;
   readonly live_bytes: number;
   readonly all_live_bytes: number;
 }
 
-/** How many rows are marked, up to and with `last`. */
+/** Returns the number of marked rows up to and including `last`. */
 export function count_marks(marks: Uint8Array, last = marks.length - 1): number {
   let count = 0;
   for (let i = 0; i <= last; i++) count += marks[i]!;
   return count;
 }
 
-/** Counts what is live after an event, and the marked part of it. */
+/** Counts the blocks that are live after an event, and the marked ones among them. */
 export function count_live(device: Device, marks: Uint8Array, event: number): Results {
   const {blocks} = device;
   let live = 0, live_bytes = 0, all_live_bytes = 0;
@@ -29,7 +29,7 @@ export function count_live(device: Device, marks: Uint8Array, event: number): Re
 
 const peaks = new WeakMap<Device, number>();
 
-/** The event after which most is live; the first of several. Looked for once. */
+/** Returns the first event after which the most bytes are live; cached. */
 export function peak_event(device: Device): number {
   let best = peaks.get(device);
   if (best !== undefined) return best;
@@ -40,7 +40,7 @@ export function peak_event(device: Device): number {
   return best;
 }
 
-/** The marked row after (1) or before (-1) a row, around the ends; null if none is marked. */
+/** Returns the marked row after (1) or before (-1) a row, wrapping around; null: none is marked. */
 export function next_mark(marks: Uint8Array, row: number | null, by: 1 | -1): number | null {
   const n = marks.length;
   let at = row ?? (by > 0 ? -1 : n);

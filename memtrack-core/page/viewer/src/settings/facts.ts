@@ -1,11 +1,11 @@
-// What the file is: its name, its times, its devices, in rows of words.
+// Facts about the file: its name, its times, its devices.
 
 import type {DeviceHead, Head} from '../types.ts';
 import {count as count_text, exact_bytes as exact_size, plural, words_of_since} from '../format.ts';
 
 export type Fact = [name: string, value: string];
 
-/** Facts about the file as a whole. */
+/** Returns the facts about the file as a whole. */
 export function file_facts(head: Head): Fact[] {
   const facts: Fact[] = [['file', head.name]];
   if (head.has_time) facts.push([head.since === 'start' ? 'recording began' : words_of_since(head.since), moment(head.start_us)]);
@@ -14,7 +14,7 @@ export function file_facts(head: Head): Fact[] {
   return facts;
 }
 
-/** A moment in UTC, to the microsecond, and by the reader's clock. */
+/** Formats a moment in UTC, to the microsecond. */
 export function moment(us: number): string {
   const date = new Date(us / 1000);
   if (Number.isNaN(date.getTime())) return `${us} µs after 1970`;
@@ -22,7 +22,7 @@ export function moment(us: number): string {
   return `${date.toISOString().replace('T', ' ').replace('Z', micro)} UTC`;
 }
 
-/** Facts about a device. */
+/** Returns the facts about a device. */
 export function device_facts(head: DeviceHead): Fact[] {
   const kinds = {device: 'device memory', heap: 'host heap', pinned: 'pinned host memory'};
   const facts: Fact[] = [['kind', kinds[head.kind]], ['events', count_text(head.events)], ['blocks', count_text(head.blocks)], ['segments', count_text(head.segments)]];
@@ -32,6 +32,6 @@ export function device_facts(head: DeviceHead): Fact[] {
   if (head.categories.length > 0) facts.push(['categories', head.categories.join(', ')]);
   if (head.ooms.length > 0) facts.push(['out of memory', plural(head.ooms.length, 'time')]);
   if (head.markers.length > 0) facts.push(['markers', plural(head.markers.length, 'marker')]);
-  if (head.estimated) facts.push(['estimates', 'small blocks were sampled: each stands for several, and sizes are estimates']);
+  if (head.estimated) facts.push(['estimates', 'small blocks were sampled: each represents several, and sizes are estimates']);
   return facts;
 }

@@ -1,4 +1,4 @@
-// "Allocator settings", and what the file is.
+// The allocator's settings, and facts about the file.
 
 import './settings.css';
 import type {App, Hit, State, View} from '../types.ts';
@@ -7,7 +7,7 @@ import {visible} from '../format.ts';
 import {device_facts, file_facts, type Fact} from './facts.ts';
 import {flatten} from './settings.ts';
 
-/** Makes the view. */
+/** Creates the view. */
 export function settings_view(app: App): View { return new SettingsView(app); }
 
 class SettingsView implements View {
@@ -30,17 +30,17 @@ class SettingsView implements View {
     const {head, devices} = this.app, settings = flatten(head.settings);
     this.body.append(h('div', {class: 'se-column'},
       card('Allocator settings', settings.length === 0
-        ? h('p', {class: 'se-none'}, 'The file has no allocator settings. PyTorch writes them into snapshots since 2.5; recordings of memtrack have none.')
-        : h('table', {class: 'se-table'}, h('tbody', {}, ...settings.map(({key, value, kind}) => h('tr', {}, h('th', {scope: 'row'}, ...broken(key)), h('td', {class: `is-${kind}`}, visible(value)))))))),
+        ? h('p', {class: 'se-none'}, 'The file has no allocator settings. Snapshots of PyTorch 2.5 and later have them; recordings of memtrack do not.')
+        : h('table', {class: 'se-table'}, h('tbody', {}, ...settings.map(({key, value, kind}) => h('tr', {}, h('th', {scope: 'row'}, ...breakable(key)), h('td', {class: `is-${kind}`}, visible(value)))))))),
     h('div', {class: 'se-column'}, card('File', facts(file_facts(head))),
       ...devices.map(device => {
         const made = card(device.head.name, facts(device_facts(device.head)));
-        made.dataset.device = String(device.place);
+        made.dataset.device = String(device.index);
         return made;
       })));
   }
 
-  resize(): void { /* Text flows by itself. */ }
+  resize(): void { /* The browser lays out text. */ }
 
   key(event: KeyboardEvent): boolean {
     const page = this.element.clientHeight * 0.9;
@@ -59,7 +59,7 @@ function facts(list: readonly Fact[]): HTMLElement {
   return h('table', {class: 'se-table'}, h('tbody', {}, ...list.map(([name, value]) => h('tr', {}, h('th', {scope: 'row'}, name), h('td', {}, visible(value))))));
 }
 
-/** A key with places where a line may break. */
-function broken(key: string): (Node | string)[] {
+/** Splits a key where a line may break. */
+function breakable(key: string): (Node | string)[] {
   return visible(key).split(/(?<=[._])/).flatMap((part, i) => i === 0 ? [part] : [document.createElement('wbr'), part]);
 }

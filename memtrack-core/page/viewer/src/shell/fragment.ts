@@ -1,4 +1,4 @@
-// The state as a URL's fragment, so that a link leads to it.
+// The state as a URL's fragment, so that it can be linked to.
 
 import type {ColorBy, Filter, Show, ViewName} from '../types.ts';
 import type {Page} from '../app.ts';
@@ -6,11 +6,11 @@ import type {Page} from '../app.ts';
 const VIEWS: ViewName[] = ['timeline', 'categories', 'pools', 'state', 'segments', 'flame', 'settings'];
 const COLORS: ColorBy[] = ['stack', 'size', 'stream', 'pool', 'category', 'age'];
 
-/** What differs from the page's first picture, as text. */
+/** Returns the differences from the page's initial state, as text. */
 export function fragment_of(page: Page): string {
   const {state, head, axis} = page, out = new URLSearchParams();
-  const number = (name: 'from' | 'to' | 'bottom' | 'top', usual: number) => {
-    if (state[name] !== usual) out.set(name, String(Number(state[name].toPrecision(12))));
+  const number = (name: 'from' | 'to' | 'bottom' | 'top', initial: number) => {
+    if (state[name] !== initial) out.set(name, String(Number(state[name].toPrecision(12))));
   };
   if (state.view !== head.view) out.set('view', state.view);
   if (state.device !== 0) out.set('device', page.device.head.name);
@@ -28,7 +28,7 @@ export function fragment_of(page: Page): string {
   return out.toString();
 }
 
-/** What a fragment asks for. It may come from anywhere, so what makes no sense is left out. */
+/** Parses a fragment. It may come from anywhere, so invalid parts are ignored. */
 export function shown_by(fragment: string): Show {
   const all = new URLSearchParams(fragment.replace(/^#/, '')), out: Show = {};
   for (const name of ['from', 'to', 'bottom', 'top', 'event', 'block'] as const) {

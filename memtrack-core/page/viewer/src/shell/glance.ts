@@ -1,24 +1,27 @@
-// The first glance: what the summary says, in words, above the picture. Each sentence leads to what it speaks of. All that is
-// shown is read without scrolling: what would take too much of the window is behind a button, the least important first.
+// The overview: the sentences of the summary, above the picture. A click on a sentence shows its subject. The overview does not
+// scroll: sentences that would take too much of the window are behind a button, the least important first.
 
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {visible} from '../format.ts';
 
-/** The most of the window's height that the sentences take unasked. */
-const MOST_OF_WINDOW = 0.24;
+/** The share of the window's height that the sentences take at most, until they are expanded. */
+const MAX_WINDOW_SHARE = 0.24;
 
-/** How many sentences are shown: those that fit into a height. `bottoms` are the lower edges of the sentences in their order, `button` is the height of one more line. */
-export function that_fit(bottoms: readonly number[], height: number, button: number): number {
+/**
+ * Returns the number of sentences that fit into a height. `bottoms` are the lower edges of the sentences in order, `button` is the
+ * height of one more line.
+ */
+export function count_fitting(bottoms: readonly number[], height: number, button: number): number {
   if (bottoms.every(bottom => bottom <= height)) return bottoms.length;
   const first = bottoms.findIndex(bottom => bottom > height - button);
-  // The first is the answer, however small the window.
+  // The first sentence is the answer, and is shown even in a tiny window.
   return Math.max(1, first);
 }
 
 /** The sentences. */
 export class Glance {
-  readonly element = h('section', {class: 'glance', 'aria-label': 'First glance'});
+  readonly element = h('section', {class: 'glance', 'aria-label': 'Overview'});
   private readonly more = h('button', {type: 'button', class: 'link more', onclick: () => this.toggle()});
   private sentences: HTMLElement[] = [];
   private whole = false;
@@ -30,9 +33,9 @@ export class Glance {
   show(): void {
     const {head, device} = this.page;
     const facts = device.head.first.map(({title, text, show}) => {
-      // Without a title it goes on with what the one before speaks of.
+      // Without a title it continues the subject of the sentence before.
       const parts = [title ? h('b', {}, visible(title)) : '· ', h('span', {}, visible(text))];
-      // Categories are a timeline too: who looks at them stays there.
+      // Categories are a timeline too: that view stays.
       const go = () => this.page.show(show!.view === 'timeline' && this.page.state.view === 'categories' ? {...show, view: 'categories'} : show!);
       return show ? h('button', {type: 'button', title: 'Show this in the picture', onclick: () => void go()}, ...parts) : h('p', {}, ...parts);
     });
@@ -48,12 +51,12 @@ export class Glance {
     this.fold();
   }
 
-  /** Hides what does not fit, unless all was asked for. */
+  /** Hides the sentences that do not fit, unless the user expanded them. */
   private fold(): void {
     for (const sentence of this.sentences) sentence.hidden = false;
     this.more.remove();
     const {top} = this.element.getBoundingClientRect(), bottoms = this.sentences.map(sentence => sentence.getBoundingClientRect().bottom - top);
-    const shown = that_fit(bottoms, innerHeight * MOST_OF_WINDOW, 22), hidden = this.sentences.length - shown;
+    const shown = count_fitting(bottoms, innerHeight * MAX_WINDOW_SHARE, 22), hidden = this.sentences.length - shown;
     if (!this.whole) this.sentences.forEach((sentence, i) => { sentence.hidden = i >= shown; });
     if (hidden) this.element.append(this.more);
     this.more.textContent = this.whole ? 'less' : `${hidden} more`;

@@ -1,4 +1,4 @@
-// The page's head: file, device, tabs, and the few switches that all views share.
+// The page's header: file, device, tabs, and the controls that all views share.
 
 import type {ColorBy, State} from '../types.ts';
 import type {Page} from '../app.ts';
@@ -28,8 +28,8 @@ export class Header {
     this.device = h('select', {'aria-label': 'Device', onchange: () => void page.show({device: Number(this.device.value)})},
       ...devices.map((d, i) => h('option', {value: i}, visible(d.head.name) + (d.head.events || d.head.blocks ? '' : ' (nothing recorded)'))));
     this.color = h('select', {onchange: () => void page.show({color: this.color.value as ColorBy})});
-    this.axis = h('button', {type: 'button', title: 'Real time, or one step for each event (key a)', onclick: () => void page.show({axis: page.state.axis === 'time' ? 'step' : 'time'})});
-    this.link = h('button', {type: 'button', title: 'Copy a link to what is shown (key c)', onclick: () => void this.copy()}, 'Copy link');
+    this.axis = h('button', {type: 'button', title: 'Real time, or one step per event (key a)', onclick: () => void page.show({axis: page.state.axis === 'time' ? 'step' : 'time'})});
+    this.link = h('button', {type: 'button', title: 'Copy a link to this view (key c)', onclick: () => void this.copy()}, 'Copy link');
     this.theme_button = h('button', {type: 'button', title: 'Light or dark (key t)', 'aria-label': 'Light or dark', onclick: () => this.theme()}, '◐');
     this.element = h('header', {},
       h('h1', {title: visible(head.name)}, visible(head.name)),
@@ -51,7 +51,7 @@ export class Header {
         this.tabs[i]!.tabIndex = on ? 0 : -1;
       });
     }
-    // Bands have the colours of their categories, settings have none.
+    // Categories have fixed colours, and settings have none.
     if (changed.has('view')) this.color.parentElement!.hidden = state.view === 'categories' || state.view === 'settings';
     if (changed.has('device')) {
       this.device.value = String(state.device);
@@ -63,7 +63,7 @@ export class Header {
     if (changed.has('axis')) this.axis.textContent = state.axis === 'time' ? 'Axis: time' : 'Axis: events';
   }
 
-  /** Shows the view of a key; false: no view has it. */
+  /** Shows the view of a key; returns false if no view has it. */
   tab(key: string): boolean {
     const tab = this.names.find(tab => tab[2] === key);
     if (tab) void this.page.show({view: tab[0]});
@@ -71,7 +71,7 @@ export class Header {
   }
 
   async copy(): Promise<void> {
-    // The address follows the state with a delay, for browsers limit how often it may change.
+    // The URL follows the state with a delay, because browsers limit how often it may change.
     await new Promise(done => setTimeout(done, 300));
     let text = 'Copied';
     try {
@@ -88,8 +88,8 @@ export class Header {
     this.page.restyle();
   }
 
-  private tab_key(event: KeyboardEvent, place: number): void {
-    const to = {ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: this.names.length - 1}[event.key];
+  private tab_key(event: KeyboardEvent, index: number): void {
+    const to = {ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: this.names.length - 1}[event.key];
     if (to === undefined) return;
     event.preventDefault();
     const next = (to + this.names.length) % this.names.length;

@@ -1,31 +1,31 @@
-// The help: all keys, and what the picture means.
+// The help: all keys, and the signs in the picture.
 
 import {h} from '../dom.ts';
 
 const KEYS: [string, [string, string][]][] = [
   ['Everywhere', [
-    ['1 … 7', 'timeline, pools, segments, state, flame graph, settings, categories'], ['/', 'search'], ['a', 'axis: real time, or one step for each event'], ['c', 'copy a link to what is shown'],
-    ['t', 'light or dark'], ['d', 'side: details, or the largest groups of what is selected'], ['Esc', 'let go of the pinned block, then of the selected event; leave a field'], ['?', 'this help'],
+    ['1 … 7', 'timeline, pools, segments, state, flame graph, settings, categories'], ['/', 'search'], ['a', 'axis: real time, or one step per event'], ['c', 'copy a link to this view'],
+    ['t', 'light or dark'], ['d', 'side panel: details, or the largest groups of the selection'], ['Esc', 'unpin the block, then deselect the event; leave a field'], ['?', 'this help'],
   ]],
   ['Timelines, categories', [
-    ['wheel', 'zoom in time; with Shift in bytes, with Alt in both'], ['drag', 'move in time and bytes'], ['double click', 'zoom in; with Shift out of bytes'],
-    ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'all of it'], ['f', 'fit bytes to what is shown'], ['p', 'to the peak'], ['o', 'to the next time memory ran out'],
-    [', .', 'one event back, one forward'], ['j k', 'timelines: pin the block below, the block above'], ['z', 'zoom to the life of the pinned block'], ['click', 'timelines: pin a block and show its life'],
+    ['wheel', 'zoom in time; with Shift in bytes, with Alt in both'], ['drag', 'move in time and bytes'], ['double click', 'zoom in; with Shift zoom out of bytes'],
+    ['← → ↑ ↓', 'move'], ['+ −', 'zoom in time'], ['} {', 'zoom in bytes'], ['0', 'show everything'], ['f', 'fit bytes to the visible range'], ['p', 'to the peak'], ['o', 'to the next out-of-memory event'],
+    [', .', 'one event back, one forward'], ['j k', 'timelines: pin the block below, the block above'], ['z', 'zoom to the lifetime of the pinned block'], ['click', 'timelines: pin a block and show its lifetime'],
   ]],
-  ['Categories', [['click', 'find the blocks of a band; again: let go of them'], ['j k', 'choose the band below, the band above'], ['Enter', 'find the blocks of the chosen band'], ['names in the table', 'leave a category out, or show it alone']]],
-  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'further'], ['g', 'to an event by its number'], ['j k', 'map: pin the next block, the block before'], ['p o', 'to the peak, to the next time memory ran out'],
+  ['Categories', [['click', 'find the blocks of a band; again: clear the search'], ['j k', 'choose the band below, the band above'], ['Enter', 'find the blocks of the chosen band'], ['names in the table', 'hide a category, or show it alone']]],
+  ['State and lists', [['↑ ↓', 'the event before, the event after'], ['Page Up, Page Down, Home, End', 'scroll the list'], ['g', 'to an event by its number'], ['j k', 'map: pin the next block, the block before'], ['p o', 'to the peak, to the next out-of-memory event'],
     ['+ − 0', 'map: fewer or more bytes on a row; all rows'], ['Ctrl wheel', 'the same']]],
   ['Search', [['Enter, n', 'next match, or next event with this address'], ['Shift Enter, N', 'the match before'],
-    ['in:text', 'only in the innermost frame that is the program’s own'], ['scope:text', 'only in operators and modules; so do frame: category: pool: stream: note: address:'], ['stack:17', 'one stack']]],
+    ['in:text', 'only in the innermost frame of the program’s code'], ['scope:text', 'only in operators and modules; likewise frame: category: pool: stream: note: address:'], ['stack:17', 'one stack']]],
   ['Flame graph', [['arrows', 'to callers, callees and neighbours'], ['Enter, click', 'zoom in'], ['Esc', 'zoom out'], ['i', 'callers of the selected function']]],
 ];
 
 const SIGNS: [string, string][] = [
-  ['slanted lines', 'a free is pending: the program let go of the block, a stream still uses it. In a pool: held and not used.'],
+  ['slanted lines', 'a free is pending: the program freed the block, but a stream still uses it. In a pool: reserved and unused.'],
   ['dots', 'allocated before the recording began'],
   ['one colour, no edges', 'many blocks smaller than a pixel; zoom in to see each'],
-  ['outline at each column', 'the state with the most bytes of all that fall into it: peaks are never left out. The bands of categories are those of that state'],
-  ['about', 'an estimate: small blocks were sampled, or the rounding of blocks is not known. memtrack summary and top say how far off estimates may be'],
+  ['outline at each column', 'the state with the most bytes of all states in the column: no peak is missed. The bands of categories are those of that state'],
+  ['about', 'an estimate: small blocks were sampled, or the rounding of blocks is not known. “memtrack summary” and “memtrack top” print the margin of error'],
 ];
 
 /** The dialog. */

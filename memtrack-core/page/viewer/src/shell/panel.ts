@@ -1,5 +1,5 @@
-// The detail panel: all that is known about a block, a segment or an event. What is pinned stays; what is under the pointer
-// is shown in its place for as long as it is there.
+// The detail panel: everything known about a block, a segment or an event. The pinned item stays; the item at the pointer
+// temporarily replaces it.
 
 import {NONE, type Detail, type Elements, type Events, type Texts} from '../types.ts';
 import type {Page} from '../app.ts';
@@ -19,17 +19,17 @@ export class Panel {
   private shown: string | null = null;
   private turn = 0;
   private next: number | null = null;
-  /** Nothing is selected: the panel speaks of all of the device. */
+  /** Nothing is selected: the panel describes the device. */
   private whole = false;
   private shown_device = -1;
 
   constructor(private readonly page: Page) {}
 
-  /** Shows what the state has selected: the pinned block, else the event. */
+  /** Shows the selection: the pinned block, else the event. */
   pin(): void {
     const {block, event} = this.page.state;
     this.pinned = block !== null ? {kind: 'block', row: block} : {kind: 'event', event};
-    // The last event is selected until someone selects another: then the whole is worth more words than it.
+    // The last event is selected initially: then the panel describes the device instead.
     const unselected = block === null && event === this.page.device.head.events - 1;
     if (this.shown_device !== this.page.state.device) this.whole = true;
     this.whole &&= unselected;
@@ -39,15 +39,15 @@ export class Panel {
     this.draw(this.pinned, true);
   }
 
-  /** From the next time that nothing is selected, speaks of all of the device. */
-  rest(): void {
+  /** Makes the panel describe the device when nothing is selected. */
+  reset(): void {
     this.shown_device = -1;
   }
 
   show(what: Detail | null, pinned: boolean): void {
     if (pinned && what) this.pinned = what;
     else if (pinned) return this.pin();
-    // The pointer may cross hundreds of blocks in a second; only where it is at the end of a frame counts.
+    // The pointer may cross hundreds of blocks in a second; only its position at the end of a frame counts.
     const target = what ?? this.pinned, steady = !what || pinned || JSON.stringify(what) === JSON.stringify(this.pinned);
     if (this.next !== null) cancelAnimationFrame(this.next);
     this.next = requestAnimationFrame(() => {
@@ -61,7 +61,7 @@ export class Panel {
     if (key === this.shown) return;
     this.shown = key;
     const turn = ++this.turn;
-    // Only what stays is read out.
+    // Screen readers announce only the pinned item.
     this.element.setAttribute('aria-live', pinned ? 'polite' : 'off');
     this.content(what, pinned).then(nodes => {
       if (turn === this.turn) {
@@ -98,15 +98,15 @@ export class Panel {
     ];
     if (clock && last >= 0) facts.push(['recorded', time(clock[last]! - Math.min(0, clock[0]!))]);
     if (file.start_us > 0 && clock) facts.push(['began', new Date(file.start_us / 1000).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'medium'})]);
-    facts.push(['before it', mark + bytes(blocks.total[0]!)]);
+    facts.push(['live at the start', mark + bytes(blocks.total[0]!)]);
     const waiting = device.live_after(blocks, peak - 1).some(row => blocks.pending[row]! < peak);
     facts.push(['peak', h('span', {}, `${mark}${bytes(blocks.total[peak]!)}${waiting ? ' with pending frees' : ''}, `, this.when(peak - 1))]);
     facts.push(['at the end', mark + bytes(blocks.total[last + 1]!)]);
     if (head.capacity_bytes) facts.push(['capacity', bytes(head.capacity_bytes)]);
     const out: (Node | string)[] = [h('h2', {}, visible(head.name)), list(facts)];
-    if (!head.events) out.push(h('p', {class: 'note'}, 'No events were recorded on this device. What is shown was live when the snapshot was taken.'));
+    if (!head.events) out.push(h('p', {class: 'note'}, 'No events were recorded on this device. The page shows the blocks that were live when the snapshot was taken.'));
     if (head.estimated) out.push(h('p', {class: 'note'}, ESTIMATED));
-    out.push(h('p', {class: 'note'}, 'Point at a block to see what it is and who allocated it; a click keeps it here. The wheel zooms, dragging moves, and ? lists all keys.'));
+    out.push(h('p', {class: 'note'}, 'Point at a block for its details and the stack that allocated it; click to pin it. The wheel zooms, dragging moves, and ? lists all keys.'));
     return out;
   }
 
@@ -126,7 +126,7 @@ export class Panel {
     facts.push(['address', h('code', {}, hex(rows.address_high[row]!, rows.address_low[row]!))]);
     facts.push(['size', mark + exact_bytes(size)]);
     const final = rows.final_bytes.get(row);
-    if (final !== undefined) facts.push(['set aside', `${exact_bytes(final)}, with rounding`]);
+    if (final !== undefined) facts.push(['rounded size', exact_bytes(final)]);
     facts.push(['stream', visible(head.streams[rows.stream[row]!] ?? '?')]);
     facts.push(['pool', rows.pool[row] ? visible(head.pools[rows.pool[row]! - 1] ?? '?') : 'not known']);
     if (rows.category[row]) facts.push(['category', visible(head.categories[rows.category[row]! - 1] ?? '?') + (head.inferred ? ' (inferred)' : '')]);
@@ -136,18 +136,18 @@ export class Panel {
     const from = Math.max(start, 0), events_lived = end - from;
     const lived = clock && end < head.events && start >= 0 ? `${time(clock[end]! - clock[start]!)}, ` : '';
     facts.push(['lifetime', end >= head.events || start < 0 ? `${start < 0 ? 'more than ' : ''}${count(events_lived)} events${end >= head.events ? ', live at the end' : ''}` : `${lived}${count(events_lived)} ${events_lived === 1 ? 'event' : 'events'}`]);
-    facts.push([kind === 'block' ? 'live after' : 'reserved after', `${mark}${bytes(rows.total[start + 1]!)} in all, with this one`]);
+    facts.push([kind === 'block' ? 'live after' : 'reserved after', `${mark}${bytes(rows.total[start + 1]!)} in total, including this one`]);
     const out: (Node | string)[] = [h('h2', {}, `${kind === 'block' ? 'Block' : 'Segment'} of ${mark}${bytes(size)}`,
-      pinned && state.block === row && kind === 'block' ? h('button', {type: 'button', class: 'link', title: 'Let go (Esc)', onclick: () => void this.page.show({block: null})}, 'unpin') : null)];
-    if (flags & 1) out.push(h('p', {class: 'note'}, 'Its allocation was not recorded; the stack is that of its free.'));
+      pinned && state.block === row && kind === 'block' ? h('button', {type: 'button', class: 'link', title: 'Unpin (Esc)', onclick: () => void this.page.show({block: null})}, 'unpin') : null)];
+    if (flags & 1) out.push(h('p', {class: 'note'}, 'Its allocation was not recorded; the stack is that of the free.'));
     if (flags & 2) out.push(h('p', {class: 'note'}, 'Neither its allocation nor its free is in the recording. It was found in a segment at the end.'));
-    if (flags & 4) out.push(h('p', {class: 'note'}, 'An estimate: small blocks were sampled, and this one stands for others.'));
+    if (flags & 4) out.push(h('p', {class: 'note'}, 'An estimate: small blocks were sampled, and this one represents several.'));
     if (flags & 8) out.push(h('p', {class: 'note'}, 'Part of an expandable segment.'));
     out.push(list(facts));
     for (const note of rows.notes.get(row) ?? []) out.push(h('pre', {class: 'text'}, visible_lines(texts.string(note))));
     const scope = events && start >= 0 ? events.scope[start]! : 0;
     if (scope) out.push(h('h3', {}, 'Scopes'), scopes(scope, texts));
-    out.push(h('h3', {}, flags & 1 ? 'Stack of its free' : 'Stack'), ...stack_of(rows.stack[row]!, texts));
+    out.push(h('h3', {}, flags & 1 ? 'Stack of the free' : 'Stack'), ...stack_of(rows.stack[row]!, texts));
     return out;
   }
 
@@ -161,7 +161,7 @@ export class Panel {
     if (device.clock) facts.push(['time', `${time(events.time[event]!)} after the ${words_of_since(this.page.head.since)}`]);
     if (action === 8 && odd) {
       facts.push(['requested', exact_bytes(odd.size)]);
-      if (odd.address !== FREE_UNKNOWN) facts.push(['device has free', exact_bytes(Number(odd.address))]);
+      if (odd.address !== FREE_UNKNOWN) facts.push(['free on the device', exact_bytes(Number(odd.address))]);
     } else {
       const address = odd ? '0x' + odd.address.toString(16) : row !== NONE ? hex(rows.address_high[row]!, rows.address_low[row]!) : null;
       const size = odd ? odd.size : row !== NONE ? rows.size[row]! : null;
@@ -198,7 +198,7 @@ function scopes(scope: number, texts: Texts): HTMLElement {
   return h('ol', {class: 'scopes'}, ...path.reverse());
 }
 
-/** Text of several lines: line ends stay, the rest is made visible. */
+/** Makes invisible characters visible, except for line ends. */
 function visible_lines(text: string): string {
   return text.split(/\r?\n/).map(visible).join('\n');
 }

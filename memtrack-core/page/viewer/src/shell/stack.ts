@@ -1,5 +1,4 @@
-// A call stack as a list, the innermost frame first. Frames that say how a program
-// runs rather than what it does are folded away until asked for.
+// A call stack as a list, the innermost frame first. Internal frames are folded until they are clicked.
 
 import type {Texts} from '../types.ts';
 import {h} from '../dom.ts';
@@ -8,7 +7,7 @@ import {visible} from '../format.ts';
 
 const STEP = 200;
 
-/** The nodes of a stack. */
+/** Returns the elements of a stack. */
 export function stack_of(stack: number, texts: Texts): Node[] {
   const from = texts.stack_from[stack] ?? 0, to = texts.stack_from[stack + 1] ?? from;
   if (from === to) return [h('p', {class: 'note'}, 'No stack was recorded.')];
@@ -17,13 +16,13 @@ export function stack_of(stack: number, texts: Texts): Node[] {
   return [list];
 }
 
-function add(list: HTMLElement, texts: Texts, from: number, to: number, first: number, own: number): void {
+function add(list: HTMLElement, texts: Texts, from: number, to: number, first: number, user: number): void {
   const nodes: HTMLElement[] = [], noise = noise_frames(texts);
   const end = Math.min(to, from + STEP);
   for (let i = from; i < end; i++) {
     let j = i;
-    while (j < end && (j < own || noise[texts.stack_frames[j]!])) j++;
-    // One frame is as short as what would stand for it; a stack of nothing else is shown.
+    while (j < end && (j < user || noise[texts.stack_frames[j]!])) j++;
+    // A single frame is not folded, nor is a stack of internal frames alone.
     if (j - i >= 2 && (i > first || j < to)) {
       nodes.push(folded(texts, i, j));
       i = j - 1;
@@ -32,7 +31,7 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
   if (end < to) {
     const more = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', onclick: () => {
       more.remove();
-      add(list, texts, end, to, first, own);
+      add(list, texts, end, to, first, user);
     }}, `${to - end} more frames`));
     nodes.push(more);
   }
@@ -40,20 +39,20 @@ function add(list: HTMLElement, texts: Texts, from: number, to: number, first: n
 }
 
 function folded(texts: Texts, from: number, to: number): HTMLElement {
-  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Of interpreter, dispatcher and allocator: show them', onclick: () => {
+  const item = h('li', {class: 'fold'}, h('button', {type: 'button', class: 'link', title: 'Frames of the interpreter, the dispatcher and the allocator. Click to show.', onclick: () => {
     item.replaceWith(...Array.from({length: to - from}, (_, i) => frame(texts, from + i)));
   }}, `${to - from} internal frames`));
   return item;
 }
 
-function frame(texts: Texts, place: number): HTMLElement {
-  const f = texts.stack_frames[place]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
+function frame(texts: Texts, index: number): HTMLElement {
+  const f = texts.stack_frames[index]!, file = visible(texts.string(texts.frame_file[f]!)), line = texts.frame_line[f]!;
   const name = visible(texts.string(texts.frame_name[f]!)) || '(no name)';
   const where = file && file !== '??' ? file + (line ? `:${line}` : '') : '';
   return h('li', {}, h('b', {}, ...breakable(name)), where ? h('span', {title: where}, ...breakable(where)) : null);
 }
 
-/** Long names break where their parts do. */
+/** Splits a long name where a line may break. */
 function breakable(text: string): (Node | string)[] {
   return text.split(/(?<=::|\/)(?![:/])/).flatMap((part, i) => (i ? [h('wbr'), part] : [part]));
 }

@@ -1,6 +1,6 @@
-// Sizes by class, for memory that has no segments: powers of four, which keeps the classes few and each worth a look.
+// Size classes for memory without segments. They are powers of four, which keeps their number small.
 
-/** Lower bound of the class of a size: 0 for less than 256 bytes, then powers of four. */
+/** Returns the lower bound of the class of a size: 0 for less than 256 bytes, then powers of four. */
 export function size_class(bytes: number): number {
   if (bytes < 256) return 0;
   let bound = 256;
@@ -8,5 +8,5 @@ export function size_class(bytes: number): number {
   return bound;
 }
 
-/** Upper bound (exclusive) of a class, by its lower. */
+/** Returns the upper bound (exclusive) of a class from its lower bound. */
 export function class_end(bound: number): number { return bound === 0 ? 256 : bound * 4; }

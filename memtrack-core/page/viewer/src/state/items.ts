@@ -1,8 +1,8 @@
-// Finding blocks in a layout.
+// Finds blocks in a layout.
 
 import type {Layout, Group} from './layout.ts';
 
-/** Place of the last item of a group that begins at or before `offset`; `group.first - 1` if none does. */
+/** Returns the index of the last item of a group that begins at or before `offset`; `group.first - 1`: none does. */
 export function item_at(layout: Layout, group: Group, offset: number): number {
   let low = group.first, high = group.last;
   while (low < high) {
@@ -12,7 +12,7 @@ export function item_at(layout: Layout, group: Group, offset: number): number {
   return low - 1;
 }
 
-/** Where a block is: its group and offset, or null. */
+/** Returns the group and offset of a block; null: it is not in the layout. */
 export function find_row(layout: Layout, row: number): {group: Group; offset: number} | null {
   const at = layout.items.indexOf(row);
   if (at < 0) return null;
@@ -20,7 +20,7 @@ export function find_row(layout: Layout, row: number): {group: Group; offset: nu
   return group ? {group, offset: layout.offsets[at]!} : null;
 }
 
-/** Where an address lies in the segments that are there, or null. */
+/** Returns the segment and offset of an address; null: no segment contains it. */
 export function find_distance(layout: Layout, distance: number): {group: Group; offset: number} | null {
   for (const group of layout.groups) {
     if (group.kind !== 'segment') continue;
@@ -30,14 +30,14 @@ export function find_distance(layout: Layout, distance: number): {group: Group; 
   return null;
 }
 
-/** What lies at a byte of a group: a block, its rounding, or free memory with its bounds. */
+/** The item at a byte of a group: a block, its rounding, or free memory with its bounds. */
 export type At = {kind: 'block'; row: number} | {kind: 'rounding'; row: number; bytes: number} | {kind: 'free'; from: number; to: number};
 
-/** `slack`: bytes of half a pixel, within which a block too small to be pointed at exactly counts. */
-export function what_is_at(layout: Layout, group: Group, offset: number, slack: number, size: Float64Array,
+/** Returns the item at a byte of a group. `slack` is half a pixel in bytes: a block smaller than a pixel is found within it. */
+export function find_at(layout: Layout, group: Group, offset: number, slack: number, size: Float64Array,
   rounding: (row: number, gap: number) => number): At {
   const at = item_at(layout, group, offset);
-  // Overlapping blocks (lost frees) end in any order: look back over a few.
+  // Overlapping blocks (lost frees) end in any order: check a few earlier ones too.
   for (let i = at; i >= group.first && i > at - 8; i--) {
     const row = layout.items[i]!;
     if (layout.offsets[i]! + size[row]! > offset) return {kind: 'block', row};

@@ -1,25 +1,25 @@
-// Which blocks lie where: the state after an event as groups (segments, or blocks that have none) of blocks at offsets.
+// The layout of the state after an event: groups (segments, or blocks that have none) of blocks at offsets.
 
 import {size_class} from './classes.ts';
 import type {LiveSet} from './live.ts';
 import type {Origin} from './order.ts';
-import {holder, type Segment} from './segments.ts';
+import {containing_segment, type Segment} from './segments.ts';
 
-/** The smallest block that a caching allocator gives: a smaller gap is no free block but the rounding of the one before. */
-const SMALLEST = 512;
+/** The smallest block of a caching allocator: a smaller gap is not a free block, but the rounding of the block before. */
+const MIN_BLOCK = 512;
 
 export interface Group {
-  /** `outside`: blocks in no known segment; `class`: blocks of a heap of about one size. Both are packed without gaps. */
+  /** `outside`: blocks in no known segment; `class`: blocks of a heap with similar sizes. Both are packed without gaps. */
   readonly kind: 'segment' | 'outside' | 'class';
-  /** Place in the list of segments, or lower bound of a class. */
+  /** Index into the list of segments, or lower bound of a class. */
   readonly id: number;
   bytes: number;
-  /** Its blocks: places in `items` and `offsets`. */
+  /** Its blocks: indices into `items` and `offsets`. */
   first: number;
   last: number;
 }
 
-/** Sums over the whole state, exact but where said. */
+/** Sums over the whole state, exact unless noted. */
 export interface Totals {
   blocks: number;
   allocated: number;
@@ -27,36 +27,36 @@ export interface Totals {
   pending: number;
   segments: number;
   reserved: number;
-  /** Gaps in segments that can be a free block. */
+  /** Gaps in segments that are large enough for a free block. */
   free: number;
   free_pieces: number;
   largest_free: number;
-  /** Bytes set aside beyond what was asked for, as far as they are known. */
+  /** Allocated minus requested bytes, as far as they are known. */
   rounding: number;
   outside_blocks: number;
   outside: number;
-  /** Whether rounding is known of all blocks: else a part of `free` is in truth rounding. */
+  /** Whether the rounding of all blocks is known: if not, a part of `free` is rounding. */
   exact: boolean;
 }
 
 export interface Layout {
-  /** In the order in which they are shown. */
+  /** Groups in the order of the map. */
   readonly groups: readonly Group[];
   readonly segments: readonly Segment[];
   /** Rows of blocks, group by group, by address. */
   readonly items: Uint32Array;
-  /** Where each begins in its group, in bytes. */
+  /** Offset of each block in its group, in bytes. */
   readonly offsets: Float64Array;
   readonly totals: Totals;
 }
 
-/** Segments largest first, then by address. */
+/** Returns the indices of segments, the largest first, then by address. */
 export function by_size(segments: readonly Segment[]): number[] {
   return segments.map((_, i) => i).sort((a, b) =>
     (segments[b]!.to - segments[b]!.from) - (segments[a]!.to - segments[a]!.from) || segments[a]!.from - segments[b]!.from);
 }
 
-/** Puts the live blocks into segments; `order` is `by_size(segments)`. With `classes` there are no segments to put them in. */
+/** Assigns the live blocks to segments; `order` is `by_size(segments)`. With `classes` there are no segments. */
 export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: readonly number[], origin: Origin, event: number,
   events: number, classes: boolean): Layout {
   const {elements, count} = blocks, {size, pending, end, final_bytes} = elements;
@@ -64,10 +64,10 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
     free_pieces: 0, largest_free: 0, rounding: 0, outside_blocks: 0, outside: 0, exact: true};
   const groups: Group[] = order.map(id => ({kind: 'segment', id, bytes: segments[id]!.to - segments[id]!.from, first: 0, last: 0}));
   for (const group of groups) totals.reserved += group.bytes;
-  const place = new Int32Array(segments.length);
-  order.forEach((id, i) => { place[id] = i; });
+  const group_of_segment = new Int32Array(segments.length);
+  order.forEach((id, i) => { group_of_segment[id] = i; });
 
-  // Which group each block is in; how many each has.
+  // The group of each block, and the number of blocks of each group.
   const of = new Int32Array(count), counts = new Uint32Array(groups.length + 64), at = new Float64Array(count);
   const extra = new Map<number, number>();
   const extra_group = (kind: 'outside' | 'class', id: number): number => {
@@ -90,10 +90,10 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
     else {
       const distance = origin.distance(elements, row);
       while (hint + 1 < segments.length && segments[hint + 1]!.from <= distance) hint++;
-      const held = holder(segments, hint, distance);
-      if (held >= 0) {
-        group = place[held]!;
-        at[i] = distance - segments[held]!.from;
+      const segment = containing_segment(segments, hint, distance);
+      if (segment >= 0) {
+        group = group_of_segment[segment]!;
+        at[i] = distance - segments[segment]!.from;
       } else {
         group = extra_group('outside', 0);
         totals.outside += bytes;
@@ -129,13 +129,13 @@ export function lay_out(blocks: LiveSet, segments: readonly Segment[], order: re
 
 function rank(group: Group): number { return group.kind === 'segment' ? 0 : group.kind === 'class' ? 1 : 2; }
 
-/** How many bytes of a gap after a block belong to the block, and whether that is known. */
+/** Returns the bytes of a gap after a block that belong to the block. */
 export function rounding_after(row: number, gap: number, size: Float64Array, final_bytes: Map<number, number>, end: Int32Array, events: number): number {
   if (end[row]! >= events) {
     const final = final_bytes.get(row);
     return final === undefined ? 0 : Math.max(0, Math.min(gap, final - size[row]!));
   }
-  return gap < SMALLEST ? gap : 0;
+  return gap < MIN_BLOCK ? gap : 0;
 }
 
 function count_free(group: Group, items: Uint32Array, offsets: Float64Array, size: Float64Array, final_bytes: Map<number, number>,

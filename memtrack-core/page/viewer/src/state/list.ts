@@ -1,4 +1,4 @@
-// The list of events: a few dozen rows of elements, recycled, over a virtual scroll.
+// The list of events: a few dozen recycled rows of elements in a virtual scroll.
 
 import type {App, Device, Elements, Events, Texts} from '../types.ts';
 import {event_text} from './actions.ts';
@@ -14,14 +14,14 @@ export interface ListData {
   readonly events: Events;
   readonly segments: Elements;
   readonly texts: Texts | null;
-  /** The events that are listed, rising; null: all, and before them the state before the first. */
+  /** The listed events, in increasing order; null: all, preceded by the state before the first. */
   readonly only: Uint32Array | null;
 }
 
 interface Row {
   readonly element: HTMLElement;
   readonly cells: HTMLElement[];
-  place: number;
+  index: number;
 }
 
 export class EventList {
@@ -33,7 +33,7 @@ export class EventList {
   private readonly scroll = new VirtualScroll(0, ROW);
   private data: ListData | null = null;
   private current = -1;
-  /** The scroller's scrollTop and height as last known: asking for them makes the browser lay out the page. */
+  /** Cached scrollTop and height of the scroller: reading them makes the browser lay out the page. */
   private scroller_top = 0;
   private room = 0;
 
@@ -50,33 +50,33 @@ export class EventList {
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
-  /** Listed rows: with all events also the state before the first. */
+  /** The number of rows: with all events, the state before the first is a row too. */
   get length(): number { return !this.data ? 0 : this.data.only ? this.data.only.length : this.data.events.count + 1; }
 
-  /** The event of a place in the list. */
-  event_at(place: number): number { return this.data?.only ? this.data.only[place]! : place - 1; }
+  /** Returns the event at an index of the list. */
+  event_at(index: number): number { return this.data?.only ? this.data.only[index]! : index - 1; }
 
-  /** Place of an event, or of the first after it. */
-  place_of(event: number): number { return this.data?.only ? lower_bound(this.data.only, event) : event + 1; }
+  /** Returns the index of an event, or of the first after it. */
+  index_of(event: number): number { return this.data?.only ? lower_bound(this.data.only, event) : event + 1; }
 
   set(data: ListData): void {
     this.data = data;
     this.element.classList.toggle('one-stream', data.device.head.streams.length < 2);
     this.element.classList.toggle('no-time', data.events.time.length === 0);
     this.scroller.setAttribute('aria-label', `Events of ${data.device.head.name}`);
-    for (const row of this.rows) row.place = -1;
+    for (const row of this.rows) row.index = -1;
     this.fit();
   }
 
-  /** The element's size changed. */
+  /** Redraws after a change of the size. */
   resize(): void {
-    const [from, to] = this.scroll.visible(), place = this.place_of(this.current), seen = place >= from && place < to;
+    const [from, to] = this.scroll.visible(), index = this.index_of(this.current), was_visible = index >= from && index < to;
     this.room = this.scroller.clientHeight;
     this.fit();
-    // The header above may just have grown by a line: what was in sight stays there.
-    if (seen && this.length > 0) {
-      this.scroll.reveal(Math.min(place, this.length - 1));
-      this.place();
+    // The header above may have grown by a line: the current row stays visible.
+    if (was_visible && this.length > 0) {
+      this.scroll.reveal(Math.min(index, this.length - 1));
+      this.apply_scroll();
     }
   }
 
@@ -87,33 +87,33 @@ export class EventList {
     const wanted = Math.ceil(room / ROW) + 2;
     while (this.rows.length < wanted) this.add_row();
     while (this.rows.length > wanted) this.rows.pop()!.element.remove();
-    this.place();
+    this.apply_scroll();
   }
 
   private add_row(): void {
     const cells = ['event', 'action', 'address', 'size', 'stream', 'time'].map(name => h('span', {class: `c-${name}`}));
-    const row: Row = {element: h('div', {class: 'ev-row', role: 'option'}, ...cells), cells, place: -1};
+    const row: Row = {element: h('div', {class: 'ev-row', role: 'option'}, ...cells), cells, index: -1};
     row.element.id = `ev-row-${this.rows.length}`;
     row.element.addEventListener('click', () => {
-      if (row.place < 0 || getSelection()?.isCollapsed === false) return;
-      void this.app.show({event: this.event_at(row.place)});
+      if (row.index < 0 || getSelection()?.isCollapsed === false) return;
+      void this.app.show({event: this.event_at(row.index)});
     });
     this.rows.push(row);
     this.window.append(row.element);
   }
 
-  /** Marks an event as the current one and makes it visible; far jumps put it in the middle. */
+  /** Makes an event the current one and scrolls to it; a far jump centres it. */
   select(event: number): void {
     this.current = event;
-    const place = this.place_of(event), [from, to] = this.scroll.visible();
-    if (place < from - this.scroll.page || place > to + this.scroll.page) this.scroll.centre(place);
-    else this.scroll.reveal(Math.min(place, this.length - 1));
-    this.place();
+    const index = this.index_of(event), [from, to] = this.scroll.visible();
+    if (index < from - this.scroll.page || index > to + this.scroll.page) this.scroll.centre(index);
+    else this.scroll.reveal(Math.min(index, this.length - 1));
+    this.apply_scroll();
   }
 
   get page(): number { return this.scroll.page; }
 
-  private place(): void {
+  private apply_scroll(): void {
     const top = this.scroll.scroll_top;
     if (Math.abs(this.scroller_top - top) >= 1) this.scroller.scrollTop = this.scroller_top = top;
     this.draw();
@@ -121,15 +121,15 @@ export class EventList {
 
   private wheel(event: WheelEvent): void {
     if (event.ctrlKey || event.deltaY === 0) return;
-    // By hand: one notch of the native wheel would skip thousands of rows of a compressed list.
+    // Native scrolling would skip thousands of rows of a compressed list at each step of the wheel.
     event.preventDefault();
     this.scroll.to(this.scroll.top + event.deltaY * (event.deltaMode === 1 ? ROW : event.deltaMode === 2 ? this.scroll.viewport : 1));
-    this.place();
+    this.apply_scroll();
   }
 
   private copy(event: ClipboardEvent): void {
     if (getSelection()?.isCollapsed === false) return;
-    const row = this.rows.find(r => r.place >= 0 && this.event_at(r.place) === this.current);
+    const row = this.rows.find(r => r.index >= 0 && this.event_at(r.index) === this.current);
     if (!row) return;
     event.clipboardData?.setData('text/plain', row.cells.map(c => c.textContent).filter(Boolean).join('\t'));
     event.preventDefault();
@@ -141,18 +141,18 @@ export class EventList {
     this.window.style.transform = `translateY(${from * ROW - this.scroll.top}px)`;
     let active = '';
     for (let i = 0; i < n; i++) {
-      // Rows keep their elements while they are visible, so that a selection of text survives scrolling.
-      const place = from + ((i - from) % n + n) % n, row = this.rows[i]!;
-      if (place >= to) {
+      // Visible rows keep their elements, so that selected text survives scrolling.
+      const index = from + ((i - from) % n + n) % n, row = this.rows[i]!;
+      if (index >= to) {
         row.element.hidden = true;
         row.element.classList.remove('current');
-        row.place = -1;
+        row.index = -1;
         continue;
       }
       row.element.hidden = false;
-      row.element.style.top = `${(place - from) * ROW}px`;
-      if (row.place !== place) { row.place = place; this.fill(row, this.event_at(place)); }
-      const current = this.event_at(place) === this.current;
+      row.element.style.top = `${(index - from) * ROW}px`;
+      if (row.index !== index) { row.index = index; this.fill(row, this.event_at(index)); }
+      const current = this.event_at(index) === this.current;
       if (current) active = row.element.id;
       row.element.classList.toggle('current', current);
       row.element.setAttribute('aria-selected', String(current));
@@ -163,7 +163,7 @@ export class EventList {
 
   private fill(row: Row, event: number): void {
     const {device, events, segments, texts} = this.data!, cells = row.cells;
-    row.element.setAttribute('aria-posinset', String(row.place + 1));
+    row.element.setAttribute('aria-posinset', String(row.index + 1));
     row.element.setAttribute('aria-setsize', String(this.length));
     if (event < 0) {
       row.element.dataset.action = 'before';
@@ -184,14 +184,14 @@ export class EventList {
     cells[4]!.title = stream;
   }
 
-  /** The event at a point of the window. */
+  /** Returns the event at a point of the window. */
   event_under(x: number, y: number): number | null {
     const box = this.scroller.getBoundingClientRect();
     if (x < box.left || x >= box.left + this.scroller.clientWidth || y < box.top || y >= box.bottom) return null;
-    const place = this.scroll.row_at(y - box.top);
-    return place === null ? null : this.event_at(place);
+    const index = this.scroll.row_at(y - box.top);
+    return index === null ? null : this.event_at(index);
   }
 }
 
-/** Raw handles are long: beyond a few digits a stream goes by its place. */
-function short_stream(handle: string, place: number): string { return handle.length <= 4 ? handle : `#${place}`; }
+/** Shortens a stream: a raw handle of more than a few digits is replaced by the stream's index. */
+function short_stream(handle: string, index: number): string { return handle.length <= 4 ? handle : `#${index}`; }

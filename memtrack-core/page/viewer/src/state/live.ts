@@ -1,10 +1,10 @@
-// What is live after an event, by address, kept from step to step.
+// Live rows after an event, by address, updated from step to step.
 
 import type {Device, Elements} from '../types.ts';
 import {address_order, end_order, first_at_least, lower_bound, type AddressOrder} from './order.ts';
 
-/** More steps than this at once cost more than asking the device anew. */
-const STEPS = 64;
+/** With more steps than this, computing the rows again is faster. */
+const MAX_STEPS = 64;
 
 /** The rows of a table that are live after the current event, in the order of their addresses. */
 export class LiveSet {
@@ -13,7 +13,7 @@ export class LiveSet {
   private ranks = new Uint32Array(1024);
   private length = 0;
   private at: number | null = null;
-  /** Counts changes of what is live, so that what is derived from it can be kept as long as it holds. */
+  /** The number of changes so far, to invalidate derived data. */
   version = 0;
 
   constructor(private readonly device: Pick<Device, 'live_after'>, readonly elements: Elements, events: number) {
@@ -23,13 +23,13 @@ export class LiveSet {
 
   get count(): number { return this.length; }
 
-  /** The row at a place of the address order of what is live. */
-  row(place: number): number { return this.order.rows[this.ranks[place]!]!; }
+  /** Returns the row at an index of the live rows. */
+  row(index: number): number { return this.order.rows[this.ranks[index]!]!; }
 
-  /** Goes to the state after `event`. */
+  /** Moves to the state after `event`. */
   go(event: number): void {
     if (this.at === event) return;
-    if (this.at === null || Math.abs(event - this.at) > STEPS) this.jump(event);
+    if (this.at === null || Math.abs(event - this.at) > MAX_STEPS) this.jump(event);
     else while (this.at !== event) {
       if (event > this.at!) this.forward(this.at! + 1); else this.back(this.at!);
     }
@@ -67,11 +67,11 @@ export class LiveSet {
     this.at = event - 1;
   }
 
-  private place(rank: number): number { return lower_bound(this.ranks, rank, 0, this.length); }
+  private index_of(rank: number): number { return lower_bound(this.ranks, rank, 0, this.length); }
 
   private add(row: number): void {
     this.reserve(this.length + 1);
-    const rank = this.order.rank[row]!, at = this.place(rank);
+    const rank = this.order.rank[row]!, at = this.index_of(rank);
     this.ranks.copyWithin(at + 1, at, this.length);
     this.ranks[at] = rank;
     this.length++;
@@ -79,7 +79,7 @@ export class LiveSet {
   }
 
   private remove(row: number): void {
-    const rank = this.order.rank[row]!, at = this.place(rank);
+    const rank = this.order.rank[row]!, at = this.index_of(rank);
     if (at === this.length || this.ranks[at] !== rank) return;
     this.ranks.copyWithin(at, at + 1, this.length);
     this.length--;

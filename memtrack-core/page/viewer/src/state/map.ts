@@ -2,7 +2,7 @@
 
 import type {App, Elements, Hit} from '../types.ts';
 import {h, set_text} from '../dom.ts';
-import {find_distance, find_row, what_is_at, type At} from './items.ts';
+import {find_at, find_distance, find_row, type At} from './items.ts';
 import {rounding_after, type Group, type Layout} from './layout.ts';
 import type {BlockColors} from './colors.ts';
 import type {StateModel} from './model.ts';
@@ -11,11 +11,12 @@ import {mix, Painter, parse_color, type Colors, type Scene} from './paint.ts';
 import {fitting_bytes, Rows, type Strip} from './rows.ts';
 import {VirtualScroll} from './virtual.ts';
 
-/** The most characters of a name in the legend. */
+/** The maximum length of a name in the legend. */
 const NAME_LENGTH = 34;
-/** Pixels left of the rows for what they are, right of them, and between rows. */
-const GUTTER = 104, MARGIN = 8, BETWEEN = 5;
-const LOWEST = 17, HIGHEST = 46;
+/** Pixels left of the rows (for their titles), right of them, and between rows. */
+const GUTTER = 104, MARGIN = 8, ROW_GAP = 5;
+/** The minimum height of a row, and the maximum distance of rows. */
+const MIN_HEIGHT = 17, MAX_PITCH = 46;
 
 export interface MapData {
   readonly model: StateModel;
@@ -23,7 +24,7 @@ export interface MapData {
   readonly layout: Layout;
   readonly colors: BlockColors;
   readonly passing: Uint8Array | null;
-  /** What the event did: row of its block and, if that is not there any more, where it was. */
+  /** The row of the block or piece of a segment that the event concerns. */
   readonly touched: {row: number; table: 'block' | 'segment'} | null;
   /** The pinned block. */
   readonly pinned: number | null;
@@ -39,16 +40,16 @@ export class MemoryMap {
   private readonly over: HTMLCanvasElement;
   private readonly scale: HTMLElement;
   private readonly note: HTMLElement;
-  private readonly meanings: HTMLElement;
+  private readonly color_legend: HTMLElement;
   private legend: unknown = null;
   private image: ImageData | null = null;
   private painter: Painter | null = null;
   private data: MapData | null = null;
   private rows: Rows | null = null;
-  private scroll = new VirtualScroll(0, LOWEST + BETWEEN);
-  private pitch = LOWEST + BETWEEN;
+  private scroll = new VirtualScroll(0, MIN_HEIGHT + ROW_GAP);
+  private pitch = MIN_HEIGHT + ROW_GAP;
   private row_bytes = 0;
-  /** The user chose the scale: it stays. */
+  /** Whether the user chose the scale, which then stays. */
   private chosen = false;
   private colors: Colors | null = null;
   private text_color = '#000';
@@ -74,9 +75,9 @@ export class MemoryMap {
       button('+', 'Fewer bytes on a row (+)', () => this.zoom(1)), button('fit', 'Fit all rows (0)', () => this.fit()), this.scale,
       h('span', {class: 'map-legend'}, key('k-block', 'block'), key('k-free', 'free'), key('k-round', 'rounding'), key('k-pending', 'pending free'),
         key('k-touched', 'this event')));
-    this.meanings = h('ul', {class: 'legend map-meanings', 'aria-label': 'Colours'});
-    this.element = h('div', {class: 'map'}, bar, this.meanings, this.note, this.scroller);
-    // Its own size changes also when the note above it comes or goes.
+    this.color_legend = h('ul', {class: 'legend map-color-legend', 'aria-label': 'Colours'});
+    this.element = h('div', {class: 'map'}, bar, this.color_legend, this.note, this.scroller);
+    // Its size also changes when the note above it appears or disappears.
     new ResizeObserver(() => this.resize()).observe(this.scroller);
   }
 
@@ -86,55 +87,55 @@ export class MemoryMap {
     const {classes} = data.model, {totals, groups} = data.layout;
     this.element.classList.toggle('packed', classes);
     set_text(this.note, groups.length === 0 ? 'Nothing is reserved and no block is live after this event.'
-      : classes ? 'No segments are known here (a heap has none): blocks are grouped by size and packed by address; gaps between them are not shown.'
-      : totals.outside_blocks > 0 ? `${plural(totals.outside_blocks, 'block')} (${size_text(totals.outside)}) lie${totals.outside_blocks === 1 ? 's' : ''} in no segment that the file knows: shown last, packed by address.`
+      : classes ? 'The file has no segments of this device (a heap has none): blocks are grouped by size and packed by address; gaps between them are not shown.'
+      : totals.outside_blocks > 0 ? `${plural(totals.outside_blocks, 'block')} (${size_text(totals.outside)}) ${totals.outside_blocks === 1 ? 'is' : 'are'} in no segment of the file: shown last, packed by address.`
       : '');
     this.note.hidden = this.note.textContent === '';
-    this.explain(data.colors);
+    this.show_legend(data.colors);
     this.scroller.setAttribute('aria-label', `Segments and blocks: ${size_text(totals.allocated)} allocated in ${plural(totals.blocks, 'block')}, ${size_text(totals.reserved)} reserved in ${plural(totals.segments, 'segment')}`);
-    this.lay();
+    this.lay_out();
   }
 
-  /** What colours mean, where they mean something that has a name. */
-  private explain({palette}: BlockColors): void {
+  /** Shows the legend of the colours, if they have one. */
+  private show_legend({palette}: BlockColors): void {
     if (this.legend === palette) return;
     this.legend = palette;
-    this.meanings.hidden = palette.legend.length === 0;
-    this.meanings.replaceChildren(...palette.legend.map(({color, name, bytes}) => {
+    this.color_legend.hidden = palette.legend.length === 0;
+    this.color_legend.replaceChildren(...palette.legend.map(({color, name, bytes}) => {
       const swatch = h('i', {'aria-hidden': 'true'});
       swatch.style.background = palette.css[color]!;
       return h('li', {title: `${name}: ${exact_size(bytes)} at the peak`}, swatch, h('span', {}, without_middle(name, NAME_LENGTH)), h('small', {}, size_text(bytes)));
     }));
   }
 
-  /** Theme or size changed. */
+  /** Redraws after a change of the theme or the size. */
   resize(): void {
     this.colors = null;
     this.wide = this.scroller.clientWidth;
     this.high = this.scroller.clientHeight;
-    this.lay();
+    this.lay_out();
   }
 
-  /** The scroller's size and scrollTop as last known: asking for them makes the browser lay out the page. */
+  /** Cached size and scrollTop of the scroller: reading them makes the browser lay out the page. */
   private wide = 0;
   private high = 0;
   private scroller_top = 0;
 
   private get width(): number { return Math.max(50, this.wide - GUTTER - MARGIN); }
 
-  private lay(): void {
+  private lay_out(): void {
     if (!this.data || this.high === 0) return;
-    const {groups} = this.data.layout, width = this.width, room = this.high, fits = Math.max(1, Math.floor(room / (LOWEST + BETWEEN)));
+    const {groups} = this.data.layout, width = this.width, room = this.high, fits = Math.max(1, Math.floor(room / (MIN_HEIGHT + ROW_GAP)));
     let rows = this.row_bytes > 0 ? new Rows(groups, this.row_bytes, width) : null;
-    // The scale stays as long as it serves: a map that is rescaled at every segment cannot be followed.
-    // A few blocks are as clear on a few rows.
+    // The scale changes only when necessary: a map that is rescaled at every segment is hard to follow.
+    // A few blocks need only a few rows.
     const {blocks, segments} = this.data.layout.totals, wanted = Math.min(fits, Math.max(6, Math.ceil(blocks / 8), Math.ceil(segments / 3)));
     if (!this.chosen && (!rows || rows.count > fits || rows.count * 3 < wanted)) {
       this.row_bytes = fitting_bytes(groups, width, wanted);
       rows = new Rows(groups, this.row_bytes, width);
     }
     this.rows = rows!;
-    this.pitch = Math.max(LOWEST + BETWEEN, Math.min(HIGHEST, Math.floor((room - 6) / Math.max(1, this.rows.count))));
+    this.pitch = Math.max(MIN_HEIGHT + ROW_GAP, Math.min(MAX_PITCH, Math.floor((room - 6) / Math.max(1, this.rows.count))));
     const top = this.scroll.top / this.scroll.row_height;
     if (this.scroll.row_height !== this.pitch) {
       this.scroll = new VirtualScroll(0, this.pitch);
@@ -143,16 +144,16 @@ export class MemoryMap {
     } else this.scroll.resize(this.rows.count, room);
     this.spacer.style.height = `${this.scroll.element_height}px`;
     set_text(this.scale, `a full row is ${size_text(this.row_bytes)}`);
-    this.place();
+    this.apply_scroll();
   }
 
-  private place(): void {
+  private apply_scroll(): void {
     const top = this.scroll.scroll_top;
     if (Math.abs(this.scroller_top - top) >= 1) this.scroller.scrollTop = this.scroller_top = top;
     this.draw();
   }
 
-  /** Halves (1) or doubles (-1) the bytes of a row, keeping what is in the middle. */
+  /** Halves (1) or doubles (-1) the bytes of a row, and keeps the memory at `y` in place. */
   zoom(by: 1 | -1, y = this.high / 2): void {
     if (!this.rows || !this.data) return;
     const next = this.row_bytes / 2 ** by, most = 2 ** 52;
@@ -160,16 +161,16 @@ export class MemoryMap {
     const row = Math.floor((this.scroll.top + y) / this.pitch), kept = this.rows.strips(row, row + 1)[0];
     this.chosen = true;
     this.row_bytes = next;
-    this.lay();
+    this.lay_out();
     if (kept && this.rows) this.scroll.to(this.rows.row_of(kept.group, (kept.from + kept.to) / 2) * this.pitch - y);
-    this.place();
+    this.apply_scroll();
   }
 
-  /** Goes back to the scale at which all rows fit. */
+  /** Resets the scale so that all rows fit. */
   fit(): void {
     this.chosen = false;
     this.row_bytes = 0;
-    this.lay();
+    this.lay_out();
   }
 
   private wheel(event: WheelEvent): void {
@@ -180,7 +181,7 @@ export class MemoryMap {
       return;
     }
     this.scroll.to(this.scroll.top + event.deltaY * (event.deltaMode === 1 ? this.pitch : 1));
-    this.place();
+    this.apply_scroll();
   }
 
   private theme(): Colors {
@@ -212,7 +213,7 @@ export class MemoryMap {
     const strips = this.visible();
     for (const strip of strips) {
       const top = this.top_of(strip.row);
-      this.painter!.strip(scene, strip, GUTTER * ratio, Math.round(top * ratio), Math.round((top + this.pitch - BETWEEN) * ratio), ratio);
+      this.painter!.strip(scene, strip, GUTTER * ratio, Math.round(top * ratio), Math.round((top + this.pitch - ROW_GAP) * ratio), ratio);
     }
     context.putImageData(this.image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -229,7 +230,7 @@ export class MemoryMap {
 
   private top_of(row: number): number { return row * this.pitch - this.scroll.top + 3; }
 
-  /** Left of each row: what it is. */
+  /** Draws the titles left of the rows. */
   private gutter(context: CanvasRenderingContext2D, strips: readonly Strip[]): void {
     context.font = '11px ui-sans-serif, system-ui, sans-serif';
     context.textAlign = 'right';
@@ -239,7 +240,7 @@ export class MemoryMap {
       const strip = strips[i]!;
       let n = i + 1;
       while (n < strips.length && strips[n]!.row === strip.row) n++;
-      const y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
+      const y = this.top_of(strip.row) + (this.pitch - ROW_GAP) / 2;
       context.globalAlpha = strip.from > 0 ? 0.6 : 1;
       context.fillText(strip.from > 0 ? `+ ${size_text(strip.from)}` : this.title(strip.group, strips[n - 1]!.group, n - i), GUTTER - 8, y, GUTTER - 12);
       i = n;
@@ -253,28 +254,28 @@ export class MemoryMap {
     return groups === 1 ? size_text(group.bytes) : `${groups} × ${last.bytes === group.bytes ? '' : '≤ '}${size_text(group.bytes)}`;
   }
 
-  /** Sizes in blocks that have room for them. */
+  /** Draws the sizes of blocks that have room for them. */
   private labels(context: CanvasRenderingContext2D, strips: readonly Strip[], elements: Elements): void {
     if (this.pitch < 16) return;
     context.textAlign = 'left';
     const {layout, colors, passing, event} = this.data!, color = colors.of;
-    let left = 200;
+    let remaining = 200;
     for (const strip of strips) {
       const scale = strip.width / (strip.to - strip.from || 1), group = strip.group, least = 62 / scale;
-      // Looking at every block of a strip of thousands would cost more than it shows: only few can be wide enough.
+      // A strip may have thousands of blocks, of which only few are wide enough.
       if (strip.width < 62) continue;
-      for (let i = Math.max(group.first, this.first_item(group, strip.from)); i < group.last && left > 0; i++) {
+      for (let i = Math.max(group.first, this.first_item(group, strip.from)); i < group.last && remaining > 0; i++) {
         const offset = layout.offsets[i]!;
         if (offset >= strip.to) break;
         const row = layout.items[i]!, bytes = elements.size[row]!;
         if (bytes < least) continue;
         const a = Math.max(offset, strip.from), b = Math.min(offset + bytes, strip.to, group.bytes);
         if ((b - a) < least || (offset < strip.from && strip.from > 0)) continue;
-        left--;
+        remaining--;
         const fill = passing && passing[row] === 0 ? mix(color(row), this.colors!.free, 0.85) : color(row);
-        const text = size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - BETWEEN) / 2;
+        const text = size_text(bytes), x = GUTTER + strip.x + (a - strip.from) * scale + 5, y = this.top_of(strip.row) + (this.pitch - ROW_GAP) / 2;
         if (elements.pending[row]! <= event) {
-          // Text over hatching cannot be read.
+          // Text over hatching is unreadable.
           context.fillStyle = css(fill);
           context.fillRect(x - 2, y - 7, context.measureText(text).width + 4, 14);
         }
@@ -294,7 +295,7 @@ export class MemoryMap {
     return low;
   }
 
-  /** What the event touched, what is pinned and what the pointer is on. */
+  /** Outlines the item at the pointer, the pinned block, and the memory that the event concerns. */
   private outline(): void {
     const context = this.over.getContext('2d')!, ratio = devicePixelRatio || 1, data = this.data!;
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -334,7 +335,7 @@ export class MemoryMap {
     for (const strip of this.visible()) {
       if (strip.group !== group || strip.to <= from || strip.from >= to && to > from) continue;
       const scale = strip.width / (strip.to - strip.from || 1), wide = Math.max(4, (Math.min(to, strip.to) - Math.max(from, strip.from)) * scale);
-      const x = GUTTER + strip.x + Math.max(0, from - strip.from) * scale, y = this.top_of(strip.row), h = this.pitch - BETWEEN;
+      const x = GUTTER + strip.x + Math.max(0, from - strip.from) * scale, y = this.top_of(strip.row), h = this.pitch - ROW_GAP;
       context.setLineDash(kind === 'gone' ? [4, 3] : []);
       if (kind === 'hover') { context.lineWidth = 1.5; context.strokeStyle = dark; context.strokeRect(x + 0.5, y + 0.5, wide - 1, h - 1); continue; }
       context.lineWidth = 4; context.strokeStyle = dark; context.strokeRect(x, y, wide, h);
@@ -344,7 +345,7 @@ export class MemoryMap {
     context.setLineDash([]);
   }
 
-  /** Scrolls to a block, or to what the event touched, if that is out of sight. */
+  /** Scrolls to a block, or to the memory that the event concerns, unless it is visible. */
   reveal(block: number | null): void {
     if (!this.data || !this.rows) return;
     const pinned = block === null ? null : find_row(this.data.layout, block), touched = this.touched();
@@ -352,7 +353,7 @@ export class MemoryMap {
     if (!group) return;
     const row = this.rows.row_of(group, from!), before = this.scroll.top;
     this.scroll.reveal(row);
-    if (before !== this.scroll.top) this.place();
+    if (before !== this.scroll.top) this.apply_scroll();
   }
 
   private rounding = (row: number, gap: number): number => {
@@ -360,19 +361,19 @@ export class MemoryMap {
     return rounding_after(row, gap, size, final_bytes, end, device.head.events);
   };
 
-  /** What is at a point of the scroller. */
+  /** Returns the item at a point of the scroller. */
   private find(x: number, y: number): Found | null {
     const {data, rows} = this;
     if (!data || !rows) return null;
     const row = this.scroll.row_at(y);
     if (row === null) return null;
     const inner = y - this.top_of(row);
-    if (inner < 0 || inner >= this.pitch - BETWEEN) return null;
+    if (inner < 0 || inner >= this.pitch - ROW_GAP) return null;
     const px = x - GUTTER;
     const strip = rows.strips(row, row + 1).find(s => px >= s.x && px < s.x + Math.max(1, s.width));
     if (!strip) return null;
     const bytes_per_pixel = (strip.to - strip.from) / strip.width, offset = Math.min(strip.to - 1, strip.from + (px - strip.x) * bytes_per_pixel);
-    const at = what_is_at(data.layout, strip.group, offset, bytes_per_pixel / 2, data.model.device.blocks.size,
+    const at = find_at(data.layout, strip.group, offset, bytes_per_pixel / 2, data.model.device.blocks.size,
       strip.group.kind === 'segment' ? this.rounding : () => 0);
     return {strip, at, offset};
   }
@@ -383,14 +384,14 @@ export class MemoryMap {
     this.outline();
     const found = this.find(this.hover.x, this.hover.y);
     if (!found) this.app.detail(null);
-    else this.tell(found, false);
+    else this.show_detail(found, false);
   }
 
-  private tell(found: Found, pinned: boolean): void {
+  private show_detail(found: Found, pinned: boolean): void {
     const {layout, model} = this.data!, {at, strip} = found;
     if (at.kind === 'block' || at.kind === 'rounding') {
       if (at.kind === 'block' || pinned) { this.app.detail({kind: 'block', row: at.row}, pinned); return; }
-      this.app.detail({kind: 'text', lines: [`Rounding: ${size_text(at.bytes)} set aside beyond what the block before it asked for`]}, pinned);
+      this.app.detail({kind: 'text', lines: [`Rounding: ${size_text(at.bytes)} allocated beyond the requested size of the block before it`]}, pinned);
       return;
     }
     const lines = [`Free: ${size_text(at.to - at.from)}`];
@@ -414,11 +415,11 @@ export class MemoryMap {
   private click(event: MouseEvent): void {
     const box = this.scroller.getBoundingClientRect(), found = this.find(event.clientX - box.left, event.clientY - box.top);
     if (!found) return;
-    if (found.at.kind !== 'free') void this.app.show({block: found.at.row}).then(() => this.tell(found, true));
-    else this.tell(found, true);
+    if (found.at.kind !== 'free') void this.app.show({block: found.at.row}).then(() => this.show_detail(found, true));
+    else this.show_detail(found, true);
   }
 
-  /** What is at a point of the window. */
+  /** Returns the item at a point of the window. */
   hit(x: number, y: number): Hit | null {
     const box = this.scroller.getBoundingClientRect();
     if (!this.data || x < box.left || x >= box.right || y < box.top || y >= box.bottom) return null;

@@ -1,4 +1,4 @@
-// The state of one device's memory after an event, as the map draws it; kept from step to step.
+// The state of a device's memory after an event, for the map; updated from step to step.
 
 import type {Device, Elements} from '../types.ts';
 import {by_size, lay_out, type Layout} from './layout.ts';
@@ -10,7 +10,7 @@ export class StateModel {
   readonly blocks: LiveSet;
   readonly pieces: LiveSet;
   readonly origin: Origin;
-  /** Whether there are no segments to put blocks in: a heap. */
+  /** Whether there are no segments: a heap. Blocks are then grouped by size class. */
   readonly classes: boolean;
   private joined: {version: number; segments: Segment[]; order: number[]} | null = null;
   private made: {event: number; layout: Layout} | null = null;
@@ -23,7 +23,7 @@ export class StateModel {
     this.classes = segments.count === 0;
   }
 
-  /** What is where after an event. */
+  /** Returns the layout after an event. */
   at(event: number): Layout {
     if (this.made?.event === event) return this.made.layout;
     this.blocks.go(event);

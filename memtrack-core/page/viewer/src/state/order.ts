@@ -1,16 +1,16 @@
-// Rows by address. The tables are in the order of allocation; a map of memory needs them in the order of addresses, and
-// sorting what is live at every step would cost more than the step itself: so all rows are ranked once.
+// Rows by address. The tables are in the order of allocation, but the map needs the order of addresses. Sorting the live rows
+// at every step would cost more than the step itself, so all rows are ranked once.
 
 import type {Elements} from '../types.ts';
 
 export interface AddressOrder {
-  /** Rows by address, those of one address by their allocation. */
+  /** Rows by address, then by allocation. */
   readonly rows: Uint32Array;
-  /** The place of each row in `rows`. */
+  /** The index of each row in `rows`. */
   readonly rank: Uint32Array;
 }
 
-/** Ranks all rows by their 64-bit addresses: a radix sort over 16-bit digits, which skips digits that all rows share. */
+/** Ranks all rows by their 64-bit addresses, with a radix sort over 16-bit digits that skips digits shared by all rows. */
 export function address_order(elements: Elements): AddressOrder {
   const n = elements.count;
   let rows = new Uint32Array(n), other = new Uint32Array(n);
@@ -32,7 +32,7 @@ export function address_order(elements: Elements): AddressOrder {
   return {rows, rank: other};
 }
 
-/** Rows in the order in which they end. */
+/** Returns the rows in the order of their ends. */
 export function end_order(elements: Elements, events: number): Uint32Array {
   const n = elements.count, end = elements.end;
   // Most tables have about as many rows as events: a counting sort over events is one pass.
@@ -43,7 +43,7 @@ export function end_order(elements: Elements, events: number): Uint32Array {
   return rows;
 }
 
-/** First place in `rows` whose value is at least `value`; `rows` sorted by `values`. */
+/** Returns the first index in `rows` whose value is at least `value`; `rows` are sorted by `values`. */
 export function first_at_least(rows: Uint32Array, values: ArrayLike<number>, value: number): number {
   let low = 0, high = rows.length;
   while (low < high) {
@@ -53,7 +53,7 @@ export function first_at_least(rows: Uint32Array, values: ArrayLike<number>, val
   return low;
 }
 
-/** First place in sorted `values` that holds at least `value`. */
+/** Returns the first index in sorted `values` with at least `value`. */
 export function lower_bound(values: ArrayLike<number>, value: number, low = 0, high = values.length): number {
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -66,7 +66,7 @@ export function lower_bound(values: ArrayLike<number>, value: number, low = 0, h
 export class Origin {
   constructor(readonly high: number, readonly low: number) {}
 
-  /** The lowest address of the tables. */
+  /** Returns the lowest address of the tables. */
   static of(...tables: {elements: Elements; order: AddressOrder}[]): Origin {
     let best: Origin | null = null;
     for (const {elements, order} of tables) {
@@ -81,7 +81,7 @@ export class Origin {
     return (elements.address_high[row]! - this.high) * 0x1_0000_0000 + (elements.address_low[row]! - this.low);
   }
 
-  /** The address that many bytes from the origin. */
+  /** Returns the address at a distance from the origin. */
   address(distance: number): bigint {
     return (BigInt(this.high) << 32n) + BigInt(this.low) + BigInt(Math.round(distance));
   }

@@ -1,12 +1,12 @@
-// Paints strips of memory into pixels. A block may be far narrower than a pixel, and there may be 100,000: what they cover of
-// each column is summed up, and a strip's height is then filled from one line, so that the cost is what is live plus what is seen.
+// Paints strips of memory into pixels. A block may be far narrower than a pixel, and there may be 100,000: their coverage of
+// each column is summed, and one line then fills a strip's height, so that the cost is the number of live blocks plus pixels.
 
 import type {Elements} from '../types.ts';
 import {item_at} from './items.ts';
 import {rounding_after, type Layout} from './layout.ts';
 import type {Strip} from './rows.ts';
 
-/** Colours as 0xBBGGRR, as they lie in the pixels of a little-endian machine. */
+/** Colours as 0xBBGGRR, as in the pixels of a little-endian machine. */
 export interface Colors {
   readonly back: number;
   readonly free: number;
@@ -19,11 +19,11 @@ export interface Colors {
 
 const NOTHING = 0, FREE = 1, BLOCK = 2, ROUNDING = 3, PENDING = 4, BORDER = 5;
 
-/** Patterns repeat after so many rows. */
+/** The period of patterns, in rows of pixels. */
 const PERIOD = 6;
 
-/** The least that a block counts in its column: one of 512 bytes in a segment of gigabytes is to be seen. */
-const FAINTEST = 0.3;
+/** The minimum coverage of a block in its column, so that 512 bytes in a segment of gigabytes are visible. */
+const MIN_COVER = 0.3;
 
 export interface Scene {
   readonly layout: Layout;
@@ -65,13 +65,13 @@ export class Painter {
     this.fill(scene, x0, x1, top, bottom);
   }
 
-  /** Columns in which a block that is wide enough for it ends. */
+  /** Last columns of blocks that are wide enough for an edge. */
   private readonly edges: number[] = [];
 
   private blocks(scene: Scene, strip: Strip, x0: number, x1: number): void {
     const {layout, elements, event} = scene, {items, offsets} = layout, {size, pending} = elements, group = strip.group;
     const scale = (x1 - x0) / (strip.to - strip.from || 1);
-    // A block that begins before the strip may reach into it; overlapping ones are rare and short of a few.
+    // A block that begins before the strip may extend into it; overlaps of more than a few blocks are rare.
     for (let i = Math.max(group.first, item_at(layout, group, strip.from) - 4); i < group.last; i++) {
       const offset = offsets[i]!;
       if (offset >= strip.to) break;
@@ -94,7 +94,7 @@ export class Painter {
 
   private span(x0: number, x1: number, a: number, b: number, color: number, also: Float32Array | null): void {
     const from = Math.min(x1 - 1, x0 + Math.floor(a)), to = Math.min(x1 - 1, x0 + Math.floor(b));
-    if (from === to) { this.add(from, Math.max(b - a, FAINTEST), color, also); return; }
+    if (from === to) { this.add(from, Math.max(b - a, MIN_COVER), color, also); return; }
     this.add(from, 1 - (a - Math.floor(a)), color, also);
     const red = color & 255, green = color >> 8 & 255, blue = color >> 16 & 255;
     for (let x = from + 1; x < to; x++) {
@@ -117,7 +117,7 @@ export class Painter {
   private round(x0: number, x1: number, b: number, c: number): void {
     const from = Math.min(x1 - 1, x0 + Math.floor(b)), to = Math.min(x1 - 1, x0 + Math.floor(c));
     for (let x = from; x <= to; x++) this.rounded[x]! += Math.min(x0 + c, x + 1) - Math.max(x0 + b, x);
-    // At least one column, if there is one that the block does not fill.
+    // At least one column, unless the block fills it.
     if (this.cover[from]! < 0.7) this.rounded[from] = Math.max(this.rounded[from]!, 0.5);
   }
 
@@ -177,14 +177,14 @@ function pack(red: number, green: number, blue: number): number {
   return (Math.min(255, red) & 255) | (Math.min(255, green) & 255) << 8 | (Math.min(255, blue) & 255) << 16;
 }
 
-/** `share` of the way from one colour to another. */
+/** Interpolates between two colours. */
 export function mix(from: number, to: number, share: number): number {
   const keep = 1 - share;
   return pack((from & 255) * keep + (to & 255) * share, (from >> 8 & 255) * keep + (to >> 8 & 255) * share,
     (from >> 16 & 255) * keep + (to >> 16 & 255) * share);
 }
 
-/** A CSS colour `#rrggbb` as 0xBBGGRR. */
+/** Parses a CSS colour `#rrggbb` as 0xBBGGRR. */
 export function parse_color(css: string): number {
   const hex = css.trim().replace('#', '');
   const six = hex.length === 3 ? [...hex].map(c => c + c).join('') : hex;

@@ -1,9 +1,9 @@
-// Groups on rows of one width: small ones beside each other, to scale, and what is longer than a row goes on in the next.
+// Places groups on rows of equal width: small groups share a row, to scale, and long ones continue on the next row.
 
 import type {Group} from './layout.ts';
 
-/** Pixels between two groups on a row, and the least width of one. */
-const GAP = 3, LEAST = 2;
+/** Pixels between two groups on a row, and the minimum width of a group. */
+const GAP = 3, MIN_WIDTH = 2;
 
 /** A visible part of a group on a row. */
 export interface Strip {
@@ -18,14 +18,14 @@ export interface Strip {
 }
 
 export class Rows {
-  /** First row of each group, and how many it fills. */
+  /** First row of each group, and its position on that row. */
   private readonly row: Float64Array;
   private readonly x: Float64Array;
-  /** Last row of each group: never falls. */
+  /** Last row of each group, non-decreasing. */
   private readonly last: Float64Array;
   readonly count: number;
 
-  /** `row_bytes`: how many bytes a full row of `width` pixels stands for. */
+  /** `row_bytes`: bytes of a full row of `width` pixels. */
   constructor(readonly groups: readonly Group[], readonly row_bytes: number, readonly width: number) {
     const n = groups.length;
     this.row = new Float64Array(n);
@@ -51,12 +51,12 @@ export class Rows {
     this.count = n === 0 ? 0 : this.last[n - 1]! + 1;
   }
 
-  private pixels(bytes: number): number { return Math.max(LEAST, bytes / this.row_bytes * this.width); }
+  private pixels(bytes: number): number { return Math.max(MIN_WIDTH, bytes / this.row_bytes * this.width); }
 
-  /** Bytes per pixel within a group. */
-  scale(group: Group): number { return group.bytes / this.row_bytes * this.width < LEAST ? group.bytes / LEAST : this.row_bytes / this.width; }
+  /** Returns the bytes per pixel within a group. */
+  scale(group: Group): number { return group.bytes / this.row_bytes * this.width < MIN_WIDTH ? group.bytes / MIN_WIDTH : this.row_bytes / this.width; }
 
-  /** The strips of rows `from` to `to` (exclusive), in order. */
+  /** Returns the strips of rows `from` to `to` (exclusive), in order. */
   strips(from: number, to: number): Strip[] {
     let low = 0, high = this.groups.length;
     while (low < high) {
@@ -78,7 +78,7 @@ export class Rows {
     return {group, row, x: 0, width: Math.max(1, (to - from) / this.row_bytes * this.width), from, to};
   }
 
-  /** The row where a byte of a group is. */
+  /** Returns the row of a byte of a group. */
   row_of(group: Group, offset: number): number {
     const i = this.groups.indexOf(group);
     if (i < 0) return 0;
@@ -86,10 +86,10 @@ export class Rows {
   }
 }
 
-/** The most that a full row stands for, in multiples of the largest group: beyond, nothing is large enough to be seen. */
-const COARSEST = 64;
+/** The maximum bytes of a full row, in multiples of the largest group: with more, no group is large enough to be visible. */
+const MAX_ROW_GROUPS = 64;
 
-/** The smallest power of two of bytes on a row with which the groups need no more than `rows` rows; if none does, one that is not far from it. */
+/** Returns the smallest power of two of bytes per row with which the groups fit into `rows` rows; if none does, one that is close. */
 export function fitting_bytes(groups: readonly Group[], width: number, rows: number): number {
   let largest = 4096, total = 0;
   for (const group of groups) {
@@ -98,8 +98,8 @@ export function fitting_bytes(groups: readonly Group[], width: number, rows: num
   }
   const whole = 2 ** Math.ceil(Math.log2(largest)), fits = (bytes: number): boolean => new Rows(groups, bytes, width).count <= rows;
   let bytes = whole;
-  // What is still too much when the bytes would fit four times are gaps and least widths, against which no scale helps.
-  while (!fits(bytes) && bytes < whole * COARSEST && total / bytes > rows / 4) bytes *= 2;
+  // If the bytes would fit four times, gaps and minimum widths take the space, and a larger scale does not help.
+  while (!fits(bytes) && bytes < whole * MAX_ROW_GROUPS && total / bytes > rows / 4) bytes *= 2;
   while (bytes > 4096 && fits(bytes / 2)) bytes /= 2;
   return bytes;
 }

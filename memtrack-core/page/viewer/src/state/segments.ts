@@ -1,4 +1,4 @@
-// Reserved memory as segments: the pieces of an expandable segment come and go one by one, but are one segment to people.
+// Reserved memory as segments: the pieces of an expandable segment are mapped one by one, but shown as one segment.
 
 import type {Elements} from '../types.ts';
 import type {LiveSet} from './live.ts';
@@ -16,11 +16,11 @@ export interface Segment {
   /** Row of its first piece. */
   readonly row: number;
   pieces: number;
-  /** Place of a segment in the list that begins earlier and ends later, or -1. Such overlap is what lost events leave. */
+  /** Index of a segment that begins earlier and ends later, or -1. Lost events cause such overlaps. */
   readonly around: number;
 }
 
-/** Joins live pieces to segments, by address. */
+/** Joins live pieces into segments, by address. */
 export function join_pieces(live: LiveSet, origin: Origin): Segment[] {
   const elements: Elements = live.elements, segments: Segment[] = [];
   for (let i = 0; i < live.count; i++) {
@@ -39,8 +39,8 @@ export function join_pieces(live: LiveSet, origin: Origin): Segment[] {
   return segments;
 }
 
-/** Place of the segment that holds an address, searching from `hint` (the last that begins at or before it), or -1. */
-export function holder(segments: readonly Segment[], hint: number, distance: number): number {
+/** Returns the index of the segment that contains an address, from `hint` (the last that begins at or before it), or -1. */
+export function containing_segment(segments: readonly Segment[], hint: number, distance: number): number {
   while (hint >= 0 && segments[hint]!.to <= distance) hint = segments[hint]!.around;
   return hint;
 }

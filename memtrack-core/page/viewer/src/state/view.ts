@@ -1,9 +1,9 @@
-// "Allocator state history": the events, and the memory after each of them.
+// The allocator state history: the events, and the memory after each.
 
 import './state.css';
 import type {App, Device, Elements, Events, Hit, State, Texts, View} from '../types.ts';
 import {NONE} from '../types.ts';
-import {of_segment} from './actions.ts';
+import {is_of_segment} from './actions.ts';
 import {block_colors} from './colors.ts';
 import {h, set_text} from '../dom.ts';
 import {peak_event} from '../search/results.ts';
@@ -15,7 +15,7 @@ import type {Totals} from './layout.ts';
 
 type Listed = 'all' | 'segments' | 'address' | 'matches';
 
-/** Makes the view. */
+/** Creates the view. */
 export function state_view(app: App): View { return new StateView(app); }
 
 class StateView implements View {
@@ -39,8 +39,8 @@ class StateView implements View {
     this.input = h('input', {class: 'st-goto', type: 'text', inputmode: 'numeric', 'aria-label': 'Number of the event (key g)', title: 'Go to an event by its number (key g)', size: 9, spellcheck: 'false',
       onchange: () => this.go_to(), onkeydown: (event: KeyboardEvent) => this.input_key(event)});
     this.of = h('span', {class: 'st-of'});
-    this.listed = h('select', {class: 'st-listed', 'aria-label': 'Events that are listed', onchange: () => { this.list_key = ''; void this.show(this.app.state); }},
-      ...([['all', 'all events'], ['segments', 'segment events'], ['address', 'this address'], ['matches', 'matches of the search']] as const)
+    this.listed = h('select', {class: 'st-listed', 'aria-label': 'Listed events', onchange: () => { this.list_key = ''; void this.show(this.app.state); }},
+      ...([['all', 'all events'], ['segments', 'segment events'], ['address', 'this address'], ['matches', 'search matches']] as const)
         .map(([value, text]) => h('option', {value}, text)));
     this.listed_note = h('span', {class: 'st-listed-note', role: 'status'});
     const head = h('div', {class: 'st-head'}, h('label', {class: 'st-event'}, 'After event ', this.input, this.of), ...['allocated', 'pending', 'reserved', 'free', 'largest']
@@ -62,7 +62,7 @@ class StateView implements View {
       this.loaded = {device, events, segments, texts};
       this.list_key = '';
     }
-    // What was hidden may have another size now.
+    // The size of a hidden view may have changed.
     if (!changed || changed.has('view')) this.resize();
     this.draw(state);
   }
@@ -71,7 +71,7 @@ class StateView implements View {
     const {device, segments} = this.loaded!;
     let model = this.models.get(device);
     if (!model) {
-      // One device's ranks are some 20 bytes a block: the others' are made again when they are looked at.
+      // The ranks of a device take about 20 bytes per block, so only the current device has them.
       this.models.clear();
       this.models.set(device, model = new StateModel(device, segments));
     }
@@ -84,14 +84,14 @@ class StateView implements View {
     const model = this.model(), layout = model.at(event);
     this.input.value = event.toString();
     set_text(this.of, events.count === 0 ? ' (the trace has no events)' : ` of ${count_text(events.count)} (−1 to ${count_text(events.count - 1)})`);
-    // Before the list is scrolled: a line of numbers more or less makes it lower or higher, and of two such changes in one
-    // frame that cancel out its observer is told nothing, while the browser has already scrolled by the height in between.
-    this.totals(layout.totals, model.classes, device);
+    // Before the list scrolls: the number of lines of totals changes the list's height, and its observer misses two changes
+    // in one frame that cancel each other, although the browser has already scrolled by the height in between.
+    this.show_totals(layout.totals, model.classes, device);
     this.fill_list(state, event);
     this.list.select(event);
     this.map.set({model, event, layout, colors: block_colors(device, state.color, this.app.dark, this.loaded!.texts), passing: this.app.passing,
       touched: this.touched(event), pinned: state.block});
-    // A block that was just pinned is what is looked for; else what the event did.
+    // Reveal a newly pinned block, else the memory that the event concerns.
     this.map.reveal(state.block !== this.pinned ? state.block : null);
     this.pinned = state.block;
   }
@@ -99,24 +99,24 @@ class StateView implements View {
   private touched(event: number): {row: number; table: 'block' | 'segment'} | null {
     if (event < 0) return null;
     const {events} = this.loaded!;
-    if (of_segment(events.action[event]!)) return events.segment[event] === NONE ? null : {row: events.segment[event]!, table: 'segment'};
+    if (is_of_segment(events.action[event]!)) return events.segment[event] === NONE ? null : {row: events.segment[event]!, table: 'segment'};
     return events.block[event] === NONE ? null : {row: events.block[event]!, table: 'block'};
   }
 
-  private totals(totals: Totals, classes: boolean, device: Device): void {
+  private show_totals(totals: Totals, classes: boolean, device: Device): void {
     const put = (name: string, text: string, title: string): void => {
       const value = this.numbers.get(name)!;
       set_text(value, text);
       value.parentElement!.title = title;
       value.parentElement!.hidden = text === '';
     };
-    // Of a sampled heap every size stands for several; free memory counts unknown rounding as free.
+    // Sizes of a sampled heap are estimates; unknown rounding counts as free.
     const about = device.head.estimated ? 'about ' : '', free = about || !totals.exact ? 'about ' : '';
     put('allocated', `${about}${size_text(totals.allocated)} in ${plural(totals.blocks, 'block')}`, exact_size(totals.allocated));
-    put('pending', totals.pending_blocks ? `${size_text(totals.pending)} in ${plural(totals.pending_blocks, 'block')}` : '', `${exact_size(totals.pending)}, part of what is allocated`);
+    put('pending', totals.pending_blocks ? `${size_text(totals.pending)} in ${plural(totals.pending_blocks, 'block')}` : '', `${exact_size(totals.pending)}, part of the allocated bytes`);
     put('reserved', classes ? '' : `${size_text(totals.reserved)} in ${plural(totals.segments, 'segment')}`, exact_size(totals.reserved));
     put('free', classes ? '' : `${free}${size_text(totals.free)} in ${plural(totals.free_pieces, 'piece')} (${share_text(totals.free, totals.reserved)})`,
-      `${exact_size(totals.free)}${totals.rounding ? `; rounding, as far as it is known: ${exact_size(totals.rounding)}` : ''}${free ? '. Before the end of the trace the rounding of blocks is not known in full and counts as free' : ''}`);
+      `${exact_size(totals.free)}${totals.rounding ? `; known rounding: ${exact_size(totals.rounding)}` : ''}${free ? '. Before the end of the trace, unknown rounding of blocks counts as free' : ''}`);
     put('largest', classes || !totals.free_pieces ? '' : `${free}${size_text(totals.largest_free)}`, exact_size(totals.largest_free));
   }
 
@@ -133,15 +133,15 @@ class StateView implements View {
   }
 
   private list_passing: Uint8Array | null = null;
-  private kept_address = '';
+  private list_address = '';
 
-  /** "This address" is that of the pinned block, or of the event at which the list was made; it stays while stepping through it. */
+  /** Returns the address of the list "this address": that of the pinned block, or of the event when the list was created. */
   private address_key(state: State, event: number): string {
     const {device, events, segments} = this.loaded!;
-    if (this.list_key.startsWith(`${state.device} address `) && this.kept_address) return this.kept_address;
+    if (this.list_key.startsWith(`${state.device} address `) && this.list_address) return this.list_address;
     const touched = this.touched(event);
     const table = touched?.table === 'segment' && state.block === null ? segments : device.blocks, row = state.block ?? touched?.row;
-    return this.kept_address = row === undefined || events.count === 0 ? '' : `${table.address_high[row]} ${table.address_low[row]}`;
+    return this.list_address = row === undefined || events.count === 0 ? '' : `${table.address_high[row]} ${table.address_low[row]}`;
   }
 
   private select(listed: Listed, address: string): Uint32Array {
@@ -149,7 +149,7 @@ class StateView implements View {
     const [high, low] = address.split(' ').map(Number) as [number, number], blocks = device.blocks;
     for (let e = 0; e < events.count; e++) {
       const block = events.block[e]!, piece = events.segment[e]!;
-      const take = listed === 'segments' ? of_segment(events.action[e]!)
+      const take = listed === 'segments' ? is_of_segment(events.action[e]!)
         : listed === 'matches' ? block !== NONE && (!passing || passing[block] === 1)
         : address !== '' && ((block !== NONE && blocks.address_high[block] === high && blocks.address_low[block] === low)
           || (piece !== NONE && segments.address_high[piece] === high && segments.address_low[piece] === low));
@@ -175,7 +175,7 @@ class StateView implements View {
     this.map.resize();
   }
 
-  /** The theme changed. */
+  /** Redraws after a change of the theme. */
   restyle(): void {
     this.element.classList.toggle('dark', this.app.dark);
     if (this.loaded && !this.element.hidden) this.draw(this.app.state);
@@ -184,17 +184,17 @@ class StateView implements View {
 
   key(event: KeyboardEvent): boolean {
     if (!this.loaded || event.ctrlKey || event.metaKey || event.altKey) return false;
-    const place = this.list.place_of(this.app.state.event), last = this.list.length - 1;
-    const listed = place <= last && this.list.event_at(place) === this.app.state.event;
+    const index = this.list.index_of(this.app.state.event), last = this.list.length - 1;
+    const listed = index <= last && this.list.event_at(index) === this.app.state.event;
     const go = (to: number): boolean => {
       if (last >= 0) void this.app.show({event: this.list.event_at(Math.max(0, Math.min(last, to)))});
       return true;
     };
     switch (event.key) {
-      case 'ArrowDown': return go(listed ? place + 1 : place);
-      case 'ArrowUp': return go(place - 1);
-      case 'PageDown': return go(place + this.list.page);
-      case 'PageUp': return go(place - this.list.page);
+      case 'ArrowDown': return go(listed ? index + 1 : index);
+      case 'ArrowUp': return go(index - 1);
+      case 'PageDown': return go(index + this.list.page);
+      case 'PageUp': return go(index - this.list.page);
       case 'Home': return go(0);
       case 'End': return go(last);
       case 'p': void this.app.show({event: peak_event(this.loaded.device)}); return true;
@@ -209,7 +209,7 @@ class StateView implements View {
       case '-': this.map.zoom(-1); return true;
       case '0': this.map.fit(); return true;
     }
-    // The digits are the page's tabs; those that are none begin a number all the same.
+    // The page uses some digits for tabs; other digits begin a number.
     if (event.key === 'g' || /^\d$/.test(event.key)) {
       this.input.focus();
       this.input.select();
@@ -219,7 +219,7 @@ class StateView implements View {
     return false;
   }
 
-  /** Pins the next block of the map, or the one before. */
+  /** Pins the next or the previous block of the map. */
   private neighbour(by: 1 | -1): boolean {
     const {items} = this.model().at(Math.max(-1, this.app.state.event)), n = items.length;
     if (n === 0) return false;
@@ -234,4 +234,4 @@ class StateView implements View {
   }
 }
 
-const TITLES: {[name: string]: string} = {allocated: 'allocated', pending: 'of it pending', reserved: 'reserved', free: 'free in it', largest: 'largest free'};
+const TITLES: {[name: string]: string} = {allocated: 'allocated', pending: 'pending', reserved: 'reserved', free: 'free', largest: 'largest free'};

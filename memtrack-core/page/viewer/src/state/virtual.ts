@@ -1,9 +1,9 @@
-// A list of millions of rows in an element of bounded height: browsers stop at some 17 to 33 million pixels.
+// A list of millions of rows in an element of limited height: browsers support 17 to 33 million pixels.
 
-/** The tallest element that all browsers scroll exactly. */
-const TALLEST = 8_000_000;
+/** The maximum height of an element that all browsers scroll exactly. */
+const MAX_ELEMENT_HEIGHT = 8_000_000;
 
-/** Where a list of equal rows is scrolled to. All in pixels, `top` of the whole list as if there were no limit. */
+/** The scroll position of a list of equal rows. All in pixels; `top` is that of the whole list, as if there were no limit. */
 export class VirtualScroll {
   top = 0;
   private room = 0;
@@ -11,10 +11,10 @@ export class VirtualScroll {
   constructor(private rows: number, readonly row_height: number) {}
 
   /** Height of the element that the browser scrolls. */
-  get element_height(): number { return Math.min(this.rows * this.row_height, TALLEST); }
+  get element_height(): number { return Math.min(this.rows * this.row_height, MAX_ELEMENT_HEIGHT); }
   get viewport(): number { return this.room; }
-  private get furthest(): number { return Math.max(0, this.rows * this.row_height - this.room); }
-  private get element_furthest(): number { return Math.max(0, this.element_height - this.room); }
+  private get max_top(): number { return Math.max(0, this.rows * this.row_height - this.room); }
+  private get max_scroll_top(): number { return Math.max(0, this.element_height - this.room); }
 
   resize(rows: number, viewport: number): void {
     this.rows = rows;
@@ -22,19 +22,19 @@ export class VirtualScroll {
     this.to(this.top);
   }
 
-  /** Scrolls to a place of the whole list. */
-  to(top: number): void { this.top = Math.max(0, Math.min(this.furthest, top)); }
+  /** Scrolls to a position of the whole list. */
+  to(top: number): void { this.top = Math.max(0, Math.min(this.max_top, top)); }
 
-  /** What the element's scrollTop is to be. */
+  /** The scrollTop to set on the element. */
   get scroll_top(): number {
-    return this.furthest === 0 ? 0 : this.top / this.furthest * this.element_furthest;
+    return this.max_top === 0 ? 0 : this.top / this.max_top * this.max_scroll_top;
   }
 
-  /** The user moved the scroll bar: `scroll_top` is the element's. */
+  /** Handles a move of the scroll bar; `scroll_top` is the element's. */
   scrolled(scroll_top: number): void {
-    // A browser rounds what was set to whole pixels: this is no move, or a list of 5 million rows would jump by a dozen.
+    // Browsers round scrollTop to whole pixels. Such a difference is not a move: it would be a dozen rows in a list of 5 million.
     if (Math.abs(scroll_top - this.scroll_top) < 1) return;
-    this.to(this.element_furthest === 0 ? 0 : scroll_top / this.element_furthest * this.furthest);
+    this.to(this.max_scroll_top === 0 ? 0 : scroll_top / this.max_scroll_top * this.max_top);
   }
 
   /** Scrolls as little as possible to make a row visible. */
@@ -44,18 +44,18 @@ export class VirtualScroll {
     else if (from + this.row_height > this.top + this.room) this.to(from + this.row_height - this.room);
   }
 
-  /** Puts a row in the middle. */
+  /** Scrolls a row to the middle. */
   centre(row: number): void { this.to((row + 0.5) * this.row_height - this.room / 2); }
 
-  /** Rows that are at least partly visible: from, to (exclusive). */
+  /** Returns the rows that are at least partly visible: from, to (exclusive). */
   visible(): [number, number] {
     return [Math.floor(this.top / this.row_height), Math.min(this.rows, Math.ceil((this.top + this.room) / this.row_height))];
   }
 
-  /** Rows that fit on a page, at least one. */
+  /** The number of rows on a page, at least one. */
   get page(): number { return Math.max(1, Math.floor(this.room / this.row_height) - 1); }
 
-  /** The row at a height of the viewport. */
+  /** Returns the row at a height of the viewport. */
   row_at(y: number): number | null {
     const row = Math.floor((this.top + y) / this.row_height);
     return row >= 0 && row < this.rows ? row : null;

@@ -2,11 +2,11 @@
 
 /** The axis of a device. The state after event e lies between `at(e)` and `at(e + 1)`. */
 export class Axis {
-  /** The whole axis, with a little room for the state before the first event and after the last. */
+  /** The whole axis, with some room for the states before the first event and after the last. */
   readonly from: number;
   readonly to: number;
 
-  /** `clock` never falls; null: the axis counts events. */
+  /** `clock` is non-decreasing; null: the axis counts events. */
   constructor(readonly events: number, readonly clock: Float64Array | null) {
     const first = clock ? Math.min(clock[0] ?? 0, 0) : 0, last = clock ? clock[events - 1] ?? 1 : events;
     const room = Math.max((last - first) * 0.005, clock ? 1 : 0.5);
@@ -21,7 +21,7 @@ export class Axis {
     return clock ? clock[event]! : event;
   }
 
-  /** How many events lie before a place of the axis. */
+  /** Returns the number of events before a position of the axis. */
   before(x: number): number {
     const {clock, events} = this;
     if (!clock) return Math.max(0, Math.min(events, Math.ceil(x)));
@@ -34,7 +34,7 @@ export class Axis {
     return low;
   }
 
-  /** The event after which the state is what it is at a place of the axis. */
+  /** Returns the last event at or before a position of the axis; -1: none. */
   event_at(x: number): number {
     const {clock, events} = this;
     if (!clock) return Math.max(-1, Math.min(events - 1, Math.floor(x)));
@@ -47,8 +47,8 @@ export class Axis {
     return low - 1;
   }
 
-  /** The shortest range that is worth showing. */
-  get least(): number {
+  /** The shortest range that can be shown. */
+  get min_span(): number {
     return this.clock ? 1 : 2;
   }
 }

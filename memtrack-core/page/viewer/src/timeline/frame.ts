@@ -1,8 +1,8 @@
-// Lays out one picture: for each column of pixels the event that is drawn there, and the runs of bytes from the bottom up.
+// Lays out one picture: for each column of pixels the drawn event, and the runs of bytes from the bottom up.
 //
-// A column shows the state after the event of its range that has the highest total, so that the outline is the true envelope
-// and no peak is missed. Rows that are live in none of these states are left out at once; the others ("members") are put into
-// a tree of sums, in which each column opens only nodes that are higher than a pixel and in the picture.
+// A column shows the state after the event of its range with the highest total, so that the outline is the true envelope
+// and no peak is missed. Rows that are live in none of these states are skipped; the others ("members") are the leaves of
+// a tree of sums, in which each column expands only nodes that are higher than a pixel and in the picture.
 
 import type {Axis} from './axis.ts';
 import type {Stack} from './stack.ts';
@@ -11,16 +11,16 @@ import type {Peaks} from './pyramid.ts';
 
 const FAN = 16;
 
-/** Runs of smaller blocks, drawn as one. */
+/** The run consists of several blocks smaller than a pixel. */
 export const MERGED = 1;
-/** Its free is pending. */
+/** The free is pending. */
 export const PENDING = 2;
-/** From before the recording. */
+/** Allocated before the recording. */
 export const OLD = 4;
-/** What a pool holds and no block uses. */
+/** Reserved by a pool and not used by a block. */
 export const UNUSED = 8;
 
-/** What is to be drawn. */
+/** The part of the picture to draw. */
 export interface Window {
   from: number;
   to: number;
@@ -29,20 +29,20 @@ export interface Window {
   /** Pixels of the picture. */
   width: number;
   height: number;
-  /** Pixels to a column: more than one while a gesture is too fast for single ones. */
+  /** Pixels per column: more than one if drawing is too slow for a gesture. */
   coarse: number;
 }
 
 /**
- * The event that each column of pixels shows: of those that fall into it, the one after which the total is highest. Neighbours
- * with the same event are one. Gives the events, the first pixel of each and then the width, and how many there are.
+ * Chooses the event of each column of pixels: the one in its range with the highest total. Neighbouring columns with the same
+ * event are merged. Writes the events, and the first pixel of each followed by the width; returns the number of events.
  */
 export function choose_events(peaks: Peaks, axis: Axis, {from, to, width, coarse}: Window, events: Int32Array, first_x: Int32Array): number {
   const columns = Math.ceil(width / coarse);
   let before = axis.before(from), count = 0;
   for (let c = 0; c < columns; c++) {
     const end = axis.before(from + ((to - from) * Math.min(width, (c + 1) * coarse)) / width);
-    // The state that the column begins with is the one before its first event.
+    // The column begins with the state before its first event.
     const event = peaks.top(before, Math.max(before, end)) - 1;
     before = Math.max(before, end);
     if (count === 0 || events[count - 1] !== event) {
@@ -55,31 +55,31 @@ export function choose_events(peaks: Peaks, axis: Axis, {from, to, width, coarse
   return count;
 }
 
-/** A picture as runs. Columns with the same state are one span. */
+/** A picture as runs. Columns with the same state form a span. */
 export class Frame {
-  /** First pixel of each span, then the width of the picture. */
+  /** First pixel of each span, followed by the width of the picture. */
   span_x = new Int32Array(0);
   /** The event whose state a span shows. */
   span_event = new Int32Array(0);
-  /** First run of each span, then the number of runs. */
+  /** First run of each span, followed by the number of runs. */
   span_run = new Int32Array(0);
-  /** How many of a span's runs, from the bottom up, are those of the span before. */
+  /** Number of a span's runs, from the bottom up, that equal those of the span before. */
   span_same = new Int32Array(0);
   spans = 0;
   run_from = new Float64Array(1 << 12);
   run_to = new Float64Array(1 << 12);
-  /** The row, of merged ones the largest; -1 - layer: what a pool holds without using it. */
+  /** The row, or the largest row of a merged run; -1 - layer: unused memory of a pool. */
   run_row = new Int32Array(1 << 12);
   run_flags = new Uint8Array(1 << 12);
   runs = 0;
-  /** Members in stack order: their row (or -1 - layer), and from which to before which sample they are live. */
+  /** Members in stack order: their row (or -1 - layer), and the first and past-the-end sample in which they are live. */
   member_row = new Int32Array(0);
   member_from = new Int32Array(0);
   member_to = new Int32Array(0);
   members = 0;
-  /** The distinct events that are drawn, and which of them a span shows. */
+  /** The distinct drawn events; `span_sample` has the one of each span. */
   samples = new Int32Array(0);
-  /** First pixel of each sample, then the width of the picture. */
+  /** First pixel of each sample, followed by the width of the picture. */
   sample_x = new Int32Array(0);
   sample_count = 0;
   span_sample = new Int32Array(0);
@@ -89,7 +89,7 @@ export class Frame {
 
   constructor(public stack: Stack) {}
 
-  /** Makes room for so many columns. */
+  /** Reserves space for a number of columns. */
   columns(count: number): void {
     if (this.samples.length >= count + 2) return;
     this.samples = new Int32Array(count + 2);
@@ -101,7 +101,7 @@ export class Frame {
     this.span_same = new Int32Array(count + 2);
   }
 
-  /** Makes room for more runs. */
+  /** Reserves space for more runs. */
   room(more: number): void {
     const need = this.runs + more;
     if (need <= this.run_from.length) return;
@@ -113,7 +113,7 @@ export class Frame {
     this.run_flags = grow(new Uint8Array(length), this.run_flags);
   }
 
-  /** The span at a pixel. */
+  /** Returns the span at a pixel. */
   span_at(x: number): number {
     let low = 0, high = this.spans - 1;
     while (low < high) {
@@ -124,18 +124,18 @@ export class Frame {
     return low;
   }
 
-  private sizes_of(member: number, sample: number, used: number): number {
+  private size_of(member: number, sample: number, used: number): number {
     const row = this.member_row[member]!;
     return row >= 0 ? this.stack.elements.size[row]! : Math.max(0, this.heights[-2 - row]![sample]! - used);
   }
 
-  /** What lies at so many bytes of a sample's stack: the row (or -1 - layer) and where it begins; null: nothing. */
+  /** Returns the row (or -1 - layer) at a height in bytes of a sample's stack, and its lower edge; null: none. */
   member_at(sample: number, bytes: number): {row: number; from: number} | null {
     let at = 0, used = 0;
     for (let m = 0; m < this.members; m++) {
       const row = this.member_row[m]!;
       if (row >= 0 && (this.member_from[m]! > sample || this.member_to[m]! <= sample)) continue;
-      const size = this.sizes_of(m, sample, used);
+      const size = this.size_of(m, sample, used);
       used = row >= 0 ? used + (this.stack.layer?.[row] ? size : 0) : 0;
       if (bytes < at + size) return {row, from: at};
       at += size;
@@ -143,11 +143,11 @@ export class Frame {
     return null;
   }
 
-  /** Where a row begins in each sample; NaN where it is not live. */
+  /** Returns the lower edge of a row in each sample; NaN where it is not live. */
   track(row: number): Float64Array {
     const n = this.sample_count, {size} = this.stack.elements, layer = this.stack.layer;
     const step = new Float64Array(n + 1);
-    const own = layer?.[row] ?? 0;
+    const row_layer = layer?.[row] ?? 0;
     let from = n, to = n;
     for (let m = 0; m < this.members; m++) {
       const r = this.member_row[m]!;
@@ -156,7 +156,7 @@ export class Frame {
         to = this.member_to[m]!;
         break;
       }
-      if (r < 0 || (layer && layer[r]! !== 0 && layer[r]! !== own)) continue;
+      if (r < 0 || (layer && layer[r]! !== 0 && layer[r]! !== row_layer)) continue;
       step[this.member_from[m]!]! += size[r]!;
       step[this.member_to[m]!]! -= size[r]!;
     }
@@ -165,25 +165,25 @@ export class Frame {
       at += step[s]!;
       if (s < from || s >= to) continue;
       out[s] = at;
-      for (let l = 1; l < own; l++) out[s]! += this.heights[l - 1]![s]!;
+      for (let l = 1; l < row_layer; l++) out[s]! += this.heights[l - 1]![s]!;
     }
     return out;
   }
 }
 
-/** Makes frames of one stack. Holds the buffers, so that drawing leaves nothing to collect. */
-export class Layouter {
+/** Lays out frames. Reuses its buffers, so that drawing does not create garbage. */
+export class LayoutEngine {
   private readonly sums: Float64Array[] = [];
   private readonly largest: Int32Array[] = [];
   private order = new Int32Array(0);
 
-  /** Lays out a window into a frame. `live_after` gives the rows that are live after an event. */
-  lay(frame: Frame, stack: Stack, axis: Axis, window: Window, live_after: (event: number) => Uint32Array): void {
+  /** Lays out a window into a frame. `live_after` returns the rows that are live after an event. */
+  lay_out(frame: Frame, stack: Stack, axis: Axis, window: Window, live_after: (event: number) => Uint32Array): void {
     frame.stack = stack;
     frame.window = window;
     frame.runs = frame.spans = 0;
     this.sample(frame, axis, window);
-    this.enroll(frame, live_after);
+    this.collect_members(frame, live_after);
     this.stack_up(frame, window);
   }
 
@@ -193,8 +193,8 @@ export class Layouter {
     frame.sample_count = choose_events(frame.stack.peaks, axis, frame.window, frame.samples, frame.sample_x);
   }
 
-  /** Finds the rows that are live in some sample, and in which. */
-  private enroll(frame: Frame, live_after: (event: number) => Uint32Array): void {
+  /** Finds the rows that are live in some sample, and their samples. */
+  private collect_members(frame: Frame, live_after: (event: number) => Uint32Array): void {
     const {stack, samples, sample_count: n} = frame, {start, end} = stack.elements, {layer, only, envelopes} = stack;
     const last = n ? samples[n - 1]! : -1, first = n ? samples[0]! : -1;
     const old = n ? live_after(first) : new Uint32Array(0);
@@ -208,8 +208,8 @@ export class Layouter {
     }
     const {member_row, member_from, member_to} = frame;
     let m = 0;
-    const leaves = (row: number, sample: number) => {
-      // The first sample at or after the event that frees it.
+    // The first sample at or after the event that frees a row.
+    const end_sample = (row: number, sample: number) => {
       const free = end[row]!;
       let low = sample + 1, high = n;
       while (low < high) {
@@ -223,23 +223,23 @@ export class Layouter {
       if (only && !only[row]) continue;
       member_row[m] = row;
       member_from[m] = 0;
-      member_to[m++] = leaves(row, 0);
+      member_to[m++] = end_sample(row, 0);
     }
     for (let row = row_from, sample = 0; row < row_to; row++) {
-      const born = start[row]!;
-      while (samples[sample]! < born) sample++;
+      const allocated = start[row]!;
+      while (samples[sample]! < allocated) sample++;
       if (end[row]! <= samples[sample]! || (only && !only[row])) continue;
       member_row[m] = row;
       member_from[m] = sample;
-      member_to[m++] = leaves(row, sample);
+      member_to[m++] = end_sample(row, sample);
     }
     frame.members = m;
     frame.heights = [];
-    if (layer && envelopes.length) this.by_layer(frame, layer);
+    if (layer && envelopes.length) this.sort_by_layer(frame, layer);
   }
 
-  /** Sorts members by layer, ends each layer with what its envelope has left, and fills in the envelopes' heights. */
-  private by_layer(frame: Frame, layer: Uint16Array): void {
+  /** Sorts members by layer, adds the unused memory of each envelope above its layer, and computes the heights of envelopes. */
+  private sort_by_layer(frame: Frame, layer: Uint16Array): void {
     const {envelopes} = frame.stack, n = frame.sample_count, m = frame.members;
     const from = new Int32Array(envelopes.length + 2);
     const of = (i: number) => layer[frame.member_row[i]!]!;
@@ -270,30 +270,30 @@ export class Layouter {
     frame.members = row.length;
   }
 
-  /** Sweeps the samples, keeps the sums up to date, and collects the runs of each. */
+  /** Visits the samples in order, updates the sums, and collects the runs of each. */
   private stack_up(frame: Frame, window: Window): void {
     const {stack, members, sample_count: n, member_row, member_from, member_to} = frame;
     const {size, start, pending, end} = stack.elements, layered = frame.heights.length > 0;
     this.reset(members);
     let fill = new Int32Array(0);
     const {sums, largest} = this, levels = sums.length, leaf = sums[0]!;
-    // What changes at each sample, as one counting sort: who goes, who comes, whose free begins to be pending.
+    // The changes at each sample, by one counting sort: members that end, that begin, and whose free becomes pending.
     const at = new Int32Array(3 * n + 4), order = this.order.length >= 3 * members ? this.order : (this.order = new Int32Array(3 * members));
     for (let pass = 0; pass < 2; pass++) {
       for (let m = 0; m < members; m++) {
         const row = member_row[m]!;
         if (row < 0) continue;
         const from = 3 * member_from[m]! + 1, to = 3 * member_to[m]!;
-        const turn = pending[row]! < end[row]! && pending[row]! > start[row]! ? 3 * this.sample_from(frame, pending[row]!) + 2 : 0;
-        // First how many there are of each kind, then where each goes: the places of a kind end where they began.
+        const pends = pending[row]! < end[row]! && pending[row]! > start[row]! ? 3 * this.sample_from(frame, pending[row]!) + 2 : 0;
+        // The first pass counts the members of each kind, the second places them.
         if (pass === 0) {
           at[from + 1]!++;
           if (to < 3 * n) at[to + 1]!++;
-          if (turn > from && turn < to) at[turn + 1]!++;
+          if (pends > from && pends < to) at[pends + 1]!++;
         } else {
           order[fill[from]!++] = m;
           if (to < 3 * n) order[fill[to]!++] = m;
-          if (turn > from && turn < to) order[fill[turn]!++] = m;
+          if (pends > from && pends < to) order[fill[pends]!++] = m;
         }
       }
       if (pass === 0) {
@@ -309,10 +309,10 @@ export class Layouter {
         largest[l]![i] = -1;
       }
     };
-    const one = window.height > 0 ? (window.top - window.bottom) / window.height : 1;
-    const collect = new Collector(frame, sums, largest, window.bottom, window.top, one);
+    const pixel = window.height > 0 ? (window.top - window.bottom) / window.height : 1;
+    const collect = new Collector(frame, sums, largest, window.bottom, window.top, pixel);
     for (let s = 0; s < n; s++) {
-      // Which members change: below and above them the runs are those of the sample before.
+      // The range of changed members: below and above it the runs are those of the sample before.
       let low = members, high = -1;
       for (let i = at[3 * s]!, to = at[3 * s + 3]!; i < to; i++) {
         const m = order[i]!;
@@ -333,16 +333,16 @@ export class Layouter {
       }
       if (high < 0 && s > 0) continue;
       const keep_below = s ? this.sum_below(low) : 0, keep_above = s ? this.sum_below(high + 1) : 0;
-      let grown = 0;
-      for (let i = at[3 * s]!, to = at[3 * s + 2]!, coming = at[3 * s + 1]!; i < to; i++) {
-        const m = order[i]!, by = i < coming ? -size[member_row[m]!]! : size[member_row[m]!]!;
+      let growth = 0;
+      for (let i = at[3 * s]!, to = at[3 * s + 2]!, first_new = at[3 * s + 1]!; i < to; i++) {
+        const m = order[i]!, by = i < first_new ? -size[member_row[m]!]! : size[member_row[m]!]!;
         change(m, by);
-        grown += by;
+        growth += by;
       }
       for (let l = 0; l < slack.length; l++) {
         const m = slack[l]!, by = Math.max(0, frame.heights[l]![s]! - used[l]!) - leaf[m]!;
         if (by) change(m, by);
-        grown += by;
+        growth += by;
       }
       const before = frame.spans - 1;
       frame.span_x[frame.spans] = frame.sample_x[s]!;
@@ -351,7 +351,7 @@ export class Layouter {
       frame.span_same[frame.spans] = 0;
       frame.span_run[frame.spans++] = frame.runs;
       if (s === 0) collect.all(frame.samples[s]!);
-      else collect.changed(frame.samples[s]!, frame.span_run[before]!, keep_below, keep_above, grown);
+      else collect.changed(frame.samples[s]!, frame.span_run[before]!, keep_below, keep_above, growth);
     }
     frame.span_x[frame.spans] = window.width;
     frame.span_run[frame.spans] = frame.runs;
@@ -367,7 +367,7 @@ export class Layouter {
     return low;
   }
 
-  /** Bytes of the members before one. */
+  /** Returns the bytes of the members before one. */
   private sum_below(member: number): number {
     let bytes = 0;
     for (let l = 0, i = member; l < this.sums.length; l++, i >>>= 4) {
@@ -402,35 +402,35 @@ class Collector {
   private event = 0;
 
   constructor(private readonly frame: Frame, private readonly sums: Float64Array[], private readonly largest: Int32Array[],
-    private readonly bottom: number, private readonly top: number, private readonly one: number) {}
+    private readonly bottom: number, private readonly top: number, private readonly pixel: number) {}
 
-  /** All of a state. */
+  /** Collects all runs of a state. */
   all(event: number): void {
     this.event = event;
     this.between(0, Infinity);
   }
 
   /**
-   * A state that differs from the one before, whose runs begin at `old`, only between so many bytes: below `below` nothing
-   * changed, and what was above `above` is now `grown` bytes higher.
+   * Collects the runs of a state from those of the one before, which begin at `old`. Nothing changed below `below` bytes, and
+   * everything above `above` is `growth` bytes higher.
    */
-  changed(event: number, old: number, below: number, above: number, grown: number): void {
+  changed(event: number, old: number, below: number, above: number, growth: number): void {
     this.event = event;
     const {frame, top, bottom} = this, end = frame.runs;
     let run = old;
     while (run < end && frame.run_to[run]! <= below) run++;
     this.copy(old, run, 0);
     frame.span_same[frame.spans - 1] = run - old;
-    // What lies below the first run that stays is below the picture, and stays there.
+    // Bytes below the first unchanged run are below the picture, and stay there.
     const from = run > old ? frame.run_to[run - 1]! : run < end ? Math.min(below, frame.run_from[run]!) : 0;
     while (run < end && frame.run_from[run]! < above) run++;
     if (run === end) return this.between(from, Infinity);
-    this.between(from, frame.run_from[run]! + grown);
-    const kept = frame.runs;
-    this.copy(run, end, grown);
-    // When the stack sank, the top of the picture shows what was above it.
-    const last = frame.runs > kept ? frame.run_to[frame.runs - 1]! : bottom;
-    if (grown < 0 && last < top) this.between(last, Infinity);
+    this.between(from, frame.run_from[run]! + growth);
+    const copied = frame.runs;
+    this.copy(run, end, growth);
+    // If the stack shrank, the top of the picture shows runs that were above it.
+    const last = frame.runs > copied ? frame.run_to[frame.runs - 1]! : bottom;
+    if (growth < 0 && last < top) this.between(last, Infinity);
   }
 
   private copy(from: number, to: number, by: number): void {
@@ -453,7 +453,7 @@ class Collector {
   private low = 0;
   private high = Infinity;
 
-  /** Runs from so many bytes to so many, which are edges of members. */
+  /** Collects the runs between two heights in bytes, which are edges of members. */
   private between(low: number, high: number): void {
     this.low = Math.max(low, 0);
     this.high = high;
@@ -462,23 +462,23 @@ class Collector {
     this.flush();
   }
 
-  /** The sixteen nodes from `base` on, of which the first begins at so many bytes. */
+  /** Visits the sixteen nodes from `base` on, the first of which begins at the height `at`. */
   private nodes(level: number, base: number, at: number): void {
-    const sums = this.sums[level]!, {one, low, high} = this, start = Math.max(this.bottom, low), stop = Math.min(this.top, high);
+    const sums = this.sums[level]!, {pixel, low, high} = this, start = Math.max(this.bottom, low), stop = Math.min(this.top, high);
     for (let i = base, to = base + FAN; i < to; i++) {
       const bytes = sums[i]!;
       if (bytes === 0) continue;
       const next = at + bytes;
       if (next > start) {
         if (at >= stop) return;
-        // A node that lies across an edge is opened, however small.
-        if (bytes < one && (level === 0 || (at >= low && next <= high))) this.merge(level, i, at, bytes);
+        // A node across an edge is expanded, even if it is small.
+        if (bytes < pixel && (level === 0 || (at >= low && next <= high))) this.merge(level, i, at, bytes);
         else {
           if (level === 0) {
             if (this.group_count) this.flush();
             this.emit(at, next, i, 0);
           } else {
-            if (this.group_count && bytes >= one) this.flush();
+            if (this.group_count && bytes >= pixel) this.flush();
             this.nodes(level - 1, i * FAN, at);
           }
         }
@@ -494,9 +494,9 @@ class Collector {
       this.group_member = member;
     } else if (leaf[member]! > leaf[this.group_member]!) this.group_member = member;
     this.group_bytes += bytes;
-    // A node may stand for one block; what counts is whether the block is all of it.
+    // A node may contain a single block: then the run is not merged.
     this.group_count += level === 0 || leaf[member] === bytes ? 1 : 2;
-    if (this.group_bytes >= this.one) this.flush();
+    if (this.group_bytes >= this.pixel) this.flush();
   }
 
   private find(level: number, node: number): number {

@@ -1,4 +1,4 @@
-// Wheel, drag and double click, by d3-zoom: turns its transforms into windows of the two axes.
+// Wheel, drag and double click: converts the transforms of d3-zoom into windows of the two axes.
 
 import {scaleLinear} from 'd3-scale';
 import {select} from 'd3-selection';
@@ -12,8 +12,8 @@ export interface Ranges {
   top: number;
 }
 
-interface Hands {
-  /** What is shown now, and how large it is in CSS pixels. */
+interface Handlers {
+  /** The current ranges, and their size in CSS pixels. */
   ranges(): Ranges;
   size(): {width: number; height: number};
   moved(to: Ranges): void;
@@ -21,41 +21,41 @@ interface Hands {
   busy(on: boolean): void;
 }
 
-/** Listens to an element. Dragging moves both axes; the wheel zooms along, with shift the bytes, with alt both. */
-export function listen(element: HTMLElement, hands: Hands): void {
+/** Handles gestures on an element. Dragging moves both axes; the wheel zooms along, with shift the bytes, with alt both. */
+export function listen(element: HTMLElement, handlers: Handlers): void {
   let last = zoomIdentity;
   const behaviour = zoom<HTMLElement, unknown>()
-    .filter(event => !event.button && !(event.type === 'wheel' && sideways(event as WheelEvent)))
+    .filter(event => !event.button && !(event.type === 'wheel' && is_horizontal(event as WheelEvent)))
     .wheelDelta(event => -(event.deltaY || event.deltaX) * (event.deltaMode === 1 ? 0.05 : event.deltaMode ? 1 : 0.002) * (event.ctrlKey ? 10 : 1))
     .duration(matchMedia('(prefers-reduced-motion: reduce)').matches ? 0 : 180)
-    .on('start', () => hands.busy(true))
+    .on('start', () => handlers.busy(true))
     .on('zoom', (event: D3ZoomEvent<HTMLElement, unknown>) => {
       const t = event.transform, k = t.k / last.k;
       const step = zoomIdentity.translate(t.x - last.x * k, t.y - last.y * k).scale(k);
       last = t;
-      const source = event.sourceEvent as MouseEvent | null, now = hands.ranges(), {width, height} = hands.size();
+      const source = event.sourceEvent as MouseEvent | null, now = handlers.ranges(), {width, height} = handlers.size();
       const bytes_too = k === 1 || source?.altKey || source?.shiftKey, along = k === 1 || source?.altKey || !source?.shiftKey;
       const next = {...now};
       if (along) [next.from, next.to] = step.rescaleX(scaleLinear().domain([now.from, now.to]).range([0, width])).domain() as [number, number];
       if (bytes_too) [next.bottom, next.top] = step.rescaleY(scaleLinear().domain([now.bottom, now.top]).range([height, 0])).domain() as [number, number];
-      hands.moved(next);
+      handlers.moved(next);
     })
     .on('end', function () {
-      // The window is the state; the transform starts anew, so that it never grows out of a number's precision.
+      // The state is the window; resetting the transform keeps it within the precision of a number.
       last = zoomIdentity;
       (this as HTMLElement & {__zoom: unknown}).__zoom = zoomIdentity;
-      hands.busy(false);
+      handlers.busy(false);
     });
   select(element).call(behaviour);
-  // A sideways wheel (touch pads) moves along.
+  // Horizontal scrolling (touch pads) moves along.
   element.addEventListener('wheel', event => {
-    if (!sideways(event)) return;
+    if (!is_horizontal(event)) return;
     event.preventDefault();
-    const now = hands.ranges(), by = ((now.to - now.from) * event.deltaX) / hands.size().width;
-    hands.moved({...now, from: now.from + by, to: now.to + by});
+    const now = handlers.ranges(), by = ((now.to - now.from) * event.deltaX) / handlers.size().width;
+    handlers.moved({...now, from: now.from + by, to: now.to + by});
   }, {passive: false});
 }
 
-function sideways(event: WheelEvent): boolean {
+function is_horizontal(event: WheelEvent): boolean {
   return !event.shiftKey && !event.ctrlKey && Math.abs(event.deltaX) > Math.abs(event.deltaY);
 }

@@ -1,12 +1,12 @@
-// The labels over a picture. Each asks for the places where it could stand, the most important first; one that would cover
-// another has no place, so that labels never overlap at any zoom. What they name is reached by pointing at it.
+// The labels over a picture. Each has several possible positions. They are placed by importance, and one that would cover
+// another is omitted, so that labels never overlap at any zoom. Pointing at an item shows its name.
 
 /** Height of a label, in CSS pixels. */
 export const LABEL_HEIGHT = 15;
 /** Space at both sides of a text, and between labels. */
-const PADDING = 4, APART = 1;
+const PADDING = 4, SPACING = 1;
 
-/** What labels are for, the most important first. */
+/** The kinds of labels, the most important first. */
 export const enum Rank { Pointer, Cursor, Peak, OutOfMemory, Capacity, Reserved, Marker, BandName }
 
 /** A rectangle in CSS pixels. */
@@ -17,7 +17,7 @@ export interface Box {
   height: number;
 }
 
-/** A label with a place. */
+/** A placed label. */
 export interface Label extends Box {
   text: string;
 }
@@ -37,22 +37,22 @@ export class Labels {
 
   constructor(private readonly context: Context, private readonly width: number, private readonly height: number) {}
 
-  /** How wide a label of this text is. */
+  /** Returns the width of a label. */
   width_of(text: string): number {
     return this.context.measureText(text).width + 2 * PADDING;
   }
 
-  /** Adds what places labels when all are known. */
-  later(rank: Rank, put: () => void): void {
+  /** Adds a function that places labels when all are known. */
+  defer(rank: Rank, put: () => void): void {
     this.waiting.push({rank, put});
   }
 
-  /** Places a label at the first of these corners where it is in the picture and covers no other; whether there is one. */
+  /** Places a label at the first corner where it is inside the picture and covers no other; returns false if there is none. */
   put(text: string, corners: readonly {x: number; y: number}[], paint: (at: Label) => void, width = this.width_of(text), height = LABEL_HEIGHT): boolean {
     for (const corner of corners) {
       const label: Label = {text, ...corner, width, height};
       if (label.x < 0 || label.y < 0 || label.x + width > this.width || label.y + height > this.height) continue;
-      const around = {x: label.x - APART, y: label.y - APART, width: width + 2 * APART, height: height + 2 * APART};
+      const around = {x: label.x - SPACING, y: label.y - SPACING, width: width + 2 * SPACING, height: height + 2 * SPACING};
       if (this.placed.some(other => overlap(around, other))) continue;
       this.placed.push(label);
       this.painters.push(() => paint(label));
@@ -68,7 +68,7 @@ export class Labels {
     for (const paint of this.painters) paint();
   }
 
-  /** Corners right and left of a place, in one row after another. */
+  /** Returns the corners right and left of a position, row by row. */
   beside(text: string, x: number, rows: readonly number[], gap = 2): {x: number; y: number}[] {
     const width = this.width_of(text);
     return rows.flatMap(y => [{x: x + gap, y}, {x: x - width - gap, y}]);

@@ -1,16 +1,16 @@
-// Bands above the picture: scopes and annotated ranges, one lane for each depth.
+// Bands above the picture: scopes and annotated ranges, a lane for each depth.
 
 import type {Bands, Texts} from '../types.ts';
 import type {Axis} from './axis.ts';
 import {visible} from '../format.ts';
 
 const LANE = 15;
-const MOST_LANES = 8;
+const MAX_LANES = 8;
 
-/** Where a band's ends are on the axis. */
+/** Returns the start and end of a band on the axis. */
 export function extent(bands: Bands, band: number, axis: Axis): [number, number] {
   const to = bands.to[band]!;
-  // In time a band ends with its last event; when events are counted, that event has a width.
+  // On the axis of time a band ends at its last event; on that of events, the last event has a width.
   return [axis.at(bands.from[band]!), axis.clock ? axis.at(to) : axis.at(to + 1)];
 }
 
@@ -20,7 +20,7 @@ export class Lanes {
 
   constructor(readonly bands: Bands, thread: number) {
     const lists: number[][] = [];
-    for (let i = 0; i < bands.count; i++) if (bands.thread[i] === thread) (lists[Math.min(bands.depth[i]!, MOST_LANES - 1)] ??= []).push(i);
+    for (let i = 0; i < bands.count; i++) if (bands.thread[i] === thread) (lists[Math.min(bands.depth[i]!, MAX_LANES - 1)] ??= []).push(i);
     this.lanes = Array.from({length: lists.length}, (_, i) => Uint32Array.from(lists[i] ?? []));
   }
 
@@ -28,7 +28,7 @@ export class Lanes {
     return this.lanes.length * LANE;
   }
 
-  /** The band at a place, of those that are drawn at `x`. */
+  /** Returns the band at a position; null: none within `reach`. */
   at(x: number, y: number, axis: Axis, reach: number): number | null {
     const lane = this.lanes[Math.floor(y / LANE)];
     if (!lane) return null;
@@ -36,7 +36,7 @@ export class Lanes {
     return i >= 0 && extent(this.bands, lane[i]!, axis)[1] + reach >= x ? lane[i]! : null;
   }
 
-  /** The first band of a lane that begins after a place. */
+  /** Returns the first band of a lane that begins after a position. */
   private first_after(lane: Uint32Array, x: number, axis: Axis): number {
     let low = 0, high = lane.length;
     while (low < high) {
@@ -71,7 +71,7 @@ export class Lanes {
             context.restore();
           }
         }
-        // Many bands within one pixel are one stroke: the next to look at begins beyond it.
+        // Many bands within one pixel are drawn as one: skip to the next that begins after it.
         i = x1 - x0 > 2 ? i + 1 : Math.max(i + 1, this.first_after(lane, from + x1 / scale, axis));
       }
     });

@@ -1,4 +1,4 @@
-// The whole recording under the picture, with the window as a brush.
+// The whole recording below the picture, with the window as a brush.
 
 import {brushX, type D3BrushEvent} from 'd3-brush';
 import {select} from 'd3-selection';
@@ -19,7 +19,7 @@ export class Minimap {
   private to = 1;
 
   constructor(moved: (from: number, to: number) => void) {
-    this.element = h('div', {class: 'minimap', title: 'The whole recording. Drag to choose what is shown above.'}, this.canvas, this.svg);
+    this.element = h('div', {class: 'minimap', title: 'The whole recording. Drag to choose the range above.'}, this.canvas, this.svg);
     this.svg.setAttribute('aria-hidden', 'true');
     this.brush.on('start brush end', (event: D3BrushEvent<unknown>) => {
       if (!event.sourceEvent || !this.width) return;
@@ -58,7 +58,7 @@ export class Minimap {
     for (const event of ooms) context.fillRect(Math.round(((axis.at(event) - axis.from) / (axis.to - axis.from)) * columns), 0, Math.ceil(ratio), rows);
   }
 
-  /** Moves the brush to what is shown. */
+  /** Moves the brush to the window. */
   window(from: number, to: number): void {
     if (!this.width) return;
     const x = (v: number) => Math.max(0, Math.min(this.width, ((v - this.from) / (this.to - this.from)) * this.width));

@@ -1,29 +1,29 @@
-// Colours of blocks. A row's colour is a place in a palette of at most 256; patterns, edges and labels say the rest, so that
-// no fact is told by colour alone.
+// Colours of blocks. A row's colour is an index into a palette of at most 256. Patterns, edges and labels show the rest, so that
+// no fact depends on colour alone.
 
 import type {ColorBy, Device, DeviceHead, Elements, Texts} from '../types.ts';
 import {category_colors, no_category_color} from '../categories/names.ts';
 import {bytes, plural, visible} from '../format.ts';
-import {FEW, luminance, mix, packed, type Rgb} from './rgb.ts';
+import {QUALITATIVE, luminance, mix, packed, type Rgb} from './rgb.ts';
 
-/** Colours as a little-endian canvas has them in 32 bits. */
+/** Colours as 32-bit pixels of a little-endian canvas. */
 export interface Palette {
   readonly fill: Uint32Array;
-  /** Blocks inside of an envelope. */
+  /** Blocks inside an envelope. */
   readonly soft: Uint32Array;
   /** Edges between blocks, and hatching. */
   readonly edge: Uint32Array;
-  /** Blocks that search and filter do not let through. */
+  /** Blocks that do not match search and filter. */
   readonly dim: Uint32Array;
   readonly css: string[];
-  /** What the colours mean: the largest groups first, or in their order. */
+  /** The meaning of colours: the largest groups first, or groups in their own order. */
   readonly legend: Key[];
 }
 
-/** Colour of what a private pool holds and no block uses: the last place of every palette. */
+/** Index of the colour of unused memory in a private pool, in every palette. */
 export const SLACK = 255;
 
-/** From a perceptual space (OKLCH), in which equal steps look equal. */
+/** Converts from OKLCH, a perceptual colour space in which equal steps look equal. */
 function oklch(l: number, c: number, hue: number): Rgb {
   const a = c * Math.cos((hue * Math.PI) / 180), b = c * Math.sin((hue * Math.PI) / 180);
   const [x, y, z] = [l + 0.3963377774 * a + 0.2158037573 * b, l - 0.1055613458 * a - 0.0638541728 * b, l - 0.0894841775 * a - 1.291485548 * b].map(v => v ** 3) as Rgb;
@@ -32,19 +32,19 @@ function oklch(l: number, c: number, hue: number): Rgb {
     .map(v => Math.round(255 * Math.max(0, Math.min(1, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)))) as Rgb;
 }
 
-/** What has no name. */
+/** The colour of groups without a name. */
 const grey = (dark: boolean): Rgb => (dark ? [92, 96, 104] : [176, 180, 188]);
 
-/** From little (dark blue) over green to much (yellow), its lightness rising all the way. */
+/** A scale from dark blue (low) over green to yellow (high), with increasing lightness. */
 const SCALE = Array.from({length: 16}, (_, i) => {
   const t = i / 15;
   return oklch(0.38 + 0.5 * t, 0.085 + 0.045 * t, 275 - 180 * t);
 });
 
-/** Longest lives, in events, of the steps of colour by age; blocks that are never freed get the last colour. */
+/** Upper bounds of lifetimes, in events, of the colours by age; blocks that are never freed get the last colour. */
 const AGES = [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, Infinity];
 
-/** A palette of these colours, over and over. */
+/** Returns a palette that repeats these colours. */
 function palette(colors: readonly Rgb[], back: Rgb, dark: boolean, legend: Palette['legend']): Palette {
   const fill = new Uint32Array(256), soft = new Uint32Array(256), edge = new Uint32Array(256), dim = new Uint32Array(256), css: string[] = [];
   const slack = mix(back, dark ? [255, 255, 255] : [0, 0, 0], 0.09);
@@ -52,7 +52,7 @@ function palette(colors: readonly Rgb[], back: Rgb, dark: boolean, legend: Palet
     const c = i === SLACK ? slack : colors[i % colors.length]!;
     fill[i] = packed(c);
     soft[i] = packed(mix(c, back, 0.35));
-    // On what is nearly black, a darker edge would not be seen.
+    // A darker edge would be invisible on a nearly black colour.
     edge[i] = packed(luminance(c) < 0.05 ? mix(c, [255, 255, 255], 0.4) : mix(c, dark ? [0, 0, 0] : [20, 24, 40], 0.34));
     dim[i] = packed(mix(mix(c, [128, 128, 128], 0.6), back, 0.78));
     css.push(`rgb(${c.join(' ')})`);
@@ -63,20 +63,20 @@ function palette(colors: readonly Rgb[], back: Rgb, dark: boolean, legend: Palet
 /** The page's background. */
 export const background = (dark: boolean): Rgb => (dark ? [22, 24, 29] : [255, 255, 255]);
 
-/** A palette for bands. Their colours may be as dark as any edge, so the edges between them are of the background's colour. */
+/** Returns a palette for bands. Their colours may be as dark as an edge, so edges have the background's colour. */
 export function band_palette(colors: readonly Rgb[], dark: boolean): Palette {
   const back = background(dark), out = palette(colors, back, dark, []);
   colors.forEach((color, i) => { out.edge[i] = packed(mix(color, back, 0.6)); });
   return out;
 }
 
-/** Of a row's flags: only its free was recorded. */
+/** Flag of a row: only its free was recorded. */
 const ONLY_FREED = 1;
 
-/** Groups that have a colour of their own and are named in the legend; a line of it is read at a glance. */
-const MOST_NAMED = 9;
+/** The maximum number of groups that have a colour and a name in the legend, so that the legend fits on a line. */
+const MAX_NAMED = 9;
 
-/** What the legend names: the largest groups at the peak. */
+/** An entry of the legend: one of the largest groups at the peak. */
 export interface Key {
   readonly color: number;
   readonly name: string;
@@ -84,17 +84,17 @@ export interface Key {
   readonly bytes: number;
 }
 
-/** Colours for groups with names: those of `FEW` but the grey one. */
-const DISTINCT = FEW.filter(([r, g, b]) => r !== g || g !== b).slice(0, MOST_NAMED);
-/** Pale colours for all other groups, which the legend counts together. */
+/** Colours for named groups: those of `QUALITATIVE` without grey. */
+const DISTINCT = QUALITATIVE.filter(([r, g, b]) => r !== g || g !== b).slice(0, MAX_NAMED);
+/** Number of pale colours for all other groups, which the legend counts together. */
 const PALE = 24;
 function pale(dark: boolean): Rgb[] {
   return Array.from({length: PALE}, (_, i) => oklch((dark ? 0.36 : 0.83) + [0, 0.05, 0.025][i % 3]!, 0.022, i * 15));
 }
-/** The place of what has no name or is not known, in every palette. */
+/** Index of the colour of unnamed and unknown groups, in every palette. */
 const NAMELESS = 254;
 
-/** Gives the largest of several groups a colour each. `group` is a row's group, 0 for none; `live` are the rows at the peak. */
+/** Assigns a colour to each of the largest groups. `group` returns a row's group, 0 for none; `live` are the rows at the peak. */
 function by_group(rows: Elements, live: Uint32Array, groups: number, group: (row: number) => number, name: (group: number) => string, none: string, others: (count: number) => string, dark: boolean):
 {of: Uint8Array; colors: Rgb[]; legend: Key[]} {
   const at_peak = new Float64Array(groups + 1), all = new Float64Array(groups + 1);
@@ -103,19 +103,19 @@ function by_group(rows: Elements, live: Uint32Array, groups: number, group: (row
   const order: number[] = [];
   for (let g = 1; g <= groups; g++) if (all[g]! > 0) order.push(g);
   order.sort((a, b) => at_peak[b]! - at_peak[a]! || all[b]! - all[a]! || a - b);
-  const place = new Uint8Array(groups + 1).fill(NAMELESS, 0, 1), named = order.slice(0, MOST_NAMED), rest = order.slice(MOST_NAMED);
-  named.forEach((g, i) => { place[g] = i; });
-  for (const g of rest) place[g] = MOST_NAMED + ((Math.imul(g, 0x9e3779b1) >>> 8) % PALE);
+  const color_of = new Uint8Array(groups + 1).fill(NAMELESS, 0, 1), named = order.slice(0, MAX_NAMED), rest = order.slice(MAX_NAMED);
+  named.forEach((g, i) => { color_of[g] = i; });
+  for (const g of rest) color_of[g] = MAX_NAMED + ((Math.imul(g, 0x9e3779b1) >>> 8) % PALE);
   const of = new Uint8Array(rows.count);
-  for (let row = 0; row < of.length; row++) of[row] = place[group(row)]!;
-  const own = [...DISTINCT, ...pale(dark)], colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS ? grey(dark) : own[i % own.length]!));
+  for (let row = 0; row < of.length; row++) of[row] = color_of[group(row)]!;
+  const cycle = [...DISTINCT, ...pale(dark)], colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS ? grey(dark) : cycle[i % cycle.length]!));
   const legend: Key[] = named.map((g, i) => ({color: i, name: visible(name(g)), bytes: at_peak[g]!}));
-  if (rest.length) legend.push({color: MOST_NAMED + 1, name: others(rest.length), bytes: rest.reduce((sum, g) => sum + at_peak[g]!, 0)});
+  if (rest.length) legend.push({color: MAX_NAMED + 1, name: others(rest.length), bytes: rest.reduce((sum, g) => sum + at_peak[g]!, 0)});
   if (all[0]! > 0) legend.push({color: NAMELESS, name: none, bytes: at_peak[0]!});
   return {of, colors, legend};
 }
 
-/** The rows of a device's blocks or segments that are live when most bytes are. */
+/** Returns the rows of a device's blocks or segments that are live at the peak. */
 export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements): Uint32Array {
   const {total} = rows;
   let peak = 0;
@@ -123,12 +123,12 @@ export function live_at_peak(device: Pick<Device, 'live_after'>, rows: Elements)
   return device.live_after(rows, peak - 1);
 }
 
-/** The colour of each row, and the palette. `live` are the rows that are live at the peak; `texts` may be missing unless `by` is `stack`. */
+/** Returns the colour of each row, and the palette. `live` are the rows at the peak; only `by` `stack` needs `texts`. */
 export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark: boolean, live: Uint32Array, texts: Texts | null): {of: Uint8Array; palette: Palette} {
   const back = background(dark);
   const grouped = ({of, colors, legend}: ReturnType<typeof by_group>) => ({of, palette: palette(colors, back, dark, legend)});
-  const places = (column: Uint16Array, names: readonly string[], shift: 0 | 1, none: string, what: string) => grouped(by_group(rows, live, names.length, row => column[row]! + shift, g => names[g - 1]!, none, n => plural(n, `other ${what}`), dark));
-  /** Sums of what is live at the peak by the colour of a row. */
+  const by_column = (column: Uint16Array, names: readonly string[], shift: 0 | 1, none: string, what: string) => grouped(by_group(rows, live, names.length, row => column[row]! + shift, g => names[g - 1]!, none, n => plural(n, `other ${what}`), dark));
+  /** Returns the bytes at the peak by colour. */
   const sums = (of: Uint8Array) => {
     const sum = new Float64Array(256);
     for (const row of live) sum[of[row]!]! += rows.size[row]!;
@@ -136,7 +136,7 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
   };
   switch (by) {
     case 'stack': {
-      // A block of which only the free was recorded has the stack of that, which is no line that allocated it.
+      // If only the free of a block was recorded, its stack is not the one that allocated it.
       const strings = texts?.strings ?? 0, {stack, flags} = rows, lines = texts?.stack_line;
       const group = (row: number) => {
         const line = lines?.[stack[row]!] ?? 0;
@@ -145,11 +145,11 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       return grouped(by_group(rows, live, 2 * strings, group, g => (g > strings ? `older, freed at ${texts!.string(g - strings)}` : texts!.string(g)), 'no stack recorded', n => plural(n, 'other line'), dark));
     }
     case 'stream':
-      return places(rows.stream, device.streams.map(s => `stream ${s}`), 1, '', 'stream');
+      return by_column(rows.stream, device.streams.map(s => `stream ${s}`), 1, '', 'stream');
     case 'pool':
-      return places(rows.pool, device.pools, 0, 'pool not known', 'pool');
+      return by_column(rows.pool, device.pools, 0, 'pool not known', 'pool');
     case 'size': {
-      // Steps of doublings up to the largest; what is less than a four-thousandth of it is not seen beside it anyway.
+      // Powers of two up to the largest size; less than a four-thousandth of it is too small to be visible.
       let least = Infinity, most = 1;
       for (const size of rows.size) {
         if (size < least) least = size;
@@ -173,15 +173,15 @@ export function colors_of(rows: Elements, by: ColorBy, device: DeviceHead, dark:
       }
       const sum = sums(of), within = (from: number, to: number) => sum.slice(from, to + 1).reduce((a, b) => a + b, 0);
       return {of, palette: palette(SCALE, back, dark, [{color: 1, name: 'freed within 3 events', bytes: within(0, 1)}, {color: 4, name: 'within 100', bytes: within(2, 4)}, {color: 6, name: 'within 1,000', bytes: within(5, 6)},
-        {color: 8, name: 'within 10,000', bytes: within(7, 8)}, {color: 11, name: 'later', bytes: within(9, 14)}, {color: 15, name: 'live at the end, or from before', bytes: within(15, 15)}])};
+        {color: 8, name: 'within 10,000', bytes: within(7, 8)}, {color: 11, name: 'later', bytes: within(9, 14)}, {color: 15, name: 'live at the start or end', bytes: within(15, 15)}])};
     }
     case 'category': {
-      // Their colours are those of their bands, also where these are many.
-      const own = category_colors(device.categories, dark), none = no_category_color(dark), of = new Uint8Array(rows.count);
+      // Categories have the colours of their bands.
+      const known = category_colors(device.categories, dark), none = no_category_color(dark), of = new Uint8Array(rows.count);
       for (let row = 0; row < of.length; row++) of[row] = rows.category[row] ? (rows.category[row]! - 1) % SLACK : NAMELESS;
-      const colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS || !own.length ? none : own[i % own.length]!)), sum = sums(of);
+      const colors = Array.from({length: 256}, (_, i): Rgb => (i === NAMELESS || !known.length ? none : known[i % known.length]!)), sum = sums(of);
       const used = new Set(of), order = device.categories.map((_, i) => i).filter(i => used.has(i)).sort((a, b) => sum[b]! - sum[a]! || a - b);
-      const named = order.slice(0, 2 * MOST_NAMED), rest = order.slice(2 * MOST_NAMED);
+      const named = order.slice(0, 2 * MAX_NAMED), rest = order.slice(2 * MAX_NAMED);
       const legend: Key[] = named.map(i => ({color: i, name: visible(device.categories[i]!), bytes: sum[i]!}));
       if (rest.length) legend.push({color: rest[0]!, name: plural(rest.length, 'other category', 'other categories'), bytes: rest.reduce((all, i) => all + sum[i]!, 0)});
       if (used.has(NAMELESS)) legend.push({color: NAMELESS, name: 'no category', bytes: sum[NAMELESS]!});

@@ -1,5 +1,5 @@
-// A picture over time with all that is around it: axes, the window with its gestures and keys, bands of scopes, the minimap,
-// lines for what was reserved and for the selected event. What fills the picture is for the views that extend it.
+// A picture over time with its surroundings: axes, the window with its gestures and keys, bands of scopes, the minimap,
+// lines for reserved memory and the selected event. The views that extend it fill the picture.
 
 import type {Bands, Elements, Hit, State, Texts, View} from '../types.ts';
 import type {Page} from '../app.ts';
@@ -10,24 +10,24 @@ import type {Window} from './frame.ts';
 import {listen, type Ranges} from './gestures.ts';
 import {extent, Lanes} from './lanes.ts';
 import {Labels} from './labels.ts';
-import {draw_cursor, draw_level, draw_mark_label, draw_marks_of, draw_reserved, mark_at, marks_of, type Inks, type Mark, type Place} from './marks.ts';
+import {draw_cursor, draw_level, draw_mark_label, draw_marks_of, draw_reserved, mark_at, marks_of, type Inks, type Mark, type Area} from './marks.ts';
 import {Minimap} from './minimap.ts';
 import {Peaks} from './pyramid.ts';
 import {draw_along, draw_bytes} from './scales.ts';
 import type {Stack} from './stack.ts';
 
 const SVG = 'http://www.w3.org/2000/svg';
-/** A frame of a gesture that takes longer makes the next ones coarser. */
+/** A slower frame of a gesture makes the next ones coarser, a faster one finer. */
 const SLOW_MS = 20, FAST_MS = 7;
-/** Segments so many are decoded before the first picture, so that its scale need not change when they come. */
-const FEW_SEGMENTS = 50_000;
+/** Up to this number, segments are decoded before the first picture, so that its scale does not change later. */
+const MAX_EAGER_SEGMENTS = 50_000;
 
 interface Frames {
   count: number;
   worst_ms: number;
 }
 
-/** Frames that any picture over time drew since they were last asked for. */
+/** Frames that pictures over time drew since the last query. */
 export const painted: Frames = {count: 0, worst_ms: 0};
 
 /** A picture over time. */
@@ -57,7 +57,7 @@ export abstract class Plot implements View {
   protected texts: Texts | null = null;
   protected axis!: Axis;
   private marks: Mark[] = [];
-  /** The mark that is pointed at. */
+  /** The mark at the pointer. */
   private pointed_mark: Mark | null = null;
   /** The labels of the last picture. */
   protected labels: Labels | null = null;
@@ -91,40 +91,40 @@ export abstract class Plot implements View {
       if (!this.mark_hovered(event)) this.hovered(event);
     });
     this.stage.addEventListener('mouseleave', () => {
-      this.forget_mark();
-      this.left();
+      this.clear_mark();
+      this.pointer_left();
     });
     this.stage.addEventListener('click', event => this.clicked(event));
     this.lane_canvas.addEventListener('mousemove', event => this.band_hovered(event));
-    this.lane_canvas.addEventListener('mouseleave', () => this.left());
+    this.lane_canvas.addEventListener('mouseleave', () => this.pointer_left());
     this.lane_canvas.addEventListener('click', event => this.band_clicked(event));
     new ResizeObserver(() => {
       if (this.stage.clientWidth !== this.width || this.stage.clientHeight !== this.height) this.resize();
     }).observe(this.stage);
   }
 
-  // ------------------------------------------------------------------ what a view adds
+  // ------------------------------------------------------------------ for views to implement
 
-  /** Whether a line shows what was reserved. */
+  /** Whether a line shows reserved memory. */
   protected abstract readonly with_reserved: boolean;
-  /** Whether nothing can be drawn before the segments are there. */
+  /** Whether the picture needs the segments. */
   protected abstract readonly needs_segments: boolean;
-  /** Another device: what is known of the one before is let go. */
-  protected abstract forget(): void;
-  /** Makes the stack and its colours, where `changed` concerns them or there are none. */
+  /** Clears the state of the previous device. */
+  protected abstract reset(): void;
+  /** Creates the stack and its colours, if `changed` affects them or there are none. */
   protected abstract prepare(state: State, changed: Set<keyof State>): void;
   /** Fills the pixels of a window. */
   protected abstract fill_pixels(window: Window): void;
-  /** Draws over the picture, below the lines that all pictures share. */
-  protected draw_names(_place: Place, _inks: Inks, _labels: Labels): void { /* Blocks have no names. */ }
-  /** Draws over those lines. */
-  protected abstract draw_marks(place: Place, inks: Inks, labels: Labels): void;
-  /** What stands in the line above the picture, and what the picture is called. */
+  /** Draws over the picture, below the common lines. */
+  protected draw_names(_area: Area, _inks: Inks, _labels: Labels): void { /* Blocks have no names. */ }
+  /** Draws over the common lines. */
+  protected abstract draw_marks(area: Area, inks: Inks, labels: Labels): void;
+  /** Updates the line above the picture, and the picture's accessible name. */
   protected abstract describe(): void;
   protected abstract hovered(event: MouseEvent): void;
-  protected abstract left(): void;
+  protected abstract pointer_left(): void;
   protected abstract clicked(event: MouseEvent): void;
-  /** What of the picture is at a point of the window. */
+  /** Returns the item of the picture at a point of the window. */
   protected abstract hit_picture(x: number, y: number): Hit | null;
 
   // ------------------------------------------------------------------ the state
@@ -136,16 +136,16 @@ export abstract class Plot implements View {
       this.thread = -1;
       this.pointed_mark = null;
       this.marks = marks_of(device.head);
-      this.forget();
-      if (this.needs_segments || device.head.segments <= FEW_SEGMENTS) this.segments = await device.segments();
-      void this.bring();
+      this.reset();
+      if (this.needs_segments || device.head.segments <= MAX_EAGER_SEGMENTS) this.segments = await device.segments();
+      void this.load_rest();
     }
-    // Lines of code are texts.
+    // Colouring by line of code needs the texts.
     if (state.color === 'stack') this.texts ??= await this.page.texts();
     if (device !== this.page.device) return;
     this.axis = this.page.axis;
     this.prepare(state, changed);
-    if (!this.reserved && this.segments) this.know_reserved();
+    if (!this.reserved && this.segments) this.find_reserved_peaks();
     if (!this.width) this.measure();
     if (changed.has('query') || changed.has('filter') || changed.has('color') || changed.has('device') || changed.has('hide')) this.describe();
     if ((['device', 'axis', 'query', 'filter', 'hide', 'view'] as const).some(c => changed.has(c))) this.draw_minimap();
@@ -161,29 +161,29 @@ export abstract class Plot implements View {
     }
   }
 
-  /** Colours of the theme changed. */
+  /** Redraws after a change of the theme. */
   restyle(): void {
-    this.known_inks = null;
+    this.cached_inks = null;
     if (!this.stack) return;
     this.prepare(this.page.state, new Set(['color']));
     this.describe();
     this.resize();
   }
 
-  /** Segments that only stand for what a profile saw say nothing about what was reserved. */
-  private know_reserved(): void {
+  /** Prepares the line of reserved memory. Segments that only span the addresses of a profile are not reserved memory. */
+  private find_reserved_peaks(): void {
     if (this.with_reserved && this.page.device.head.reserved && this.segments!.count) this.reserved = new Peaks(this.segments!.total);
   }
 
-  /** What the first picture does without: names of bands, segments when they are many. */
-  private async bring(): Promise<void> {
+  /** Loads what the first picture does not need: bands, and segments if there are many. */
+  private async load_rest(): Promise<void> {
     const device = this.page.device;
     try {
       if (!this.segments) {
         const segments = await device.segments();
         if (device !== this.page.device) return;
         this.segments = segments;
-        this.know_reserved();
+        this.find_reserved_peaks();
         this.describe();
         void this.request(true);
       }
@@ -211,7 +211,7 @@ export abstract class Plot implements View {
     this.resize();
   }
 
-  /** The choice of the thread whose bands are shown, for the line above the picture; null: there is nothing to choose. */
+  /** Creates the selector of the thread whose bands are shown; null: there is only one. */
   protected thread_choice(): HTMLElement | null {
     if (!this.bands || new Set(this.bands.thread).size < 2) return null;
     const threads = [...new Set(this.bands.thread)].sort((a, b) => a - b);
@@ -222,8 +222,8 @@ export abstract class Plot implements View {
 
   // ------------------------------------------------------------------ the window
 
-  /** The highest that can be shown: all of it, and capacity or reserved memory where they are near. */
-  get ceiling(): number {
+  /** The maximum top of the window: above the peak, and above capacity or reserved memory if they are near. */
+  get max_top(): number {
     const {peak} = this.stack!, high = (peak || 1) * 1.04;
     let top = high;
     const reserved = this.reserved && this.segments ? this.segments.total[this.reserved.top(0, this.segments.total.length - 1)]! : 0;
@@ -233,23 +233,23 @@ export abstract class Plot implements View {
 
   ranges(): Ranges {
     const {from, to, bottom, top} = this.page.state;
-    return {from, to, bottom, top: top > bottom ? top : this.ceiling};
+    return {from, to, bottom, top: top > bottom ? top : this.max_top};
   }
 
   protected move(to: Ranges): void {
     const {axis} = this, now = this.ranges();
     let {from, to: end, bottom, top} = to;
-    const least = axis.least, span = Math.min(axis.to - axis.from, Math.max(least, end - from));
+    const span = Math.min(axis.to - axis.from, Math.max(axis.min_span, end - from));
     if (span !== end - from) {
-      // Clamped about the middle of what was asked for, unless nothing can change.
+      // Keep the middle of the requested range, or the current one if the span cannot change.
       const middle = now.to - now.from === span ? (now.from + now.to) / 2 : (from + end) / 2;
       from = middle - span / 2;
     }
     from = Math.max(axis.from, Math.min(axis.to - span, from));
     end = from + span;
-    const ceiling = this.ceiling, height = Math.min(ceiling, Math.max(64, top - bottom));
-    bottom = Math.max(0, Math.min(ceiling - height, bottom));
-    top = bottom + height >= ceiling && bottom === 0 ? 0 : bottom + height;
+    const max_top = this.max_top, height = Math.min(max_top, Math.max(64, top - bottom));
+    bottom = Math.max(0, Math.min(max_top - height, bottom));
+    top = bottom + height >= max_top && bottom === 0 ? 0 : bottom + height;
     void this.page.show({from, to: end, bottom, top});
   }
 
@@ -288,7 +288,7 @@ export abstract class Plot implements View {
     this.shared.setAttribute('y', String(this.height + 18));
   }
 
-  /** Draws before the next frame is shown. */
+  /** Draws before the next frame. */
   protected request(picture: boolean): Promise<void> {
     return new Promise(done => {
       if (this.waiting) {
@@ -297,7 +297,7 @@ export abstract class Plot implements View {
         return;
       }
       this.waiting = {picture, done: [done]};
-      // A page in the background has no frames; it is drawn all the same.
+      // A page in the background has no frames, but is drawn too.
       if (document.hidden) setTimeout(() => this.flush(), 0);
       else requestAnimationFrame(() => this.flush());
     });
@@ -336,37 +336,37 @@ export abstract class Plot implements View {
     }
   }
 
-  /** Asking a style for its colours is slow; they change with the theme alone. */
-  private known_inks: (Inks & {bands: string[]}) | null = null;
+  /** Cached colours: reading them from the style is slow, and they change only with the theme. */
+  private cached_inks: (Inks & {bands: string[]}) | null = null;
   protected inks(): Inks & {bands: string[]} {
-    return this.known_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
+    return this.cached_inks ??= {bands: ['--band-0', '--band-1', '--band-2', '--band-3'].map(css_color), ink: css_color('--ink'), back: css_color('--back'), accent: css_color('--accent'), alarm: css_color('--alarm'), muted: css_color('--muted'),
       reserved: css_color('--reserved'), font: `11px ${css_color('--sans')}`};
   }
 
-  protected place(): Place {
+  protected area(): Area {
     const {from, to, bottom, top} = this.ranges(), {width, height} = this;
     return {context: this.overlay.getContext('2d')!, width, height,
       x: v => ((v - from) / (to - from)) * width, y: v => height - ((v - bottom) / (top - bottom)) * height};
   }
 
   private draw_overlay(): void {
-    const place = this.place(), {context} = place, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
+    const area = this.area(), {context} = area, inks = this.inks(), {head} = this.page.device, {state} = this.page, {from, to} = this.ranges();
     const labels = this.labels = new Labels(context, this.width, this.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     context.font = inks.font;
-    this.draw_names(place, inks, labels);
-    if (this.reserved) draw_reserved(place, inks, labels, this.axis, from, to, this.segments!.total, this.reserved);
-    if (head.capacity_bytes) draw_level(place, inks, labels, head.capacity_bytes, 'capacity');
-    draw_marks_of(place, inks, labels, this.marks, this.axis);
-    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(place, inks, labels, this.axis, state.event, this.stack!.total[state.event + 1]!);
-    this.draw_marks(place, inks, labels);
-    if (this.pointed_mark) draw_mark_label(place, inks, labels, this.axis, this.pointed_mark);
+    this.draw_names(area, inks, labels);
+    if (this.reserved) draw_reserved(area, inks, labels, this.axis, from, to, this.segments!.total, this.reserved);
+    if (head.capacity_bytes) draw_level(area, inks, labels, head.capacity_bytes, 'capacity');
+    draw_marks_of(area, inks, labels, this.marks, this.axis);
+    if (state.event >= 0 && state.event < head.events - 1) draw_cursor(area, inks, labels, this.axis, state.event, this.stack!.total[state.event + 1]!);
+    this.draw_marks(area, inks, labels);
+    if (this.pointed_mark) draw_mark_label(area, inks, labels, this.axis, this.pointed_mark);
     context.font = inks.font;
     labels.settle();
   }
 
-  /** The labels of the picture, in pixels of the window. */
+  /** Returns the labels of the picture, in pixels of the window. */
   label_boxes(): {text: string; x: number; y: number; width: number; height: number}[] {
     const box = this.picture.getBoundingClientRect();
     return (this.labels?.placed ?? []).map(label => ({...label, x: label.x + box.left, y: label.y + box.top}));
@@ -388,7 +388,7 @@ export abstract class Plot implements View {
     this.minimap.window(from, to);
   }
 
-  // ------------------------------------------------------------------ what is under the pointer
+  // ------------------------------------------------------------------ the pointer
 
   protected inside(x: number, y: number): {x: number; y: number} | null {
     const box = this.picture.getBoundingClientRect();
@@ -396,24 +396,24 @@ export abstract class Plot implements View {
     return at.x >= 0 && at.y >= 0 && at.x < box.width && at.y < box.height ? at : null;
   }
 
-  /** Shows the marker that is pointed at, whether or not it has a label; false: there is none. */
+  /** Shows the marker at the pointer, whether or not it has a label; returns false if there is none. */
   private mark_hovered(event: MouseEvent): boolean {
     const at = this.gesture && event.buttons ? null : this.inside(event.clientX, event.clientY);
-    const found = at && this.marks.length ? mark_at(this.marks, this.axis, this.place().x, at) : null;
+    const found = at && this.marks.length ? mark_at(this.marks, this.axis, this.area().x, at) : null;
     if (!found) {
-      this.forget_mark();
+      this.clear_mark();
       return false;
     }
     if (found === this.pointed_mark) return true;
-    this.left();
+    this.pointer_left();
     this.pointed_mark = found;
     const {clock} = this.page.device;
-    this.page.detail({kind: 'text', lines: [found.whole, `before event ${count(found.event)}${clock ? `, ${time(clock[found.event]!)}` : ''}`, `${bytes(this.stack!.total[found.event]!)} live then`]});
+    this.page.detail({kind: 'text', lines: [found.whole, `before event ${count(found.event)}${clock ? `, ${time(clock[found.event]!)}` : ''}`, `${bytes(this.stack!.total[found.event]!)} live at that moment`]});
     void this.request(false);
     return true;
   }
 
-  private forget_mark(): void {
+  private clear_mark(): void {
     if (!this.pointed_mark) return;
     this.pointed_mark = null;
     this.page.detail(null);
@@ -439,7 +439,7 @@ export abstract class Plot implements View {
     if (band === null) return this.page.detail(null);
     const {total} = this.stack!, from = this.bands!.from[band]!, to = this.bands!.to[band]!;
     this.page.detail({kind: 'text', lines: [visible(this.texts!.string(this.bands!.name[band]!)), `events ${count(from)} to ${count(to)}`,
-      `${bytes(total[from]!)} live before, ${bytes(total[this.stack!.peaks.top(from, to + 1)]!)} at its highest, ${bytes(total[to + 1]!)} after`]});
+      `${bytes(total[from]!)} live before, ${bytes(total[this.stack!.peaks.top(from, to + 1)]!)} at its peak, ${bytes(total[to + 1]!)} after`]});
   }
 
   private band_clicked(event: MouseEvent): void {
@@ -454,20 +454,20 @@ export abstract class Plot implements View {
   key(event: KeyboardEvent): boolean {
     const {state} = this.page, now = this.ranges(), span = now.to - now.from, high = now.top - now.bottom;
     const zoom = (f: number) => {
-      // About the selected event where it is seen, else the middle.
+      // Around the selected event if it is visible, else the middle.
       const at = this.axis.at(state.event), middle = at > now.from && at < now.to ? at : (now.from + now.to) / 2;
       this.move({...now, from: middle - (middle - now.from) * f, to: middle + (now.to - middle) * f});
     };
-    const lift = (f: number) => this.move({...now, top: now.bottom + high * f});
+    const scale_bytes = (f: number) => this.move({...now, top: now.bottom + high * f});
     switch (event.key) {
       case 'ArrowLeft': this.move({...now, from: now.from - span / 8, to: now.to - span / 8}); break;
       case 'ArrowRight': this.move({...now, from: now.from + span / 8, to: now.to + span / 8}); break;
       case 'ArrowUp': this.move({...now, bottom: now.bottom + high / 8, top: now.top + high / 8}); break;
       case 'ArrowDown': this.move({...now, bottom: now.bottom - high / 8, top: now.top - high / 8}); break;
-      case '+': case '=': event.altKey ? lift(1 / 1.5) : zoom(1 / 1.5); break;
-      case '-': event.altKey ? lift(1.5) : zoom(1.5); break;
-      case '}': lift(1 / 1.5); break;
-      case '{': lift(1.5); break;
+      case '+': case '=': event.altKey ? scale_bytes(1 / 1.5) : zoom(1 / 1.5); break;
+      case '-': event.altKey ? scale_bytes(1.5) : zoom(1.5); break;
+      case '}': scale_bytes(1 / 1.5); break;
+      case '{': scale_bytes(1.5); break;
       case '0': void this.page.show({from: this.axis.from, to: this.axis.to, bottom: 0, top: 0}); break;
       case 'f': this.fit(); break;
       case 'p': void this.page.go_to(this.stack!.peaks.top(0, this.stack!.total.length - 1) - 1); break;
@@ -484,7 +484,7 @@ export abstract class Plot implements View {
     return true;
   }
 
-  /** Scales bytes to what is live in the window. */
+  /** Scales bytes to the peak in the window. */
   private fit(): void {
     const {from, to} = this.ranges(), {peaks, total} = this.stack!;
     const first = this.axis.before(from), high = total[peaks.top(first, Math.max(first, this.axis.before(to)))]!;

@@ -1,8 +1,8 @@
-// Where the largest value of a range lies, in a few hundred steps however long the range is.
+// Finds the largest value of a range, in a few hundred steps for any length.
 
 const FAN = 64;
 
-/** Finds the place of the largest value in ranges of an array, the first of equals. */
+/** Finds the index of the largest value in ranges of an array, the first if there are several. */
 export class Peaks {
   private readonly levels: Uint32Array[] = [];
 
@@ -13,10 +13,10 @@ export class Peaks {
       for (let i = 0; i < level.length; i++) {
         let best = below ? below[i * FAN]! : i * FAN, value = values[best]!;
         for (let j = i * FAN + 1, to = Math.min(n, (i + 1) * FAN); j < to; j++) {
-          const place: number = below ? below[j]! : j;
-          if (values[place]! > value) {
-            best = place;
-            value = values[place]!;
+          const index: number = below ? below[j]! : j;
+          if (values[index]! > value) {
+            best = index;
+            value = values[index]!;
           }
         }
         level[i] = best;
@@ -25,17 +25,17 @@ export class Peaks {
     }
   }
 
-  /** The place of the largest of `values[from..to]`, both included. */
+  /** Returns the index of the largest of `values[from..to]`, both included. */
   top(from: number, to: number): number {
     const {values} = this;
     let best = from, low = from, high = to + 1;
-    // The whole nodes of a level lie between two ragged ends, which the level below covers.
+    // Between the complete nodes of a level and the ends of the range, the level below covers the rest.
     for (let level = -1; ; level++) {
-      const places = level < 0 ? null : this.levels[level]!;
+      const indices = level < 0 ? null : this.levels[level]!;
       const up = level + 1 < this.levels.length && high - low > 2 * FAN;
       const left = up ? Math.ceil(low / FAN) * FAN : high, right = up ? Math.floor(high / FAN) * FAN : high;
-      for (let i = low; i < left; i++) best = better(values, best, places ? places[i]! : i);
-      for (let i = right; i < high; i++) best = better(values, best, places ? places[i]! : i);
+      for (let i = low; i < left; i++) best = better(values, best, indices ? indices[i]! : i);
+      for (let i = right; i < high; i++) best = better(values, best, indices ? indices[i]! : i);
       if (!up) return best;
       low = left / FAN;
       high = right / FAN;
@@ -43,7 +43,7 @@ export class Peaks {
   }
 }
 
-function better(values: Float64Array, best: number, place: number): number {
-  const a = values[best]!, b = values[place]!;
-  return b > a || (b === a && place < best) ? place : best;
+function better(values: Float64Array, best: number, index: number): number {
+  const a = values[best]!, b = values[index]!;
+  return b > a || (b === a && index < best) ? index : best;
 }

@@ -1,4 +1,4 @@
-// Scales and axes of the picture, in units that people read.
+// Scales and axes of the picture, in readable units.
 
 import {axisBottom, axisLeft} from 'd3-axis';
 import {scaleLinear} from 'd3-scale';
@@ -16,26 +16,26 @@ export function draw_bytes(g: SVGGElement, height: number, width: number, bottom
   select(g).call(axisLeft(scale).tickValues(ticks).tickFormat(v => `${format(Number(v))} ${name}`).tickSizeOuter(0).tickSizeInner(-width).tickPadding(6) as never);
 }
 
-/** How wide a character of an axis may be, in pixels, and how far labels are apart at least. */
-const CHARACTER = 6.6, BETWEEN = 8;
-/** How far a label may stand beyond the picture's right edge. */
-const BEYOND = 6;
+/** The maximum width of a character of an axis, and the minimum distance of labels, in pixels. */
+const CHARACTER = 6.6, LABEL_GAP = 8;
+/** How far a label may extend beyond the picture's right edge. */
+const OVERHANG = 6;
 
-/** Which of these labels are shown, by their middles: as many as fit beside each other, at even distances, from `left` to the width. */
+/** Selects as many labels as fit beside each other, at even distances, from `left` to the width. `x` is a label's middle. */
 export function labels_that_fit(ticks: readonly {x: number; text: string}[], left: number, width: number): boolean[] {
   const half = ticks.map(({text}) => (text.length * CHARACTER) / 2);
   let step = 1;
-  const crowded = () => ticks.some((tick, i) => i >= step && i % step === 0 && tick.x - half[i]! - BETWEEN < ticks[i - step]!.x + half[i - step]!);
+  const crowded = () => ticks.some((tick, i) => i >= step && i % step === 0 && tick.x - half[i]! - LABEL_GAP < ticks[i - step]!.x + half[i - step]!);
   while (step < ticks.length && crowded()) step++;
-  return ticks.map(({x}, i) => i % step === 0 && x - half[i]! >= left && x + half[i]! <= width + BEYOND);
+  return ticks.map(({x}, i) => i % step === 0 && x - half[i]! >= left && x + half[i]! <= width + OVERHANG);
 }
 
-/** Draws the horizontal axis. Far from the start a part that all ticks share stands once, at the left. */
+/** Draws the horizontal axis. Far from the start, the common part of all ticks is written once, at the left. */
 export function draw_along(g: SVGGElement, shared: SVGTextElement, width: number, from: number, to: number, in_time: boolean): void {
   const n = Math.max(2, Math.floor(width / 110));
   const draw = (scale: ReturnType<typeof scaleLinear<number, number>>, ticks: number[], text: (value: number) => string) => {
     const labels = ticks.map(value => ({x: scale(value), text: text(value)}));
-    // What all labels share stands left of them.
+    // The common part is left of the labels.
     const fit = labels_that_fit(labels, shared.textContent ? 0 : -Infinity, width);
     select(g).call(axisBottom(scale).tickValues(ticks).tickFormat((_, i) => (fit[i] ? labels[i]!.text : '')).tickSizeOuter(0).tickSizeInner(4).tickPadding(6) as never);
   };
@@ -46,7 +46,7 @@ export function draw_along(g: SVGGElement, shared: SVGTextElement, width: number
     return;
   }
   const span = to - from, [unit, name] = TIMES.find(([u]) => span >= 2 * u) ?? TIMES.at(-1)!;
-  // More than six digits before the unit are no longer read.
+  // More than six digits before the unit are hard to read.
   const base = Math.abs(from) / unit >= 1e4 && unit < 1e6 ? Math.floor(from / (unit * 1000)) * unit * 1000 : 0;
   const scale = scaleLinear().domain([(from - base) / unit, (to - base) / unit]).range([0, width]);
   const format = scale.tickFormat(n);

@@ -1,10 +1,10 @@
-// What is stacked: all rows one above the other, or private pools as envelopes with their blocks inside.
+// The stack: all rows, or private pools as envelopes with their blocks inside.
 
 import type {Elements} from '../types.ts';
 import {totals} from '../data/elements.ts';
 import {Peaks} from './pyramid.ts';
 
-/** The high water of what a pool holds: after `event[i]` it is `high[i]`. The first is before the first event. */
+/** The high-water mark of a pool: after `event[i]` it is `high[i]`. The first may be before the first event. */
 export interface Envelope {
   readonly pool: number;
   readonly event: Int32Array;
@@ -16,29 +16,29 @@ export interface Stack {
   readonly elements: Elements;
   /** The layer of each row; null: all are in layer 0. */
   readonly layer: Uint16Array | null;
-  /** Of the layers from 1 on. */
+  /** The envelopes of the layers from 1 on. */
   readonly envelopes: readonly Envelope[];
-  /** Rows that are drawn; null: all. */
+  /** The drawn rows; null: all. */
   readonly only: Uint8Array | null;
-  /** Height after each event: `total[e + 1]`; `total[0]` before the first. */
+  /** Height after each event: `total[e + 1]`; `total[0]` is before the first. */
   readonly total: Float64Array;
   readonly peaks: Peaks;
   readonly peak: number;
 }
 
-function made(elements: Elements, layer: Uint16Array | null, envelopes: readonly Envelope[], only: Uint8Array | null, total: Float64Array): Stack {
+function new_stack(elements: Elements, layer: Uint16Array | null, envelopes: readonly Envelope[], only: Uint8Array | null, total: Float64Array): Stack {
   const peaks = new Peaks(total);
   return {elements, layer, envelopes, only, total, peaks, peak: total[peaks.top(0, total.length - 1)]!};
 }
 
-/** All rows, or those that `only` lets through, in their order. */
+/** Returns a stack of all rows, or of those marked in `only`, in their order. */
 export function plain_stack(elements: Elements, only: Uint8Array | null = null): Stack {
-  return made(elements, null, [], only, only ? totals(elements.start, elements.end, elements.size, elements.total.length - 1, only) : elements.total);
+  return new_stack(elements, null, [], only, only ? totals(elements.start, elements.end, elements.size, elements.total.length - 1, only) : elements.total);
 }
 
 /**
- * The default pool and blocks of unknown pools at the bottom, then one envelope for each private pool. An envelope is as high
- * as the most that the pool's segments or its blocks came to so far, for a private pool gives nothing back to others.
+ * Returns a stack with the default pool and unknown pools at the bottom, then an envelope for each private pool. An envelope
+ * has the largest size so far of the pool's segments or its blocks, because a private pool returns no memory to other pools.
  */
 export function pool_stack(blocks: Elements, segments: Elements | null, is_private: (pool: number) => boolean, only: Uint8Array | null = null): Stack {
   const events = blocks.total.length - 1;
@@ -55,11 +55,11 @@ export function pool_stack(blocks: Elements, segments: Elements | null, is_priva
       total[i]! += level;
     }
   }
-  return made(blocks, layer, envelopes, only, total);
+  return new_stack(blocks, layer, envelopes, only, total);
 }
 
 function envelope(pool: number, events: number, tables: Elements[]): Envelope {
-  // Changes of what the pool holds, as (event, bytes) per table; a pool has few rows beside all of a device.
+  // Changes of the pool's size, as (event, bytes) per table; a pool has few of a device's rows.
   const event: number[] = [], high: number[] = [];
   const steps = tables.map(t => {
     const list: [number, number][] = [];

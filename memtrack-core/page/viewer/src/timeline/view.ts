@@ -4,8 +4,8 @@ import type {Detail, Hit, State} from '../types.ts';
 import type {Page} from '../app.ts';
 import {fill, h} from '../dom.ts';
 import {ESTIMATED, INFERRED, bytes, exact_bytes, hex, visible, without_middle} from '../format.ts';
-import {Frame, Layouter, type Window} from './frame.ts';
-import {outline, type Inks, type Place} from './marks.ts';
+import {Frame, LayoutEngine, type Window} from './frame.ts';
+import {outline, type Inks, type Area} from './marks.ts';
 import {paint, type Looks} from './paint.ts';
 import {colors_of, live_at_peak} from './palette.ts';
 import {Plot} from './plot.ts';
@@ -19,14 +19,14 @@ const DESCRIBED: Record<Kind, string> = {
   segments: 'Reserved memory: segments stacked over time',
 };
 
-/** The most characters of a name in the legend. */
+/** The maximum length of a name in the legend. */
 const NAME_LENGTH = 42;
 
 /** A timeline. */
 export class Timeline extends Plot {
   protected readonly with_reserved: boolean;
   protected readonly needs_segments: boolean;
-  private readonly layouter = new Layouter();
+  private readonly layout_engine = new LayoutEngine();
   private frame: Frame | null = null;
   private looks: Omit<Looks, 'passing'> | null = null;
   private hover: number | null = null;
@@ -37,7 +37,7 @@ export class Timeline extends Plot {
     this.needs_segments = kind !== 'timeline';
   }
 
-  protected forget(): void {
+  protected reset(): void {
     this.looks = this.hover = null;
   }
 
@@ -49,14 +49,14 @@ export class Timeline extends Plot {
   private restack(state: State): void {
     const device = this.page.device, only = state.hide && this.kind !== 'segments' ? this.page.passing : null;
     if (this.kind === 'segments') this.stack = plain_stack(this.segments!);
-    else if (this.kind === 'pools') this.stack = pool_stack(device.blocks, this.segments, place => !/^default/i.test(device.head.pools[place] ?? ''), only);
+    else if (this.kind === 'pools') this.stack = pool_stack(device.blocks, this.segments, pool => !/^default/i.test(device.head.pools[pool] ?? ''), only);
     else this.stack = plain_stack(device.blocks, only);
     this.frame = new Frame(this.stack);
   }
 
   private recolor(state: State): void {
     const rows = this.stack!.elements;
-    // Segments have no category, and in many files no stack.
+    // Segments have no category, and no stack in many files.
     const by = this.kind !== 'segments' || (state.color !== 'category' && state.color !== 'stack') ? state.color : rows.stack.some(s => s > 0) ? 'stack' : 'size';
     const {device} = this.page;
     this.looks = {...colors_of(rows, by, device.head, this.page.dark, live_at_peak(device, rows), this.texts), layer: this.stack!.layer, start: rows.start};
@@ -64,17 +64,17 @@ export class Timeline extends Plot {
 
   protected fill_pixels(window: Window): void {
     const {device, passing} = this.page;
-    this.layouter.lay(this.frame!, this.stack!, this.axis, window, event => device.live_after(this.stack!.elements, event));
+    this.layout_engine.lay_out(this.frame!, this.stack!, this.axis, window, event => device.live_after(this.stack!.elements, event));
     paint(this.frame!, this.pixels, {...this.looks!, passing: this.kind === 'segments' ? null : passing});
   }
 
-  protected draw_marks(place: Place, inks: Inks): void {
+  protected draw_marks(area: Area, inks: Inks): void {
     const pinned = this.kind === 'segments' ? this.pinned_segment : this.page.state.block;
-    if (pinned !== null) outline(place, this.frame!, pinned, this.ratio, [inks.ink, inks.back], this.page.dark ? 'rgb(255 255 255 / .22)' : 'rgb(0 0 0 / .18)');
-    if (this.hover !== null && this.hover !== pinned) outline(place, this.frame!, this.hover, this.ratio, [inks.ink, inks.back], null);
+    if (pinned !== null) outline(area, this.frame!, pinned, this.ratio, [inks.ink, inks.back], this.page.dark ? 'rgb(255 255 255 / .22)' : 'rgb(0 0 0 / .18)');
+    if (this.hover !== null && this.hover !== pinned) outline(area, this.frame!, this.hover, this.ratio, [inks.ink, inks.back], null);
   }
 
-  /** The line above the picture: what colours mean, whose bands are shown. */
+  /** Updates the line above the picture: the legend, and the thread of the bands. */
   protected describe(): void {
     if (!this.looks) return;
     const {palette} = this.looks, {device} = this.page, parts: (Node | string)[] = [];
@@ -86,30 +86,30 @@ export class Timeline extends Plot {
         key.style.background = palette.css[color]!;
         return h('li', {title: `${name}: ${about}${exact_bytes(size)} at the peak`}, key, h('span', {}, without_middle(name, NAME_LENGTH)), h('small', {}, about + bytes(size)));
       });
-      parts.push(h('ul', {class: 'legend', 'aria-label': 'What colours mean, with the bytes of each at the peak'},
+      parts.push(h('ul', {class: 'legend', 'aria-label': 'Colours and their bytes at the peak'},
         inferred && h('li', {class: 'inferred', title: INFERRED}, 'inferred:'), ...keys));
     }
     if (this.kind === 'pools' && !this.stack!.envelopes.length) parts.push(h('span', {class: 'note'}, 'This device used no private pools: all blocks are in the default pool.'));
-    if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments: it is shown in the timeline.'));
+    if (this.kind === 'segments' && !this.stack!.elements.count) parts.push(h('span', {class: 'note'}, device.head.kind === 'device' ? 'No segments were recorded on this device.' : 'The heap of a process has no segments; the timeline shows its blocks.'));
     const threads = this.thread_choice();
     if (threads) parts.push(threads);
     fill(this.bar, ...parts);
     this.bar.hidden = parts.length === 0;
-    const what = `${DESCRIBED[this.kind]} of ${device.head.name}; at most ${bytes(this.stack!.peak)}. Arrow keys move, plus and minus zoom, j and k walk through the blocks.`;
+    const what = `${DESCRIBED[this.kind]} of ${device.head.name}; at most ${bytes(this.stack!.peak)}. Arrow keys move, plus and minus zoom, j and k step through the blocks.`;
     this.stage.setAttribute('aria-label', what);
   }
 
-  // ------------------------------------------------------------------ what is under the pointer
+  // ------------------------------------------------------------------ the pointer
 
   private pinned_segment: number | null = null;
 
-  /** The row, event and bytes at a point of the window. */
+  /** Returns the row, the event and the envelope at a point of the window. */
   private under(x: number, y: number): {row: number | null; event: number; slack: number} | null {
     const at = this.inside(x, y), {frame} = this;
     if (!at || !frame || !frame.spans) return null;
     const {bottom, top, height} = frame.window;
     const span = frame.span_at(Math.floor(at.x * this.ratio)), event = frame.span_event[span]!;
-    // The middle of the pixel, for a picture has no finer truth.
+    // The middle of the pixel: the picture has no finer resolution.
     const value = bottom + ((height - Math.floor(at.y * this.ratio) - 0.5) / height) * (top - bottom);
     const found = frame.member_at(frame.span_sample[span]!, value);
     if (!found) return {row: null, event, slack: -1};
@@ -136,8 +136,8 @@ export class Timeline extends Plot {
     const {row, slack} = found;
     if (slack >= 0) {
       const {pool} = this.stack!.envelopes[slack]!, {high} = this.stack!.envelopes[slack]!;
-      this.page.detail({kind: 'text', lines: [visible(this.page.device.head.pools[pool - 1] ?? 'private pool'), 'Held by this private pool and used by no block at this moment. A private pool gives nothing back to other pools, so its envelope never falls.',
-        `It came to ${bytes(high.at(-1)!)} in all.`]});
+      this.page.detail({kind: 'text', lines: [visible(this.page.device.head.pools[pool - 1] ?? 'private pool'), 'Reserved by this private pool and not used by a block at this moment. A private pool returns no memory to other pools, so its envelope never shrinks.',
+        `Its largest size is ${bytes(high.at(-1)!)}.`]});
     } else if (row !== null) this.page.detail(this.detail_of(row));
     else this.page.detail(null);
     if (row === this.hover) return;
@@ -145,7 +145,7 @@ export class Timeline extends Plot {
     void this.request(false);
   }
 
-  protected left(): void {
+  protected pointer_left(): void {
     this.page.detail(null);
     if (this.hover === null) return;
     this.hover = null;
@@ -153,11 +153,11 @@ export class Timeline extends Plot {
   }
 
   protected clicked(event: MouseEvent): void {
-    // d3-zoom swallows the click that ends a drag.
+    // d3-zoom suppresses the click that ends a drag.
     const found = this.under(event.clientX, event.clientY);
     if (!found) return;
     const x = event.clientX - this.picture.getBoundingClientRect().left, {from, to} = this.ranges();
-    // The column may stand for many events; the block is live after the one that is drawn.
+    // The column may represent many events; the block is live after the drawn one, but maybe not after the exact one.
     const exact = this.axis.event_at(from + ((to - from) * x) / this.width), rows = this.stack!.elements;
     if (this.kind === 'segments') {
       this.pinned_segment = found.row;
@@ -195,16 +195,16 @@ export class Timeline extends Plot {
     } else void this.page.show({block: next});
   }
 
-  /** Shows the whole life of the pinned block. */
+  /** Zooms to the lifetime of the pinned block. */
   private zoom_to_block(): void {
     const row = this.kind === 'segments' ? this.pinned_segment : this.page.state.block;
     if (row === null) return;
     const rows = this.stack!.elements, from = this.axis.at(rows.start[row]!), to = this.axis.at(rows.end[row]!);
-    const room = Math.max((to - from) * 0.15, this.axis.least);
+    const room = Math.max((to - from) * 0.15, this.axis.min_span);
     this.move({...this.ranges(), from: from - room, to: to + room});
   }
 
-  /** Escape. */
+  /** Handles Escape: unpins the segment. */
   unpin(): boolean {
     if (this.pinned_segment === null) return false;
     this.pinned_segment = null;

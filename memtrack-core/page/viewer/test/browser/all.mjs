@@ -1,15 +1,15 @@
-// node test/browser/all.mjs PAGE.html...: opens pages, shows every view of every device, moves about, and says what went wrong.
+// node test/browser/all.mjs PAGE.html...: opens pages, shows every view of every device, navigates, and prints errors.
 import {launch} from './browser.mjs';
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 
 const browser = await launch();
-let bad = 0;
+let failed = 0;
 for (const file of process.argv.slice(2)) {
-  const page = await browser.newPage({viewport: {width: 1280, height: 800}}), wrong = [];
-  page.on('console', m => ['error', 'warning'].includes(m.type()) && wrong.push(m.text()));
-  page.on('pageerror', e => wrong.push(e.stack));
-  page.on('request', r => /^(file|data|blob):/.test(r.url()) || wrong.push(`request ${r.url()}`));
+  const page = await browser.newPage({viewport: {width: 1280, height: 800}}), errors = [];
+  page.on('console', m => ['error', 'warning'].includes(m.type()) && errors.push(m.text()));
+  page.on('pageerror', e => errors.push(e.stack));
+  page.on('request', r => /^(file|data|blob):/.test(r.url()) || errors.push(`request ${r.url()}`));
   try {
     await page.goto(pathToFileURL(path.resolve(file)).href);
     const found = await page.evaluate(async () => {
@@ -34,11 +34,11 @@ for (const file of process.argv.slice(2)) {
       if (alarm) out.push(alarm.textContent);
       return out;
     });
-    wrong.push(...found);
-  } catch (e) { wrong.push(String(e)); }
-  if (wrong.length) { bad++; console.log(path.basename(file), wrong.slice(0, 3)); }
+    errors.push(...found);
+  } catch (e) { errors.push(String(e)); }
+  if (errors.length) { failed++; console.log(path.basename(file), errors.slice(0, 3)); }
   await page.close();
 }
-console.log(`${process.argv.length - 2 - bad} of ${process.argv.length - 2} pages right`);
+console.log(`${process.argv.length - 2 - failed} of ${process.argv.length - 2} pages without errors`);
 await browser.close();
-process.exit(bad ? 1 : 0);
+process.exit(failed ? 1 : 0);

@@ -1,5 +1,5 @@
-// Categories over time. The file is a made-up training run whose blocks are known; MEMTRACK_PAGES="A.html B.html" adds pages of real
-// profiles, of which the tables are known that the page was made from.
+// Categories over time. The file is a synthetic training run with known blocks; MEMTRACK_PAGES="A.html B.html" adds pages of real
+// profiles, which are compared with their own tables.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -9,14 +9,14 @@ import {launch, open} from './browser.mjs';
 import {page as html, training} from './made.mjs';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-categories-'));
-const run = training(6000, 60), NAMES = ['gradient', 'mine', 'parameter', 'activation'];
+const run = training(6000, 60), NAMES = ['gradient', 'custom', 'parameter', 'activation'];
 run.head.devices[0].categories = NAMES;
-// Some blocks have none.
+// Some blocks have no category.
 run.blocks.forEach((b, row) => { if (row % 11 === 5) b.category = 0; });
 const column = run.sections[1].find(c => c.name === 'category');
 column.values = run.blocks.map(b => b.category);
-/** As they lie one above the other, and their values in the column. */
-const ORDER = [['parameter', 3], ['activation', 4], ['gradient', 1], ['mine', 2], ['no category', 0]];
+/** Bands in stack order from the bottom, and their values in the column. */
+const ORDER = [['parameter', 3], ['activation', 4], ['gradient', 1], ['custom', 2], ['no category', 0]];
 const file = path.join(folder, 'run.html');
 let browser;
 
@@ -44,14 +44,14 @@ const count = n => n.toLocaleString('en-US');
 const state = page => page.evaluate('Object.fromEntries(new URLSearchParams(location.hash.slice(1)))');
 const settled = page => page.waitForTimeout(400);
 const stage = page => page.locator('.categories .stage').boundingBox();
-/** The exact bytes that a column of the table says of each band, from the bottom up; null: left out. Estimates have a mark. */
+/** Returns the exact bytes of each band in a column of the table, from the bottom up; null: hidden. Estimates have a mark. */
 const column_of = (page, place) => page.locator('.cat-table tbody tr').evaluateAll((rows, place) => rows.map(row => {
   const title = row.querySelectorAll('td')[2 * place].title;
-  return title === 'left out' ? null : Number((/\(([\d,]+) bytes\)/.exec(title) ?? /^(?:about )?([\d,]+) byte/.exec(title))[1].replaceAll(',', ''));
+  return title === 'hidden' ? null : Number((/\(([\d,]+) bytes\)/.exec(title) ?? /^(?:about )?([\d,]+) byte/.exec(title))[1].replaceAll(',', ''));
 }).reverse(), place);
 const categories = {fragment: '#view=categories'};
 
-test('table and title say what a look at every block says, at the peak and at any moment', async () => {
+test('table and title have the sums over all blocks, at the peak and at any moment', async () => {
   const {page, clean} = await open(browser, file, categories);
   assert.deepEqual((await page.locator('.cat-name').allInnerTexts()).reverse(), ORDER.map(o => o[0]));
   assert.deepEqual(await column_of(page, 0), bytes_after(peak));
@@ -62,13 +62,13 @@ test('table and title say what a look at every block says, at the peak and at an
   for (const event of [-1, 0, 500, peak, 4321, run.events - 1]) {
     await page.evaluate(event => memtrack.show({event}), event);
     assert.deepEqual(await column_of(page, 1), bytes_after(event), `after event ${event}`);
-    const said = await page.evaluate(event => memtrack.categoriesAt(0, event), event);
-    assert.deepEqual(said, ORDER.map(([name], i) => ({name, size: bytes_after(event)[i]})).filter(c => c.size > 0));
+    const sizes = await page.evaluate(event => memtrack.categoriesAt(0, event), event);
+    assert.deepEqual(sizes, ORDER.map(([name], i) => ({name, size: bytes_after(event)[i]})).filter(c => c.size > 0));
   }
   await clean();
 });
 
-test('under each point is the band whose bytes are there at that event', async () => {
+test('each point is in the band whose bytes are there at that event', async () => {
   const {page, clean} = await open(browser, file, categories);
   const high = bytes_after(peak).reduce((a, b) => a + b) * 1.1;
   let hits = 0;
@@ -80,7 +80,7 @@ test('under each point is the band whose bytes are there at that event', async (
       const hit = await page.evaluate(([x, y]) => memtrack.hit(x, y), [x, y]), bytes = bytes_after(hit.event), value = (1 - (y - box.y) / box.height) * high, pixel = (1.5 * high) / box.height;
       let at = 0;
       const near = bytes.map((b, band) => ({band, from: at, to: (at += b)})).filter(b => b.to > b.from && value > b.from - pixel && value < b.to + pixel).map(b => ORDER[b.band][0]);
-      if (hit.kind === 'nothing') assert.ok(value > at - pixel, 'above them all');
+      if (hit.kind === 'nothing') assert.ok(value > at - pixel, 'above all bands');
       else {
         assert.equal(hit.kind, 'category');
         assert.ok(near.includes(hit.name), `${hit.name} is not at ${value}`);
@@ -93,7 +93,7 @@ test('under each point is the band whose bytes are there at that event', async (
   await clean();
 });
 
-test('the pointer tells of the band and of all others at that moment', async () => {
+test('pointing at a band shows its details, and the bytes of all bands at that moment', async () => {
   const {page, clean} = await open(browser, file, categories);
   const box = await stage(page), at = [box.x + box.width * 0.6, box.y + box.height * 0.9];
   const hit = await page.evaluate(([x, y]) => memtrack.hit(x, y), at);
@@ -110,46 +110,46 @@ test('the pointer tells of the band and of all others at that moment', async () 
   await clean();
 });
 
-test('a click on a band finds its blocks, and a second one lets go of them', async () => {
+test('a click on a band finds its blocks, and a second click clears the search', async () => {
   const {page, clean} = await open(browser, file, categories);
   const box = await stage(page), at = [box.x + box.width * 0.6, box.y + box.height - 6];
   assert.equal((await page.evaluate(([x, y]) => memtrack.hit(x, y), at)).name, 'parameter');
   await page.mouse.click(...at);
   await settled(page);
   assert.equal((await state(page)).query, 'category:^parameter$');
-  assert.equal(Number(await page.locator('.sb-said').getAttribute('data-blocks')), run.blocks.filter(b => b.category === 3).length);
-  // What is dimmed is still there.
+  assert.equal(Number(await page.locator('.sb-status').getAttribute('data-blocks')), run.blocks.filter(b => b.category === 3).length);
+  // Dimmed blocks still count.
   assert.deepEqual(await column_of(page, 0), bytes_after(peak));
   await page.mouse.click(...at);
   await settled(page);
   assert.equal((await state(page)).query, undefined);
   await page.mouse.move(5, 5);
-  // Blocks without a category are found too.
+  // The search also finds blocks without a category.
   await page.evaluate('memtrack.show({query: "category:^$"})');
   await settled(page);
-  assert.equal(Number(await page.locator('.sb-said').getAttribute('data-blocks')), run.blocks.filter(b => b.category === 0).length);
+  assert.equal(Number(await page.locator('.sb-status').getAttribute('data-blocks')), run.blocks.filter(b => b.category === 0).length);
   await page.evaluate('memtrack.show({hide: true})');
   assert.deepEqual(await column_of(page, 1), bytes_after(run.events - 1).map((b, i) => (i === 4 ? b : 0)));
   await clean();
 });
 
-test('the table leaves categories out, and shows one alone', async () => {
+test('the table hides categories, and shows one alone', async () => {
   const {page, clean} = await open(browser, file, categories);
   await page.getByRole('button', {name: 'gradient', exact: true}).click();
   await settled(page);
   assert.deepEqual(await column_of(page, 1), bytes_after(run.events - 1).map((b, i) => (i === 2 ? null : b)));
-  assert.match(await page.locator('.cat-title').innerText(), /What is shown: at most/);
+  assert.match(await page.locator('.cat-title').innerText(), /Peak of visible blocks: /);
   assert.deepEqual(JSON.parse((await state(page)).filter).categories, [0, 2, 3, 4]);
   await page.getByRole('button', {name: 'only activation'}).click();
   await settled(page);
   let most = 0, when = -1;
   for (let event = -1; event < run.events; event++) {
-    const own = run.blocks.reduce((s, b) => s + (b.category === 4 && b.start <= event && event < b.end ? b.size : 0), 0);
-    if (own > most) [most, when] = [own, event];
+    const bytes = run.blocks.reduce((s, b) => s + (b.category === 4 && b.start <= event && event < b.end ? b.size : 0), 0);
+    if (bytes > most) [most, when] = [bytes, event];
   }
-  assert.deepEqual(await column_of(page, 0), [null, most, null, null, null], 'the peak is that of what is shown');
-  assert.match(await page.locator('.cat-title').innerText(), new RegExp(`at most [^]*${count(most)} bytes`));
-  // `p` leads there.
+  assert.deepEqual(await column_of(page, 0), [null, most, null, null, null], 'the peak is that of the visible blocks');
+  assert.match(await page.locator('.cat-title').innerText(), new RegExp(`Peak of visible blocks: [^]*${count(most)} bytes`));
+  // The key p selects that event.
   await page.locator('.categories .stage').focus();
   await page.keyboard.press('p');
   await settled(page);
@@ -165,7 +165,7 @@ test('the table leaves categories out, and shows one alone', async () => {
   await clean();
 });
 
-test('the keyboard alone moves, chooses bands, and finds their blocks', async () => {
+test('keys move the picture, choose bands, and find their blocks', async () => {
   const {page, clean} = await open(browser, file);
   await page.keyboard.press('7');
   await settled(page);
@@ -190,10 +190,10 @@ test('the keyboard alone moves, chooses bands, and finds their blocks', async ()
   await clean();
 });
 
-/** Pixels of the picture, as `r,g,b`, by how often they occur. */
+/** Returns the number of pixels of each colour `r,g,b` in the picture. */
 const colors = page => page.evaluate(() => {
   const shown = document.querySelector('.categories .picture'), {width, height} = shown, seen = {};
-  // Read from a copy: the picture itself is made for drawing.
+  // Read from a copy: the picture's context is optimized for drawing.
   const context = Object.assign(document.createElement('canvas'), {width, height}).getContext('2d', {willReadFrequently: true});
   context.drawImage(shown, 0, 0);
   const {data} = context.getImageData(0, 0, width, height);
@@ -204,7 +204,7 @@ const colors = page => page.evaluate(() => {
   return seen;
 });
 
-test('bands have the colours of PyTorch, the table has the same, and in the dark all of them can be seen', async () => {
+test('bands and the table have the colours of PyTorch, and all are visible on a dark page', async () => {
   for (const scheme of ['light', 'dark']) {
     const {page, clean} = await open(browser, file, {...categories, scheme});
     const seen = await colors(page), keys = await page.locator('.cat-name i').evaluateAll(keys => keys.map(key => getComputedStyle(key).backgroundColor.replace(/[^\d,]/g, '')).reverse());
@@ -220,8 +220,8 @@ test('bands have the colours of PyTorch, the table has the same, and in the dark
   }
 });
 
-test('a single high moment is seen, however many events there are', async () => {
-  // For two events of 60,000 there is a block larger than all others together.
+test('a short peak is visible among any number of events', async () => {
+  // During two of 60,000 events there is a block larger than all others together.
   const long = training(60_000, 60), rows = long.blocks, at = 31_000, where = rows.findIndex(b => b.start > at);
   rows.splice(where, 0, {start: rows[where].start, end: rows[where].start + 2, size: 2 ** 36, stack: 0, address: 1n << 44n, pool: 1, stream: 0, category: 2});
   for (const c of long.sections[1]) {
@@ -243,7 +243,7 @@ test('a single high moment is seen, however many events there are', async () => 
   await clean();
 });
 
-test('a page without categories has no such tab, and says where they come from when asked all the same', async () => {
+test('a page without categories has no tab for them, and the view explains where they come from', async () => {
   const parts = training(500, 20);
   parts.head.devices[0].categories = [];
   parts.sections[1] = parts.sections[1].filter(c => c.name !== 'category');
@@ -255,12 +255,12 @@ test('a page without categories has no such tab, and says where they come from w
   await settled(page);
   assert.equal((await state(page)).view, undefined);
   await page.evaluate('memtrack.show({view: "categories"})');
-  assert.match(await page.locator('.categories').innerText(), /^Nothing here says what memory is for\. Categories come from [^.]+\.$/);
+  assert.match(await page.locator('.categories').innerText(), /^This device has no categories\. Categories come from [^.]+\.$/);
   await clean();
   fs.writeFileSync(none, html({...parts, head: {...parts.head, view: 'categories'}}));
-  const asked = await open(browser, none);
-  assert.equal(await asked.page.getByRole('tab', {name: 'Categories'}).getAttribute('aria-selected'), 'true');
-  await asked.clean();
+  const opened = await open(browser, none);
+  assert.equal(await opened.page.getByRole('tab', {name: 'Categories'}).getAttribute('aria-selected'), 'true');
+  await opened.clean();
 });
 
 test('another device has its own categories, or none', async () => {
@@ -280,14 +280,14 @@ test('another device has its own categories, or none', async () => {
     assert.deepEqual((await column_of(page, 0)).map(b => b === null), [true, false, true, true]);
     await page.evaluate('memtrack.show({device: "device 0"})');
     assert.deepEqual(await names(), ['parameters', 'activations', 'gradients', 'optimizer state']);
-    assert.ok((await column_of(page, 0)).every(b => b !== null), 'the filter was of the other device');
+    assert.ok((await column_of(page, 0)).every(b => b !== null), 'the filter does not apply to another device');
     const box = await stage(page);
     assert.equal((await page.evaluate(([x, y]) => memtrack.hit(x, y), [box.x + box.width / 2, box.y + box.height - 4])).kind, 'category');
   }
   await clean();
 });
 
-test('segments that only span the addresses of a profile are not called reserved', async () => {
+test('segments that only span the addresses of a profile are not shown as reserved', async () => {
   const parts = training(500, 20), spans = path.join(folder, 'spans.html');
   parts.head.devices[0].reserved = false;
   fs.writeFileSync(spans, html(parts));
@@ -297,7 +297,7 @@ test('segments that only span the addresses of a profile are not called reserved
   await clean();
 });
 
-test('in a narrow window the table lies below the picture, and nothing is cut off at the side', async () => {
+test('in a narrow window the table is below the picture, and nothing is cut off at the side', async () => {
   const {page, clean} = await open(browser, file, categories);
   await page.setViewportSize({width: 640, height: 700});
   await settled(page);
@@ -311,14 +311,14 @@ test('in a narrow window the table lies below the picture, and nothing is cut of
 });
 
 for (const real of (process.env.MEMTRACK_PAGES ?? '').split(' ').filter(Boolean)) {
-  test(`what the view says of ${path.basename(real)} is what its blocks say`, async () => {
+  test(`the view of ${path.basename(real)} agrees with its blocks`, async () => {
     const {page, clean} = await open(browser, real, categories);
     if (await page.locator('.cat-none:visible').count()) return;
     const at = async (event, place) => {
-      const said = await page.evaluate(event => memtrack.categoriesAt(0, event), event), all = await page.evaluate(event => memtrack.allocatedAt(0, event), event);
+      const sizes = await page.evaluate(event => memtrack.categoriesAt(0, event), event), all = await page.evaluate(event => memtrack.allocatedAt(0, event), event);
       const names = (await page.locator('.cat-name').allInnerTexts()).reverse(), bytes = await column_of(page, place);
-      assert.deepEqual(names.map((name, i) => ({name, size: bytes[i]})).filter(c => c.size > 0), said, `after event ${event}`);
-      assert.equal(said.reduce((s, c) => s + c.size, 0), all);
+      assert.deepEqual(names.map((name, i) => ({name, size: bytes[i]})).filter(c => c.size > 0), sizes, `after event ${event}`);
+      assert.equal(sizes.reduce((s, c) => s + c.size, 0), all);
       return all;
     };
     const events = await page.evaluate('memtrack.events(0)');

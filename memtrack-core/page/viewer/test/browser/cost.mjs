@@ -1,5 +1,5 @@
-// node test/browser/cost.mjs PAGE.html: processor time of zooming and panning, by process. On a busy machine this says more
-// than frames per second: what a frame costs does not depend on who else runs.
+// node test/browser/cost.mjs PAGE.html: processor time of zooming and panning, by process. On a busy machine this is more
+// reliable than frames per second: the cost of a frame does not depend on other processes.
 import fs from 'node:fs';
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
@@ -10,7 +10,7 @@ const server = await chromium.launchServer({executablePath: process.env.CHROMIUM
 const browser = await chromium.connect(server.wsEndpoint());
 const page = await browser.newPage({viewport: {width: 1280, height: 800}});
 
-/** Milliseconds of processor time of the browser's processes, by kind. */
+/** Returns the processor time of the browser's processes in ms, by kind. */
 function times() {
   const parent = new Map(), out = {}, hertz = 100;
   for (const pid of fs.readdirSync('/proc').filter(p => /^\d+$/.test(p))) {
@@ -45,7 +45,7 @@ for (const round of ['first', 'again']) {
   await page.mouse.up();
   for (let i = 0; i < 22; i++) { await page.mouse.wheel(0, 120); await page.waitForTimeout(33); }
   const {count} = await page.evaluate('memtrack.paint()'), cost = since(before, times()), sum = Object.values(cost).reduce((a, b) => a + b, 0);
-  console.log(`${round}: ${count} frames, ms of processor time a frame:`, Object.fromEntries(Object.entries(cost).map(([k, v]) => [k, +(v / count).toFixed(1)])), `together ${(sum / count).toFixed(1)}: at most ${Math.round(1000 * count / sum)} a second on one core`);
+  console.log(`${round}: ${count} frames, ms of processor time per frame:`, Object.fromEntries(Object.entries(cost).map(([k, v]) => [k, +(v / count).toFixed(1)])), `total ${(sum / count).toFixed(1)}: at most ${Math.round(1000 * count / sum)} per second on one core`);
 }
 await browser.close();
 await server.close();

@@ -1,5 +1,5 @@
-// The page that `memtrack cycles` writes, in a browser: pointing, following references, keys, and no scripts at all.
-// MEMTRACK names the command; without it there is no page to test.
+// The page of `memtrack cycles` in a browser: pointing, following references, keys, and without scripts.
+// MEMTRACK is the path of the command; without it the tests are skipped.
 import assert from 'node:assert/strict';
 import {execFileSync} from 'node:child_process';
 import fs from 'node:fs';
@@ -9,7 +9,7 @@ import {pathToFileURL} from 'node:url';
 import {after, before, test} from 'node:test';
 import {launch} from './browser.mjs';
 
-const memtrack = process.env.MEMTRACK, skip = memtrack ? false : 'MEMTRACK does not name the command';
+const memtrack = process.env.MEMTRACK, skip = memtrack ? false : 'MEMTRACK is not set';
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'memtrack-cycles-'));
 const hostile = '</script><script>window.ran=1</script><img src=x onerror="window.ran=1">\u202e';
 let browser;
@@ -21,7 +21,7 @@ function write(name, nodes, edges) {
   return page;
 }
 
-// A trainer and its hook that hold each other and, through a model, a buffer.
+// A trainer and its hook that refer to each other and, through a model, to a buffer.
 function trainer() {
   const memory = [{device: 'cuda:0', storage: 4096, bytes: 1 << 30}];
   return write('trainer', [
@@ -46,12 +46,12 @@ function many() {
 
 async function open(file, options = {}) {
   const context = await browser.newContext({viewport: {width: 1280, height: 800}, reducedMotion: 'reduce', ...options});
-  const page = await context.newPage(), wrong = [];
-  page.on('console', m => ['error', 'warning'].includes(m.type()) && wrong.push(m.text()));
-  page.on('pageerror', e => wrong.push(e.stack));
-  page.on('request', r => r.url().startsWith('file:') || wrong.push(`request ${r.url()}`));
+  const page = await context.newPage(), errors = [];
+  page.on('console', m => ['error', 'warning'].includes(m.type()) && errors.push(m.text()));
+  page.on('pageerror', e => errors.push(e.stack));
+  page.on('request', r => r.url().startsWith('file:') || errors.push(`request ${r.url()}`));
   await page.goto(pathToFileURL(file).href);
-  const clean = () => assert.deepEqual(wrong, []);
+  const clean = () => assert.deepEqual(errors, []);
   return {page, clean};
 }
 const chosen = page => page.locator('.node.on').evaluateAll(nodes => nodes.map(node => node.dataset.node));
@@ -67,14 +67,14 @@ after(async () => {
   fs.rmSync(folder, {recursive: true});
 });
 
-test('pointing at device memory, or moving to it, shows where it was allocated', {skip}, async () => {
+test('pointing at device memory, or moving to it with keys, shows where it was allocated', {skip}, async () => {
   const {page, clean} = await open(trainer());
   const pane = page.locator('#pane');
   assert.doesNotMatch(await pane.innerText(), /buffer\.rs/);
   await page.locator('#n3 > rect').first().hover();
   assert.match(await pane.innerText(), /Buffer::new at src\/buffer\.rs:7/);
   assert.match(await pane.innerText(), /1\.00 GiB/);
-  assert.match(await pane.innerText(), /<\/script><script>/, 'a label is shown as what it is');
+  assert.match(await pane.innerText(), /<\/script><script>/, 'a label is shown as text');
   await page.mouse.move(5, 5);
   await page.locator('#n0').focus();
   assert.match(await pane.innerText(), /src\/trainer\.rs:12:9/);
@@ -89,7 +89,7 @@ test('pointing at device memory, or moving to it, shows where it was allocated',
   clean();
 });
 
-test('a click on a reference follows it, and another one leads back', {skip}, async () => {
+test('a click on a reference follows it, and a second click returns', {skip}, async () => {
   const {page, clean} = await open(trainer());
   const reference = page.locator('.line[data-from="2"][data-to="3"] text');
   await reference.click();
@@ -97,17 +97,17 @@ test('a click on a reference follows it, and another one leads back', {skip}, as
   assert.ok(await is_in_view(page, '#n3'));
   await reference.click();
   assert.deepEqual(await chosen(page), ['2']);
-  assert.equal(await page.locator('.line.on').count(), 2, 'its references stand out');
+  assert.equal(await page.locator('.line.on').count(), 2, 'its references are highlighted');
   await page.keyboard.press('Escape');
   assert.deepEqual(await chosen(page), []);
-  assert.equal(new URL(page.url()).hash, '', 'the page stays where it is');
+  assert.equal(new URL(page.url()).hash, '', 'the page does not scroll');
   clean();
 });
 
-test('a finding shows its cycle, and the reference to make weak is marked', {skip}, async () => {
+test('a click on a finding shows its cycle, and the reference to make weak is marked', {skip}, async () => {
   const {page, clean} = await open(trainer());
   await page.locator('.cycle h2 a').click();
-  assert.deepEqual((await chosen(page)).sort(), ['0', '1', '2', '3'], 'the cycle and its way to the memory');
+  assert.deepEqual((await chosen(page)).sort(), ['0', '1', '2', '3'], 'the cycle and its path to the memory');
   assert.equal(await page.locator('.hull.on').count(), 1);
   assert.deepEqual(await page.locator('.line.weak').evaluateAll(lines => lines.map(line => [line.dataset.from, line.dataset.to])), [['1', '0']]);
   assert.notEqual(await page.locator('.line.weak .stroke').evaluate(line => getComputedStyle(line).strokeDasharray), 'none');
@@ -143,12 +143,12 @@ test('hundreds of values can be moved, enlarged and searched', {skip}, async () 
   clean();
 });
 
-test('without scripts everything is said, and links lead to the table', {skip}, async () => {
+test('without scripts the page has all texts, and links lead to the table', {skip}, async () => {
   const {page} = await open(trainer(), {javaScriptEnabled: false});
   const text = await page.locator('main').innerText();
-  for (const said of ['held only by itself', 'make weak: Hook .owner → Trainer', 'src/buffer.rs:7', '1.00 GiB on cuda:0']) assert.ok(text.includes(said), said);
+  for (const part of ['held only by itself', 'make weak: Hook .owner → Trainer', 'src/buffer.rs:7', '1.00 GiB on cuda:0']) assert.ok(text.includes(part), part);
   assert.ok(await page.locator('#bar').isHidden() && await page.locator('#pane').isHidden());
-  assert.ok(await is_in_view(page, '#n3'), 'the whole picture is seen');
+  assert.ok(await is_in_view(page, '#n3'), 'the whole picture is visible');
   await page.locator('#n3 > rect').first().click();
   assert.equal(new URL(page.url()).hash, '#v3');
 });

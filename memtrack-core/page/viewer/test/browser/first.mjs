@@ -1,4 +1,4 @@
-// node test/browser/first.mjs PAGE.html: where the time of the first picture goes (self times by function).
+// node test/browser/first.mjs PAGE.html: profile of the first picture (self times by function).
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 import {launch} from './browser.mjs';

@@ -1,5 +1,5 @@
-// The page in a browser: what is drawn is what the tables say, and hands and links work.
-// A made-up training run is the file, so that every block is known; `npm run browser` builds and runs it.
+// The page in a browser: the picture agrees with the tables, and gestures and links work. The file is a synthetic training run
+// with known blocks; `npm run browser` builds and runs the tests.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import http from 'node:http';
@@ -28,7 +28,7 @@ const state = page => page.evaluate('Object.fromEntries(new URLSearchParams(loca
 const settled = page => page.waitForTimeout(400);
 const stage = page => page.locator('.views > section:not([hidden]) .stage').boundingBox();
 
-test('the page answers what a replay of its file says', async () => {
+test('the answers of the page are those of a replay of its file', async () => {
   const {page, clean} = await open(browser, file);
   assert.deepEqual(await page.evaluate('memtrack.devices()'), ['device 0']);
   assert.equal(await page.evaluate('memtrack.events("device 0")'), run.events);
@@ -43,7 +43,7 @@ test('the page answers what a replay of its file says', async () => {
   await clean();
 });
 
-test('under each point is the block whose bytes are there at that event', async () => {
+test('each point is in the block whose bytes are there at that event', async () => {
   const {page, clean} = await open(browser, file);
   const total = e => live_after(e).reduce((s, row) => s + run.blocks[row].size, 0);
   for (const [from, to, top] of [[0, run.events, 0], [2000, 2060, 0], [1000, 1400, 3e8]]) {
@@ -57,19 +57,19 @@ test('under each point is the block whose bytes are there at that event', async 
       if (hit.kind === 'nothing') continue;
       assert.equal(hit.kind, 'block');
       const b = run.blocks[hit.row];
-      assert.ok(b.start <= hit.event && hit.event < b.end, 'it is live then');
+      assert.ok(b.start <= hit.event && hit.event < b.end, 'the block is live at that event');
       assert.equal(hit.address, '0x' + b.address.toString(16));
       assert.equal(hit.size, b.size);
-      // Its bytes reach this height, within a pixel.
+      // The block contains this height, within a pixel.
       if (high) {
         const below = live_after(hit.event).filter(row => row < hit.row).reduce((s, row) => s + run.blocks[row].size, 0), value = (1 - (y - box.y) / box.height) * high, pixel = high / box.height;
-        assert.ok(value > below - pixel * 1.5 && value < below + b.size + pixel * 1.5, 'at its height');
+        assert.ok(value > below - pixel * 1.5 && value < below + b.size + pixel * 1.5, 'the block is at this height');
       }
       hits++;
     }
     assert.ok(hits > 20, `${hits} points hit blocks`);
   }
-  // The outline is the total: just above it is nothing, just below it the topmost block.
+  // The outline is the total: above it there is no block, below it the topmost block.
   await page.evaluate('memtrack.show({axis: "step", from: 0, to: 300, bottom: 0, top: 2e9})');
   const box = await stage(page);
   for (const x of [0.2, 0.5, 0.9]) {
@@ -78,7 +78,7 @@ test('under each point is the block whose bytes are there at that event', async 
     const [over, under] = await page.evaluate(([x, y]) => [memtrack.hit(x, y - 3), memtrack.hit(x, y + 2)], [box.x + x * box.width, y]);
     assert.equal(over.kind, 'nothing');
     const below = live_after(under.event).filter(row => row < under.row).reduce((s, row) => s + run.blocks[row].size, 0), value = 2e9 * (1 - (y + 2 - box.y) / box.height);
-    assert.ok(under.kind === 'block' && Math.abs(value - below - under.size / 2) < under.size / 2 + 2e9 / box.height, 'the block that is there');
+    assert.ok(under.kind === 'block' && Math.abs(value - below - under.size / 2) < under.size / 2 + 2e9 / box.height, 'the block at this height');
   }
   await clean();
 });
@@ -102,14 +102,14 @@ test('wheel, drag, double click and keys move the picture', async () => {
   await page.keyboard.up('Shift');
   const [e, f, high] = await window();
   assert.deepEqual([e, f], [c, d]);
-  assert.ok(high > 0, 'with shift it zooms in bytes');
+  assert.ok(high > 0, 'the wheel with shift zooms in bytes');
   await page.keyboard.press('ArrowRight');
   assert.ok((await window())[0] > e);
   await page.keyboard.press('+');
   const [g, k] = await window();
   assert.ok(k - g < f - e);
   await page.keyboard.press('0');
-  assert.deepEqual((await window()).map(Number.isNaN), [true, true, false], '0 shows all');
+  assert.deepEqual((await window()).map(Number.isNaN), [true, true, false], '0 shows everything');
   assert.equal((await window())[2], 0);
   await page.mouse.dblclick(x, y);
   await page.waitForTimeout(900);
@@ -122,7 +122,7 @@ test('wheel, drag, double click and keys move the picture', async () => {
 test('the brush of the minimap chooses the window', async () => {
   const {page, clean} = await open(browser, file);
   const box = await page.locator('.minimap').first().boundingBox();
-  // Outside the selection a drag makes a new one; the whole is selected at first, so the window is narrowed before.
+  // A drag outside the selection creates a new one. Initially everything is selected, so the window is narrowed first.
   await page.evaluate('memtrack.show({axis: "step", from: 100, to: 600})');
   await page.mouse.move(box.x + box.width * 0.5, box.y + 20);
   await page.mouse.down();
@@ -134,7 +134,7 @@ test('the brush of the minimap chooses the window', async () => {
   await clean();
 });
 
-test('a click pins a block, shows all about it, and Escape lets it go', async () => {
+test('a click pins a block and shows its details, and Escape unpins it', async () => {
   const {page, clean} = await open(browser, file);
   await page.evaluate('memtrack.show({axis: "step", from: 0, to: 700, color: "stack"})');
   const box = await stage(page), at = [box.x + box.width * 0.7, box.y + box.height - 8];
@@ -155,7 +155,7 @@ test('a click pins a block, shows all about it, and Escape lets it go', async ()
   await clean();
 });
 
-test('the keyboard alone reaches tabs, peak, out of memory and blocks', async () => {
+test('keys select tabs, the peak, out-of-memory events and blocks', async () => {
   const {page, clean} = await open(browser, file);
   const totals = [];
   for (let e = -1, sum = 0; e < run.events; e++) {
@@ -185,7 +185,7 @@ test('the keyboard alone reaches tabs, peak, out of memory and blocks', async ()
   await page.locator('header [role=tab][aria-selected=true]').focus();
   await page.keyboard.press('ArrowRight');
   await settled(page);
-  assert.equal((await state(page)).view, undefined, 'the tabs go round');
+  assert.equal((await state(page)).view, undefined, 'the tabs wrap around');
   await page.keyboard.press('a');
   await settled(page);
   assert.equal((await state(page)).axis, 'step');
@@ -196,7 +196,7 @@ test('the keyboard alone reaches tabs, peak, out of memory and blocks', async ()
   await clean();
 });
 
-test('a link leads to the same state', async () => {
+test('a link restores the state', async () => {
   const {page, clean} = await open(browser, file);
   await page.evaluate('memtrack.show({axis: "step", from: 100, to: 400, event: 250, block: 20, color: "size", view: "pools"})');
   await settled(page);
@@ -207,12 +207,12 @@ test('a link leads to the same state', async () => {
   assert.match(await again.page.locator('.panel').innerText(), /Block of/);
   await clean();
   await again.clean();
-  const nonsense = await open(browser, file, {fragment: '#view=x&from=abc&to=1e999&event=99999999&block=-4&filter={&device=%00&color=1'});
-  await settled(nonsense.page);
-  assert.equal(await nonsense.page.evaluate('memtrack.hit(500, 500).kind') !== undefined, true);
+  const invalid = await open(browser, file, {fragment: '#view=x&from=abc&to=1e999&event=99999999&block=-4&filter={&device=%00&color=1'});
+  await settled(invalid.page);
+  assert.equal(await invalid.page.evaluate('memtrack.hit(500, 500).kind') !== undefined, true);
 });
 
-test('each sentence of the first glance leads into the picture', async () => {
+test('a click on a sentence of the overview shows its subject', async () => {
   const {page, clean} = await open(browser, file);
   const sentences = page.locator('.glance button');
   assert.equal(await sentences.count(), 4);
@@ -222,7 +222,7 @@ test('each sentence of the first glance leads into the picture', async () => {
   await clean();
 });
 
-test('bands and their names are above the picture', async () => {
+test('bands with their names are above the picture', async () => {
   const {page, clean} = await open(browser, file);
   await page.waitForFunction('document.querySelector(".lanes").clientHeight > 20');
   const box = await page.locator('.lanes').first().boundingBox();
@@ -235,7 +235,7 @@ test('bands and their names are above the picture', async () => {
   await clean();
 });
 
-test('hostile names are text', async () => {
+test('hostile names are shown as text', async () => {
   const name = '<img src=x onerror=alert(1)>"\'\u0007\u202e', parts = training(500, 20);
   parts.head.name = name;
   parts.head.devices[0] = {...parts.head.devices[0], name, categories: [name, name, name, name], pools: [name, name], first: [{title: name, text: name, show: null}], markers: [{event: 3, name}]};
@@ -250,13 +250,13 @@ test('hostile names are text', async () => {
   await clean();
 });
 
-test('a file without memory, or without events, is explained', async () => {
+test('a file without memory, or without events, has an explanation', async () => {
   const none = path.join(folder, 'none.html'), still = path.join(folder, 'still.html');
   const texts = training(100, 10).sections[0];
   const head = {...run.head, has_time: false, devices: []};
   fs.writeFileSync(none, html({head, sections: [texts]}));
   const empty = await open(browser, none, {wait: false});
-  assert.match(await empty.page.locator('main').innerText(), /holds no memory/);
+  assert.match(await empty.page.locator('main').innerText(), /contains no memory/);
   await empty.clean();
   const blocks = [{start: -1, end: 0, size: 5 << 20, address: 4096n}];
   const events = training(10, 10).sections[2].map(c => (c.name === 'threads' ? c : {...c, values: []})).filter(c => c.name !== 'time');
@@ -271,8 +271,8 @@ test('a file without memory, or without events, is explained', async () => {
   await clean();
 });
 
-test('another device is seen at the same time, on the same clock', async () => {
-  // The second device did the same, half as fast.
+test('another device is shown at the same time on the same clock', async () => {
+  // The second device has the same events, at half the speed.
   const parts = training(800, 20), [texts, blocks, events, segments, bands] = parts.sections;
   const slow = events.map(c => (c.name === 'time' ? {...c, values: c.values.map(t => 2 * t)} : c));
   const first = parts.head.devices[0], second = {...first, name: 'host heap', kind: 'heap', ordinal: 1, sections: {blocks: 5, events: 6, segments: 7, bands: 8}};
@@ -289,7 +289,7 @@ test('another device is seen at the same time, on the same clock', async () => {
   await clean();
 });
 
-test('a browser that cannot show the page, and a damaged page, are told so in words', async () => {
+test('an unsupported browser and a damaged page have error messages', async () => {
   const page = await browser.newPage();
   await page.addInitScript('delete window.DecompressionStream');
   await page.goto('file://' + file);
@@ -302,34 +302,34 @@ test('a browser that cannot show the page, and a damaged page, are told so in wo
   assert.match(await cut.locator('.alarm').innerText(), /cannot show all of the file: a table of this page/);
 });
 
-test('a served page fetches its tables when they are needed, and says so when the server is gone', async () => {
-  const {html: text, sections} = served(run), asked = [];
+test('a served page fetches its tables on demand, and reports an unreachable server', async () => {
+  const {html: text, sections} = served(run), requests = [];
   const server = http.createServer((request, answer) => {
     const n = /^\/token\/section\/(\d+)$/.exec(request.url)?.[1];
     if (request.url !== '/token/' && n === undefined) return void answer.writeHead(404).end();
-    if (n !== undefined) asked.push(Number(n));
+    if (n !== undefined) requests.push(Number(n));
     answer.end(n === undefined ? text : sections[n]);
   });
   await new Promise(done => server.listen(0, '127.0.0.1', done));
-  const page = await browser.newPage(), wrong = [];
-  page.on('pageerror', e => wrong.push(e.stack));
+  const page = await browser.newPage(), errors = [];
+  page.on('pageerror', e => errors.push(e.stack));
   await page.goto(`http://127.0.0.1:${server.address().port}/token/`);
   await page.evaluate('memtrack.ready');
   assert.equal((await page.evaluate('memtrack.blocksAt(0, 3000)')).length, live_after(3000).length);
-  assert.deepEqual([...asked].sort().filter((n, i, all) => all.indexOf(n) !== i), [], 'nothing is fetched twice');
-  assert.ok(asked.includes(1) && asked.includes(2));
+  assert.deepEqual([...requests].sort().filter((n, i, all) => all.indexOf(n) !== i), [], 'no table is fetched twice');
+  assert.ok(requests.includes(1) && requests.includes(2));
   await page.waitForTimeout(500);
-  const gone = await browser.newPage();
-  await gone.route('**/section/1', route => route.abort());
-  await gone.goto(`http://127.0.0.1:${server.address().port}/token/`);
-  await gone.waitForSelector('.alarm:not([hidden])');
-  assert.match(await gone.locator('.alarm').innerText(), /does not answer; is .memtrack view --serve. still running/);
+  const offline = await browser.newPage();
+  await offline.route('**/section/1', route => route.abort());
+  await offline.goto(`http://127.0.0.1:${server.address().port}/token/`);
+  await offline.waitForSelector('.alarm:not([hidden])');
+  assert.match(await offline.locator('.alarm').innerText(), /does not respond; is .memtrack view --serve. still running/);
   server.closeAllConnections();
   server.close();
-  assert.deepEqual(wrong, []);
+  assert.deepEqual(errors, []);
 });
 
-test('on a screen of fine pixels points and pixels still belong together', async () => {
+test('points correspond to pixels on a high-resolution screen', async () => {
   const page = await browser.newPage({viewport: {width: 1000, height: 700}, deviceScaleFactor: 2});
   await page.goto('file://' + file);
   await page.evaluate('memtrack.ready');

@@ -1,4 +1,4 @@
-// node test/browser/profile.mjs PAGE.html: where the time of zooming and panning goes (self times by function).
+// node test/browser/profile.mjs PAGE.html: profile of zooming and panning (self times by function).
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 import {chromium} from 'playwright-core';

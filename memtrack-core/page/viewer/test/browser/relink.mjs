@@ -1,4 +1,4 @@
-// node test/browser/relink.mjs PAGE.html DIST OUT.html: the page with another bundle (an unminified one, for profiles).
+// node test/browser/relink.mjs PAGE.html DIST OUT.html: replaces the bundle of a page (by an unminified one, for profiles).
 import fs from 'node:fs';
 import {createHash} from 'node:crypto';
 const [file, dist, out] = process.argv.slice(2);

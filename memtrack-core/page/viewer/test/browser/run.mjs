@@ -1,4 +1,4 @@
-// npm run browser: the browser tests, with the made-up file's sources bundled for them.
+// npm run browser: runs the browser tests, with the sources of the synthetic page bundled for them.
 import {build} from 'esbuild';
 import fs from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-// node test/browser/shot.mjs PAGE.html OUT.png [light|dark] [SCRIPT]: a picture of a page, after a script that runs in it.
+// node test/browser/shot.mjs PAGE.html OUT.png [light|dark] [SCRIPT]: runs a script in a page, and writes a screenshot.
 import path from 'node:path';
 import {pathToFileURL} from 'node:url';
 import {chromium} from 'playwright-core';
