@@ -36,7 +36,7 @@ const FILES: [(&str, &str, &str); 24] = [
         "signals, exit handlers, a shared page, system calls",
     ),
     ("memtrack-core/cuda/src/stats", "calls", "cudarc's raw functions"),
-    ("memtrack-core/pluggable/src", "lib report", "C functions"),
+    ("memtrack-core/pluggable/src", "lib extensions", "C functions"),
     ("memtrack-core/recorder/src", "environment", "the auxiliary vector"),
     ("memtrack-core/recorder/src", "guarded_file message signals terminal", "system calls"),
     ("memtrack-core/recorder/src", "shared_map", "the pairs of a locked shard"),
