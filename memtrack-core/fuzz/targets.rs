@@ -8,8 +8,8 @@ mod same;
 
 use memtrack_core::__pickle::{Global, Limits, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
+use memtrack_core::analysis::check::{Found, Limits as Gate};
 use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
-use memtrack_core::analysis::limits::{Found, Limits as Gate};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};

@@ -28,7 +28,7 @@ pub(crate) struct LeaksAnswer {
 }
 
 pub(crate) use memtrack_core::allocator::replay::ReplayAnswer;
-pub(crate) use memtrack_core::analysis::limits::FoundAnswer;
+pub(crate) use memtrack_core::analysis::check::FoundAnswer;
 pub(crate) use memtrack_core::analysis::ranks::RanksAnswer;
 #[cfg(feature = "gpus")]
 pub(crate) use memtrack_core::cuda::GpusAnswer;

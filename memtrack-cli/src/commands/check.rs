@@ -1,4 +1,5 @@
-//! `memtrack check`: a gate for CI.
+//! `memtrack check`: a gate for CI. `memtrack_core::analysis::check` compares the numbers with the limits; this module reads the
+//! files and prints the verdict.
 
 use super::diff::{Reading, check_common, check_inputs};
 use crate::Streams;
@@ -8,8 +9,8 @@ use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load_with};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
+use memtrack_core::analysis::check::{Found, Limits, Verdict};
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
-use memtrack_core::analysis::limits::{Found, Limits, Verdict};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
 

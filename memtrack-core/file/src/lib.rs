@@ -12,7 +12,7 @@
 //!
 //! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
-//! - reading: `reader`, then `repair`; `replay` derives the end state of a recording that was cut off;
+//! - reading: `reader`, then `dangling_ids`; `unfinished` derives the end state of a recording that was cut off;
 //!   `read_report`: the extent of the read part.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
 //!   names of files beside others.
@@ -22,15 +22,15 @@
 pub mod binary_id;
 mod chunk;
 mod compression;
+mod dangling_ids;
 pub mod operators;
 pub mod part;
 mod payload;
 mod read_report;
 mod reader;
-mod repair;
 mod replacing_file;
-pub mod replay;
 mod tagged;
+pub mod unfinished;
 mod varint;
 mod whole;
 mod writer;

@@ -3,7 +3,7 @@
 //! parts are a recording by themselves, which begins with the oldest of them. The newest has the recording's
 //! own name, the others that name and their number.
 
-use super::{chunk, replay};
+use super::{chunk, unfinished};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
 use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -167,7 +167,7 @@ impl Opening {
     pub(super) fn begin(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
-            return replay::statistics(&snapshot.events);
+            return unfinished::statistics(&snapshot.events);
         }
         snapshot.meta.earlier_parts = part.number - part.first;
         let mut counts: HashMap<DeviceId, DeviceStatistics> =
@@ -210,7 +210,7 @@ impl Opening {
             }
         }
         for event in snapshot.events.iter() {
-            replay::count(&mut counts, &event);
+            unfinished::count(&mut counts, &event);
             // Earlier events are in the state at the part's beginning, or their blocks are freed.
             if is_after(&event) {
                 events.push(&event);
@@ -320,7 +320,7 @@ mod tests {
                 counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
             }
             writer.events(&events).unwrap();
-            events.iter().for_each(|event| replay::count(&mut counts, event));
+            events.iter().for_each(|event| unfinished::count(&mut counts, event));
             if number == 3 {
                 return writer.output_mut().clone();
             }

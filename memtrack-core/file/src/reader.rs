@@ -1,12 +1,12 @@
 //! The reader of `.memtrack` files: reads chunk after chunk into the column tables, until the end or the first
-//! incomplete chunk. It trusts no input: lengths are checked before memory is allocated, and `repair` fixes
+//! incomplete chunk. It trusts no input: lengths are checked before memory is allocated, and `dangling_ids` fixes
 //! references.
 
 use super::chunk::{self, Budget, Found};
 use super::part::{Opening, Part};
 use super::payload;
 use super::varint::Malformed;
-use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, repair, replay};
+use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, dangling_ids, unfinished};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{
     Clock, DriverReading, Meta, Module, NamesPiece, Scope, ScopeSums, Snapshot, Thread,
@@ -288,9 +288,9 @@ impl State {
         let mut snapshot = self.snapshot;
         snapshot.meta.complete = report.complete;
         snapshot.clock = self.clocks.unwrap_or_default();
-        snapshot.scopes.rows = repair::dense(self.scopes, &mut report.unknown_ids);
-        repair::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
-        snapshot.threads = repair::dense(self.threads, &mut report.unknown_ids);
+        snapshot.scopes.rows = dangling_ids::dense(self.scopes, &mut report.unknown_ids);
+        dangling_ids::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
+        snapshot.threads = dangling_ids::dense(self.threads, &mut report.unknown_ids);
         let counts = self.opening.map(|mut opening| {
             for segment in &mut opening.segments {
                 segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
@@ -299,17 +299,17 @@ impl State {
         });
         snapshot.events.sort_by_ticks();
         snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
-        repair::mend_references(&mut snapshot, &mut report.unknown_ids);
+        dangling_ids::mend_references(&mut snapshot, &mut report.unknown_ids);
         snapshot.remove_superseded();
         if !self.live_whole {
-            (snapshot.blocks, snapshot.segments) = replay::live_at_end(&snapshot.events);
+            (snapshot.blocks, snapshot.segments) = unfinished::live_at_end(&snapshot.events);
             report.replayed = true;
         }
         for segment in &mut snapshot.segments {
             segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
-            snapshot.devices = counts.unwrap_or_else(|| replay::statistics(&snapshot.events));
+            snapshot.devices = counts.unwrap_or_else(|| unfinished::statistics(&snapshot.events));
             // The events of a sampled heap do not count its blocks: sampled ones count once, others not at all.
             let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {

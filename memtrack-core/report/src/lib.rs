@@ -3,7 +3,7 @@
 //!
 //! The modules:
 //!
-//! - [`analysis`]: `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `limits`; `leaks`, `holds` (who holds the
+//! - [`analysis`]: `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`; `leaks`, `holds` (who holds the
 //!   memory), `diff`, `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`: the errors of sums over
 //!   samples; `ownership`: whose code a frame is.
 //! - `viz`: PyTorch's texts; `tracker`: series, files and figures; `figures`: axes and canvas; `scrub`: snapshots with
@@ -11,7 +11,7 @@
 //!
 //! **Why the features `all` and `compare`?** Without `all` the package has only the reports that a running
 //! program makes about itself: rankings, summaries, the holders of memory. The comparisons of files (`diff`,
-//! `ranks`, `limits`) and `live_flame` are behind `compare`: few programs need them, and they made the build of
+//! `ranks`, `check`) and `live_flame` are behind `compare`: few programs need them, and they made the build of
 //! the training run a twentieth longer.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.

@@ -1,7 +1,7 @@
 //! The peak of a heap whose small blocks are sampled: the count of the recorder, compared with the true peak.
 
+use memtrack_core::analysis::check::{Found, Limits};
 use memtrack_core::analysis::lifetimes::lifetimes;
-use memtrack_core::analysis::limits::{Found, Limits};
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;

@@ -1,5 +1,6 @@
 //! The free blocks of a pool in the order of best fit: by stream, then size, then the age of the segment,
-//! then the offset in it. Finding, removing and inserting cost O(log n).
+//! then the offset in it. Finding, removing and inserting cost O(log n). `steps::malloc` decides whether the found block may
+//! serve a request.
 //!
 //! **Why one 128-bit key?** Size, age of the segment and offset compare as one number in a B-tree per stream. The block
 //! that was freed last stays out of the tree, so that alternating frees and requests cost no tree operation.

@@ -1,11 +1,11 @@
 //! The machine that reads a pickle: one instruction at a time, from any reader, into a [`Document`]. It understands
 //! data and refuses everything else by name; [`load`] runs it.
 
+use super::decode::{Rare, Token};
 use super::error::{PickleError, PickleErrorKind};
 use super::opcode as op;
 use super::source::Source;
 use super::stack::{Memo, Stack};
-use super::token::{Rare, Token};
 use super::value::{Document, Value};
 use super::{Global, line, shape};
 use std::io::Read;

@@ -12,6 +12,7 @@
 //! machine with CPython instead.
 
 mod build;
+pub(crate) mod decode;
 pub(crate) mod emitter;
 mod error;
 mod global;
@@ -24,7 +25,6 @@ mod shape;
 pub(crate) mod source;
 mod stack;
 pub(crate) mod text;
-pub(crate) mod token;
 mod value;
 mod writer;
 

@@ -1,4 +1,4 @@
-//! The opcodes of pickle protocols 0 to 5, shared by the machine and the writer.
+//! The opcodes of pickle protocols 0 to 5, shared by `decode`, which reads them, and the writer.
 
 use super::error::PickleErrorKind;
 

@@ -4,8 +4,8 @@
 //! processor time. Reading ahead on a second thread took less time on two idle cores but more processor time, and gained
 //! nothing once the window was small.
 
+use super::decode::{self, Token};
 use super::error::PickleErrorKind;
-use super::token::{self, Token};
 use std::io::{ErrorKind, Read};
 
 /// The number of bytes per read: small enough to stay in the cache while events are read, which saves a seventh of
@@ -76,7 +76,7 @@ impl<R: Read> Source<R> {
     #[inline]
     pub(crate) fn token(&mut self) -> Result<Token, PickleErrorKind> {
         loop {
-            if let Some((token, length)) = token::first(self.unread()) {
+            if let Some((token, length)) = decode::first(self.unread()) {
                 self.start += length;
                 return Ok(token);
             }

@@ -82,8 +82,8 @@ impl Totals {
         }
         // Parts that came to more than the whole were lowered together, which keeps their shares.
         let scale = share(self.bytes, held.bytes).min(1.0);
-        self.guessed_share = self.guessed_share * scale;
-        self.given_share = self.given_share * scale;
+        self.guessed_share *= scale;
+        self.given_share *= scale;
         self.untold_share = share(self.untold_bytes, held.bytes);
         (self.bytes, self.bytes_error, self.error) = (held.bytes, None, held.bytes_error);
         (self.blocks, self.blocks_error) = (held.blocks, None);

@@ -1,6 +1,6 @@
 //! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): the height of the peak ([`peak`]) and the
 //! memory that was live then ([`at_peak`]), its operators and stacks ([`top`], [`attribution`]) and phases
-//! ([`phases`]); the memory that a device holds at the end ([`held`], [`summary`]), its limits ([`limits`]),
+//! ([`phases`]); the memory that a device holds at the end ([`held`], [`summary`]), its limits ([`check`]),
 //! and leaks ([`leaks`]). They do not depend on the source of the snapshot.
 //!
 //! **Allocated or requested?** *Allocated* is rounded, as in PyTorch's statistics; *requested* is the sum of
@@ -11,6 +11,8 @@ pub mod at_peak;
 pub mod attribution;
 mod change;
 #[cfg(feature = "compare")]
+pub mod check;
+#[cfg(feature = "compare")]
 pub mod diff;
 pub mod estimate;
 mod frees;
@@ -20,8 +22,6 @@ pub mod layout;
 #[cfg(feature = "all")]
 pub mod leaks;
 pub mod lifetimes;
-#[cfg(feature = "compare")]
-pub mod limits;
 #[cfg(feature = "compare")]
 pub mod live_flame;
 pub mod moment;

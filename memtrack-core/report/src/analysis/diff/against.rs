@@ -3,7 +3,7 @@
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
 use crate::analysis::change::{Amount, Change};
-use crate::analysis::limits::Verdict;
+use crate::analysis::check::Verdict;
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;
 

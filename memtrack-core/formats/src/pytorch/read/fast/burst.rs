@@ -2,8 +2,8 @@
 //! spelled like one before it, and a list of frames, are consumed as a whole.
 
 use crate::pickle::PickleErrorKind;
+use crate::pickle::decode::{self, Rare, Token};
 use crate::pickle::opcode as op;
-use crate::pickle::token::{self, Rare, Token};
 use crate::pytorch::read::fast::runs::{self, Run};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::Machine;
@@ -30,10 +30,10 @@ impl Machine<'_> {
     pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
         // The position after the last mark, as long as no container was closed.
         let mut marked = None;
-        let mut room = [0; token::LONGEST];
+        let mut room = [0; decode::LONGEST];
         loop {
-            let Some(head) = token::head_of(&ready[*next..], &mut room) else { return Ok(End::Cut) };
-            let (token, length) = token::of(head);
+            let Some(head) = decode::head_of(&ready[*next..], &mut room) else { return Ok(End::Cut) };
+            let (token, length) = decode::of(head);
             let value = match token {
                 Token::Get(slot) => self.recall(slot.into())?,
                 Token::Int(number) => self.heap.int(number),

@@ -1,8 +1,8 @@
 //! Stacks by the bytes that spell them. Frames are shared, so a list of frames is a run of memo slots, and the same
 //! run is the same stack as long as no slot is set again: it need not be parsed a second time.
 
+use crate::pickle::decode::{self, Token};
 use crate::pickle::opcode as op;
-use crate::pickle::token::{self, Token};
 use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
@@ -73,7 +73,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     loop {
         match *ready.get(length)? {
             op::APPENDS if length > 0 && length <= MAX_RUN_BYTES => return Some(length),
-            op::BINGET | op::LONG_BINGET => length += token::first(&ready[length..])?.1,
+            op::BINGET | op::LONG_BINGET => length += decode::first(&ready[length..])?.1,
             _ => return None,
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
 /// Returns the memo slots of a run that [`length_of`] has measured.
 pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let (Token::Get(slot), bytes) = token::first(run)? else { return None };
+        let (Token::Get(slot), bytes) = decode::first(run)? else { return None };
         run = &run[bytes..];
         Some(slot as usize)
     })

@@ -1,7 +1,7 @@
 //! The instructions that do not occur in events: text protocols, classes and the rest.
 
+use crate::pickle::decode::Rare;
 use crate::pickle::source::Source;
-use crate::pickle::token::Rare;
 use crate::pickle::{PickleErrorKind, line, opcode as op};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::{Machine, check_pairs};

@@ -1,4 +1,4 @@
-//! Limits for a gate in CI: whether a snapshot stays within a peak, a leak and a fragmentation. A number that
+//! The limits of `memtrack check`, a gate for CI: whether a snapshot stays within a peak, a leak and a fragmentation. A number that
 //! is based on samples is judged with its error: when the limit is within the error, the result is uncertain,
 //! and the gate must not pass.
 
