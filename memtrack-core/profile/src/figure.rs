@@ -10,7 +10,7 @@ use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, printable};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use memtrack_report::figures::{
-    AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+    AXIS, Axis, Canvas, DrawResult, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
 };
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -149,7 +149,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
-    fn grid(&self) -> Drawn<DB> {
+    fn grid(&self) -> DrawResult<DB> {
         for (value, label) in &self.memory.ticks {
             let share = self.memory.share(*value);
             let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
@@ -160,7 +160,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the bands, each from the sum of those below it to its own.
-    fn bands(&self) -> Drawn<DB> {
+    fn bands(&self) -> DrawResult<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
             let band = |moment: &Moment| moment.bytes[category as usize].max(0);
@@ -200,7 +200,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         points
     }
 
-    fn frame(&self) -> Drawn<DB> {
+    fn frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         for (value, label) in &self.time.ticks {
             let x = self.left + (self.time.share(*value) * f64::from(self.right - self.left)).round() as i32;
@@ -231,14 +231,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    fn reserved(&self, reserved: Option<u64>) -> Drawn<DB> {
+    fn reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
         let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
     /// Draws the categories that have memory, in the order of their bands.
-    fn legend(&self) -> Drawn<DB> {
+    fn legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
         for category in Category::ALL {
@@ -258,7 +258,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 (x, y) = (MARGIN, y + 20);
             }
             let [red, green, blue] = category.colour();
-            self.canvas.filled((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
+            self.canvas.rectangle((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
             self.canvas.text(&text, (x + 20, y), HPos::Left, LEGEND)?;
             x += wide;
         }

@@ -274,7 +274,7 @@ impl Series {
         folded.peak_allocated_mib = mib(self.peaks.allocated);
         folded.peak_active_mib = mib(self.peaks.active);
         folded.peak_reserved_mib = mib(self.peaks.reserved);
-        folded.grown = grown.iter().filter_map(named).collect();
+        folded.growths = grown.iter().filter_map(named).collect();
         folded
     }
 }

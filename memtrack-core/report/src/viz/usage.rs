@@ -207,7 +207,7 @@ impl<'a> Usage<'a> {
     }
 
     /// Formats `bytes`, the sum of all rows, with the error of that sum.
-    pub fn shown(&self, bytes: u64) -> String {
+    pub fn format_with_error(&self, bytes: u64) -> String {
         self.error_of(self.rows.iter()).as_bytes(bytes)
     }
 

@@ -1,4 +1,4 @@
-//! Files of statistics that are not quite what PyTorch writes.
+//! Tests of files of statistics, including files that differ from those that PyTorch writes.
 
 use super::*;
 use proptest::prelude::*;
@@ -51,17 +51,16 @@ fn integers_count_as_mib_and_records_come_in_any_order() {
 }
 
 #[test]
-fn other_pickles_are_refused_with_the_place() {
-    let refusal = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
-    assert!(refusal(b"].").contains("a list"));
-    assert!(refusal(b"}.").contains("memories_allocated"));
+fn other_pickles_are_rejected_with_the_position() {
+    let error = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
+    assert!(error(b"].").contains("a list"));
+    assert!(error(b"}.").contains("memories_allocated"));
     assert!(
-        refusal(b"}X\x12\x00\x00\x00memories_allocated}K\x05U\x01aG\x00\x00\x00\x00\x00\x00\x00\x00\x86ss.")
+        error(b"}X\x12\x00\x00\x00memories_allocated}K\x05U\x01aG\x00\x00\x00\x00\x00\x00\x00\x00\x86ss.")
             .contains("memories_allocated[5]")
     );
     assert!(
-        refusal(b"}X\x12\x00\x00\x00memories_allocated}K\x00Nss.")
-            .contains("memories_allocated[0] holds None")
+        error(b"}X\x12\x00\x00\x00memories_allocated}K\x00Nss.").contains("memories_allocated[0] holds None")
     );
 }
 
