@@ -7,7 +7,7 @@ use memtrack_recorder::reentry;
 use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// Formats the report that the recorder prints when memory runs out.
+/// Formats the report that the recorder prints automatically.
 pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> String {
     for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }

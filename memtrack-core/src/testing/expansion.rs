@@ -36,34 +36,34 @@ pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl Asy
     limits.run_async_panicking(without_crate(name), body).await;
 }
 
-/// Returns the path of a test as libtest writes it.
+/// Returns the path of a test without the crate, as libtest prints it.
 fn without_crate(path: &str) -> &str {
     path.split_once("::").map_or(path, |(_, inside)| inside)
 }
 
-/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`OfResult`] for a `Result`, and to
-/// [`OfOthers`] for any other type, which is one reference further away.
+/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`ResultOutcome`] for a `Result`, and to
+/// [`OtherOutcome`] for any other type, which is one reference further away.
 #[derive(Debug)]
 pub struct Outcome<'a, R>(pub &'a R);
 
-/// Implemented for a `Result`.
-pub trait OfResult {
-    /// Returns whether it is an error.
+/// Implemented for the [`Outcome`] of a `Result`.
+pub trait ResultOutcome {
+    /// Returns whether the result is an error.
     fn failed(&self) -> bool;
 }
 
-impl<T, E> OfResult for Outcome<'_, Result<T, E>> {
+impl<T, E> ResultOutcome for Outcome<'_, Result<T, E>> {
     fn failed(&self) -> bool {
         self.0.is_err()
     }
 }
 
-/// Implemented for all other types.
-pub trait OfOthers {
-    /// Returns false.
+/// Implemented for the [`Outcome`] of any other type.
+pub trait OtherOutcome {
+    /// Returns false: only a `Result` can fail.
     fn failed(&self) -> bool {
         false
     }
 }
 
-impl<R> OfOthers for &Outcome<'_, R> {}
+impl<R> OtherOutcome for &Outcome<'_, R> {}
