@@ -85,7 +85,7 @@ impl Net {
 }
 
 #[test]
-fn forms_decide_path_phase_and_operator() {
+fn attributes_determine_path_phase_and_operator() {
     with_scopes(|| {
         let at = |path: &str, op| (path.to_owned(), Some(op));
         assert_eq!(matmul(), at("", "matmul"));

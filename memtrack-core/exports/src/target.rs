@@ -87,7 +87,7 @@ pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
 /// Formats the list of targets for a message: `pickle, json, …`.
 pub fn targets_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
-    sentence(formats.chain(EXPORTS.iter().map(|export| export.name)))
+    join_with_or(formats.chain(EXPORTS.iter().map(|export| export.name)))
 }
 
 /// Returns the export with the longest suffix that matches `name`.
@@ -105,10 +105,10 @@ fn export_by_suffix(name: &str) -> Option<&'static Export> {
 fn suffixes_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     let suffixes = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
-    sentence(suffixes.map(|suffix| format!(".{suffix}")))
+    join_with_or(suffixes.map(|suffix| format!(".{suffix}")))
 }
 
-fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
+fn join_with_or(names: impl Iterator<Item = impl Into<String>>) -> String {
     let mut names: Vec<String> = names.map(Into::into).collect();
     let last = names.pop().unwrap_or_default();
     format!("{} or {last}", names.join(", "))

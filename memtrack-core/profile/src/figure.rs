@@ -144,14 +144,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     /// Returns the position of a number of bytes, in real pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
-        let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
+        let share = self.memory.position(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
     fn grid(&self) -> DrawResult<DB> {
         for (value, label) in &self.memory.ticks {
-            let share = self.memory.share(*value);
+            let share = self.memory.position(*value);
             let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
             self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
@@ -203,7 +203,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         for (value, label) in &self.time.ticks {
-            let x = self.left + (self.time.share(*value) * f64::from(self.right - self.left)).round() as i32;
+            let x =
+                self.left + (self.time.position(*value) * f64::from(self.right - self.left)).round() as i32;
             canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
@@ -223,7 +224,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_time(after));
         canvas.text(&text, (MARGIN, 52), HPos::Left, LEGEND)?;
         if peak.time_ns >= self.begin_ns {
-            let share = self.time.share((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
+            let share = self.time.position((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
             let x = self.left + (share * f64::from(self.right - self.left)).round() as i32;
             let y = self.height(peak.total()) / canvas.scale();
             canvas.line((x, y - 10), (x, y - 2), MUTED, 4)?;

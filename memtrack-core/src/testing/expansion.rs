@@ -12,13 +12,13 @@ pub fn run_test<B: Body>(
     body: B,
     failed: impl Fn(&B::Output) -> bool,
 ) -> B::Output {
-    limits.run_as(without_crate(name), body, failed)
+    limits.run_as(strip_crate(name), body, failed)
 }
 
 /// Runs the body of a test that should panic.
 #[track_caller]
 pub fn run_test_panicking(limits: Limits, name: &str, body: impl Body<Output = ()>) {
-    limits.run_panicking(without_crate(name), body);
+    limits.run_panicking(strip_crate(name), body);
 }
 
 /// Runs the body of an async test.
@@ -28,16 +28,16 @@ pub async fn run_test_async<B: AsyncBody>(
     body: B,
     failed: impl Fn(&B::Output) -> bool,
 ) -> B::Output {
-    limits.run_async_as(without_crate(name), body, failed).await
+    limits.run_async_as(strip_crate(name), body, failed).await
 }
 
 /// Runs the body of an async test that should panic.
 pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl AsyncBody<Output = ()>) {
-    limits.run_async_panicking(without_crate(name), body).await;
+    limits.run_async_panicking(strip_crate(name), body).await;
 }
 
 /// Returns the path of a test without the crate, as libtest prints it.
-fn without_crate(path: &str) -> &str {
+fn strip_crate(path: &str) -> &str {
     path.split_once("::").map_or(path, |(_, inside)| inside)
 }
 

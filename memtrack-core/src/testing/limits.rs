@@ -130,7 +130,7 @@ impl Limits {
     #[track_caller]
     pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
         let location = Location::caller();
-        let running = RunningTest::begin(|| test_name(location), self.limits_the_host());
+        let running = RunningTest::begin(|| test_name(location), self.limits_host());
         let value = {
             let _inside = running.scope().enter();
             test()
@@ -149,7 +149,7 @@ impl Limits {
     pub fn run_async<R>(self, test: impl Future<Output = R>) -> impl Future<Output = R> {
         let location = Location::caller();
         async move {
-            let running = RunningTest::begin(|| test_name(location), self.limits_the_host());
+            let running = RunningTest::begin(|| test_name(location), self.limits_host());
             let value = running.scope().future(test).await;
             self.check(running).fail();
             value
@@ -164,7 +164,7 @@ impl Limits {
         mut body: impl Body<Output = R>,
         failed: impl Fn(&R) -> bool,
     ) -> R {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let value = {
             let _inside = running.scope().enter();
             body.run()
@@ -184,7 +184,7 @@ impl Limits {
         mut body: impl AsyncBody<Output = R>,
         failed: impl Fn(&R) -> bool,
     ) -> R {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let value = running.scope().future(body.run()).await;
         if !failed(&value) {
             let finished = running.finish(&LimitCheck { limits: &self });
@@ -198,7 +198,7 @@ impl Limits {
     /// test fails.
     #[track_caller]
     pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let result = {
             let _inside = running.scope().enter();
             catch_unwind(AssertUnwindSafe(|| body.run()))
@@ -210,7 +210,7 @@ impl Limits {
 
     /// Does the same as [`Self::run_panicking`], for an async test.
     pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
-        let running = RunningTest::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let result = catch_panic(running.scope().future(body.run())).await;
         let finished = running.finish(&LimitCheck { limits: &self });
         let second = self.second_run_async(&finished, body, true, |()| false).await;
@@ -279,7 +279,7 @@ impl Limits {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
 
-    fn limits_the_host(&self) -> bool {
+    fn limits_host(&self) -> bool {
         !self.of(DeviceId::HOST).is_none()
     }
 }

@@ -58,7 +58,7 @@ struct Writer<'a> {
     process: u64,
     pid: u32,
     /// The number of tracks of the process so far.
-    rank: i32,
+    track_count: i32,
 }
 
 impl<'a> Writer<'a> {
@@ -89,17 +89,17 @@ impl<'a> Writer<'a> {
             ..TrackDescriptor::default()
         };
         let process = trace.track(descriptions, process)?;
-        Ok(Self { snapshot, times, trace, descriptions, process, pid, rank: 0 })
+        Ok(Self { snapshot, times, trace, descriptions, process, pid, track_count: 0 })
     }
 
     /// Writes a track of the process, below the existing ones.
     fn track(&mut self, name: String, counter: bool, about: Option<&str>) -> io::Result<u64> {
-        self.rank += 1;
+        self.track_count += 1;
         let track = TrackDescriptor {
             name: Some(name),
             parent_uuid: Some(self.process),
             counter: counter.then_some(CounterDescriptor { unit: Some(UNIT_SIZE_BYTES) }),
-            sibling_order_rank: Some(self.rank),
+            sibling_order_rank: Some(self.track_count),
             description: about.map(str::to_owned),
             ..TrackDescriptor::default()
         };
@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
             let mut events = Events::new(&mut self.trace);
             for (ticks, bytes) in free {
                 let ns = self.times.ns(ticks);
-                events.event(&mut self.trace, ns, count(track, bytes))?;
+                events.event(&mut self.trace, ns, counter_event(track, bytes))?;
             }
         }
         self.oom_events(timeline)
@@ -139,11 +139,11 @@ impl<'a> Writer<'a> {
     ) -> io::Result<()> {
         let track = self.track(name, true, Some(about))?;
         let mut events = Events::new(&mut self.trace);
-        events.event(&mut self.trace, 0, count(track, before))?;
+        events.event(&mut self.trace, 0, counter_event(track, before))?;
         let mut clock = MonotonicClock::default();
         for (row, bytes) in after {
             let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
-            events.event(&mut self.trace, ns, count(track, bytes))?;
+            events.event(&mut self.trace, ns, counter_event(track, bytes))?;
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl<'a> Writer<'a> {
                 ..TrackEvent::default()
             };
             let ns = self.times.ns(self.snapshot.events.ticks[row]);
-            events.named(&mut self.trace, ns, ("out of memory", "memory"), event)?;
+            events.named_event(&mut self.trace, ns, ("out of memory", "memory"), event)?;
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl<'a> Writer<'a> {
                 ScopeEvent::Begin { scope, ns, .. } => {
                     let scope = &snapshot.scopes.rows[scope.index()];
                     let name_and_kind = (scope.name.as_str(), kind_name(scope.kind));
-                    events.named(&mut self.trace, ns, name_and_kind, begin(track))
+                    events.named_event(&mut self.trace, ns, name_and_kind, slice_begin(track))
                 }
                 ScopeEvent::End { ns, .. } => events.end(&mut self.trace, track, ns),
             }
@@ -218,7 +218,7 @@ impl<'a> Writer<'a> {
                     events.end(&mut self.trace, track, end)?;
                 }
                 let name = self.snapshot.strings.get(name);
-                events.named(&mut self.trace, from_ns, (&name, "profiler"), begin(track))?;
+                events.named_event(&mut self.trace, from_ns, (&name, "profiler"), slice_begin(track))?;
                 open.push(to_ns);
             }
             while let Some(end) = open.pop() {
@@ -246,9 +246,9 @@ impl<'a> Writer<'a> {
                 }
                 let instant =
                     TrackEvent { track_uuid: Some(track), r#type: Some(INSTANT), ..TrackEvent::default() };
-                events.named(&mut self.trace, ns, (series.name, "mark"), instant)?;
+                events.named_event(&mut self.trace, ns, (series.name, "mark"), instant)?;
                 if index + 1 < series.ns.len() {
-                    events.named(&mut self.trace, ns, (series.name, "step"), begin(track))?;
+                    events.named_event(&mut self.trace, ns, (series.name, "step"), slice_begin(track))?;
                 }
             }
         }
@@ -256,11 +256,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn begin(track: u64) -> TrackEvent {
+fn slice_begin(track: u64) -> TrackEvent {
     TrackEvent { track_uuid: Some(track), r#type: Some(SLICE_BEGIN), ..TrackEvent::default() }
 }
 
-fn count(track: u64, bytes: u64) -> TrackEvent {
+fn counter_event(track: u64, bytes: u64) -> TrackEvent {
     TrackEvent {
         track_uuid: Some(track),
         r#type: Some(COUNTER),

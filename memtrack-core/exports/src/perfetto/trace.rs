@@ -55,14 +55,14 @@ pub(crate) struct Events {
     pub(crate) sequence: u32,
     names: HashMap<String, u64>,
     categories: HashMap<&'static str, u64>,
-    begun: bool,
+    has_begun: bool,
 }
 
 impl Events {
     /// Creates an empty sequence.
     pub(crate) fn new(trace: &mut Trace<'_>) -> Self {
         let sequence = trace.sequence();
-        Self { sequence, names: HashMap::new(), categories: HashMap::new(), begun: false }
+        Self { sequence, names: HashMap::new(), categories: HashMap::new(), has_begun: false }
     }
 
     /// Writes an event.
@@ -77,7 +77,7 @@ impl Events {
     }
 
     /// Writes an event with a name and a category.
-    pub(crate) fn named(
+    pub(crate) fn named_event(
         &mut self,
         trace: &mut Trace<'_>,
         ns: u64,
@@ -111,8 +111,8 @@ impl Events {
         event: TrackEvent,
         interned_data: Option<InternedData>,
     ) -> io::Result<()> {
-        let flags = if self.begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
-        self.begun = true;
+        let flags = if self.has_begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
+        self.has_begun = true;
         trace.packet(&TracePacket {
             timestamp: Some(ns),
             trusted_packet_sequence_id: Some(self.sequence),

@@ -25,7 +25,7 @@ use std::io::{self, Write};
 use tables::Tables;
 
 /// The sample types: the values of a sample, in order, with their units. Tools show the last one by default.
-const TYPES: [(&str, &str); 4] = [
+const SAMPLE_TYPES: [(&str, &str); 4] = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
     ("inuse_objects", "count"),
@@ -65,10 +65,10 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     let mut labels = Labels { snapshot, attributor: Attributor::new(snapshot, &patterns) };
 
     let mut profile = Profile::default();
-    for (kind, unit) in TYPES {
+    for (kind, unit) in SAMPLE_TYPES {
         profile.sample_type.push(ValueType { kind: tables.string(kind), unit: tables.string(unit) });
     }
-    profile.default_sample_type = tables.string(TYPES[3].0);
+    profile.default_sample_type = tables.string(SAMPLE_TYPES[3].0);
     for ((device, moment, usage), exported) in usages.iter().zip(&exported) {
         let name = snapshot.device_name(*device);
         let (mut allocated, mut in_use) = (CarriedRounding::default(), CarriedRounding::default());

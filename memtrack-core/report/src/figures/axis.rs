@@ -51,7 +51,7 @@ impl Axis {
     }
 
     /// Returns the position of a value on the axis, from 0 to 1.
-    pub fn share(&self, value: f64) -> f64 {
+    pub fn position(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 }

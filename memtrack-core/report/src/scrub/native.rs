@@ -110,7 +110,7 @@ impl NameScrubber<'_> {
                 '>' if out.ends_with('-') => {}
                 '>' | ')' | ']' | '}' if level > 0 && closes(levels[level].bracket, letter) => {
                     let inner = levels.pop().unwrap_or_else(|| Level::new(' ', false, false));
-                    after_own_bracket(&inner, &mut levels[level - 1]);
+                    after_bracket(&inner, &mut levels[level - 1]);
                     out.push(letter);
                     (rest, after_colons, after_name) = (&rest[1..], false, true);
                     continue;
@@ -194,7 +194,7 @@ impl NameScrubber<'_> {
 }
 
 /// Determines whether the path that continues after the bracket `inner` is kept.
-fn after_own_bracket(inner: &Level, outer: &mut Level) {
+fn after_bracket(inner: &Level, outer: &mut Level) {
     if inner.is_qualified {
         // `<[T]>::f` can only belong to the standard library.
         let subject = inner.kept_before.unwrap_or(inner.keeps_path);

@@ -33,7 +33,7 @@ const PSEUDO_FILES: [&str; 7] = [
 ];
 
 /// Returns the index of the first component that belongs to a public library; `None` if there is no such component.
-fn public_from(parts: &[&str]) -> Option<usize> {
+fn first_public_component(parts: &[&str]) -> Option<usize> {
     let stem = |part: &str| part.split('.').next().unwrap_or(part).to_owned();
     let python_folder =
         |part: &str| part.strip_prefix("python3").is_some_and(|rest| rest.bytes().all(is_version_byte));
@@ -46,7 +46,7 @@ fn public_from(parts: &[&str]) -> Option<usize> {
             "pytorch" => matches!(next, "torch" | "aten" | "c10"),
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
             // The standard library of Python on Windows.
-            "Lib" => public::is_standard(&stem(next)),
+            "Lib" => public::is_python_module(&stem(next)),
             // PyTorch's profiler and its builds write paths of PyTorch's files like this.
             "torch" => at == 0 && parts.len() > 1,
             // Sources of the Python interpreter; PyTorch's reports hide their frames.
@@ -55,7 +55,7 @@ fn public_from(parts: &[&str]) -> Option<usize> {
                 is_c && parts[..at].iter().any(|folder| folder.to_ascii_lowercase().contains("python"))
             }
             folder if python_folder(folder) => {
-                next != "site-packages" && next != "dist-packages" && public::is_standard(&stem(next))
+                next != "site-packages" && next != "dist-packages" && public::is_python_module(&stem(next))
             }
             folder => registry_crate(parts, at).is_some_and(|name| name == folder),
         };
@@ -92,14 +92,14 @@ pub(super) fn is_public(file: &str) -> bool {
     let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     PSEUDO_FILES.contains(&file)
         || is_frozen(file)
-        || public_from(&parts).is_some()
+        || first_public_component(&parts).is_some()
         || parts.last().is_some_and(|file| public::is_binary(file))
 }
 
 /// Returns whether `file` is a frozen module of Python's standard library: `<frozen importlib._bootstrap>`.
 fn is_frozen(file: &str) -> bool {
     let module = file.strip_prefix("<frozen ").and_then(|rest| rest.strip_suffix('>'));
-    module.is_some_and(|module| module.split('.').all(public::is_standard))
+    module.is_some_and(|module| module.split('.').all(public::is_python_module))
 }
 
 /// Returns the path with its private parts replaced.
@@ -130,7 +130,8 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let tail = names[at..].join("/");
         keep.iter().any(|glob| on_path(glob.trim_start_matches('/'), &tail))
     });
-    let kept_from = [kept_by_glob, public_from(&names)].into_iter().flatten().min().unwrap_or(names.len());
+    let kept_from =
+        [kept_by_glob, first_public_component(&names)].into_iter().flatten().min().unwrap_or(names.len());
     let (mut out, mut index) = (String::with_capacity(file.len()), 0);
     for (part, separator) in parts {
         if part.is_empty() || index >= kept_from {

@@ -45,7 +45,7 @@ const PACKAGES: &str = "\
     aiohttp fastapi uvicorn starlette pydantic joblib numba llvmlite sympy networkx psutil absl hydra omegaconf";
 
 /// Top-level modules of Python's standard library.
-const STANDARD: &str = "\
+const PYTHON_MODULES: &str = "\
     abc argparse ast asyncio base64 bdb bisect bz2 cProfile calendar cmd code codecs codeop collections concurrent \
     configparser contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings \
     enum fnmatch fractions functools gc genericpath getpass gettext glob gzip hashlib heapq hmac html http importlib \
@@ -126,8 +126,8 @@ pub(super) fn is_package(name: &str) -> bool {
 }
 
 /// Returns whether a folder, or a file without its suffix, belongs to Python's standard library.
-pub(super) fn is_standard(name: &str) -> bool {
-    is_in(STANDARD, name)
+pub(super) fn is_python_module(name: &str) -> bool {
+    is_in(PYTHON_MODULES, name)
 }
 
 /// Returns whether a C function belongs to a public library.

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_whose_oldest_events_are_gone_bounds_the_peak_from_below() {
+    fn without_the_oldest_events_the_peak_is_a_lower_bound() {
         let mut snapshot = recording();
         snapshot.devices[0].dropped = 7;
         let peak = ReachedPeak::of(&snapshot, DeviceId::HOST).unwrap();

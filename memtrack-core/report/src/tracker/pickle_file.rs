@@ -84,18 +84,18 @@ impl TrackerStats {
                 "memories_reserved" => save_series(writer, &self.memories_reserved),
                 "markers" => writer.default_dict(true, &self.markers, |writer, (name, index)| {
                     writer.text(name)?;
-                    writer.int(signed(*index))
+                    writer.int(saturating_i64(*index))
                 }),
-                "num_alloc_retries" => writer.int(signed(self.num_alloc_retries)),
-                FOLDED => writer.int(signed(self.folded.operators)),
+                "num_alloc_retries" => writer.int(saturating_i64(self.num_alloc_retries)),
+                FOLDED => writer.int(saturating_i64(self.folded.operators)),
                 EARLIER_MARKERS => writer.list(&self.earlier_markers, |writer, (name, index)| {
                     writer.tuple::<2>(|writer| {
                         writer.text(name)?;
-                        writer.int(signed(*index))
+                        writer.int(saturating_i64(*index))
                     })
                 }),
                 PEAK => save_peak(writer, self.peak.as_ref()),
-                _ => writer.int(signed(self.op_index)),
+                _ => writer.int(saturating_i64(self.op_index)),
             }
         })?;
         writer.finish()
@@ -133,7 +133,7 @@ impl TrackerStats {
 /// Writes a series: a `defaultdict` without a factory, index → (operator, MiB).
 fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
     writer.default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
-        writer.int(signed(index as u64))?;
+        writer.int(saturating_i64(index as u64))?;
         writer.tuple::<2>(|writer| {
             writer.text(&sample.operator)?;
             writer.float(sample.mib)
@@ -148,7 +148,7 @@ fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> 
         writer.float(peak.least_mib)?;
         writer.float(peak.most_mib)?;
         match peak.op_index {
-            Some(index) => writer.int(signed(index))?,
+            Some(index) => writer.int(saturating_i64(index))?,
             None => writer.none()?,
         }
         writer.bool(peak.is_inside)
@@ -156,7 +156,7 @@ fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> 
 }
 
 /// Converts a count for the pickle writer, saturating; no real count comes near the limit.
-fn signed(count: u64) -> i64 {
+fn saturating_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

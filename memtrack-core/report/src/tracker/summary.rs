@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_record_is_an_error_for_a_file_and_empty_for_a_live_run() {
+    fn without_records_a_file_is_an_error_and_a_live_run_is_empty() {
         let stats = TrackerStats::default();
         assert!(matches!(stats.summary(5), Err(StatsError::NoRecords)));
         assert_eq!(stats.summary_since(5, 0.0).unwrap().operators, []);

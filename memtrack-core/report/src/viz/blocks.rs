@@ -30,13 +30,13 @@ impl<'a> Blocks<'a> {
         Self { snapshot, pytorch: snapshot.details() }
     }
 
-    /// Returns the rows of all segments of devices.
+    /// Returns the rows of the segments on devices.
     pub(super) fn segments(self) -> Range<usize> {
         0..self.pytorch.device_segments
     }
 
     /// Returns the rows of a segment's blocks.
-    pub(super) fn of_segment(self, segment: usize) -> Range<usize> {
+    pub(super) fn segment_blocks(self, segment: usize) -> Range<usize> {
         self.pytorch.segments.rows(segment, Key::Blocks)
     }
 

@@ -71,7 +71,7 @@ impl<'a> Folder<'a> {
 
     fn lines<W: Write>(&mut self, sink: &mut Sink<'_, W>, segment: usize) -> io::Result<()> {
         let blocks = self.blocks;
-        for block in blocks.of_segment(segment) {
+        for block in blocks.segment_blocks(segment) {
             let mut accounted = 0;
             if let Some(history) = blocks.history(block) {
                 for entry in history {

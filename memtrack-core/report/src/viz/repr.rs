@@ -47,11 +47,11 @@ impl<'a> Repr<'a> {
     pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
-            _ => self.bounded(out, |repr, out| repr.value(out, value)),
+            _ => self.write_bounded(out, |repr, out| repr.value(out, value)),
         }
     }
 
-    fn bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
+    fn write_bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
         let start = out.len();
         self.cut = false;
         self.end = start + self.max_bytes.min(self.bytes_left);
@@ -78,7 +78,7 @@ impl<'a> Repr<'a> {
             (key.clone(), value.unwrap_or(Value::None))
         });
         let entries: Vec<_> = entries.collect();
-        self.bounded(out, |repr, out| repr.dictionary(out, &entries));
+        self.write_bounded(out, |repr, out| repr.dictionary(out, &entries));
     }
 
     /// Writes `repr(value)`.
@@ -92,8 +92,8 @@ impl<'a> Repr<'a> {
                 None => out.extend_from_slice(b"<integer of too many digits>"),
             },
             Value::Float(number) => out.extend_from_slice(python_float_repr(*number).as_bytes()),
-            Value::Str(id) => quoted(out, self.snapshot.strings.bytes(*id)),
-            Value::Bytes(bytes) => quoted_bytes(out, bytes),
+            Value::Str(id) => push_quoted(out, self.snapshot.strings.bytes(*id)),
+            Value::Bytes(bytes) => push_quoted_bytes(out, bytes),
             Value::Tuple(items) => match &items[..] {
                 [one] => {
                     out.push(b'(');
@@ -111,7 +111,7 @@ impl<'a> Repr<'a> {
             Value::Stack(stack) => {
                 out.push(b'[');
                 for (place, &frame) in self.snapshot.named.get(*stack).iter().enumerate() {
-                    separate(out, place);
+                    push_separator(out, place);
                     if self.cut_if_full(out) {
                         break;
                     }
@@ -126,7 +126,7 @@ impl<'a> Repr<'a> {
     fn items(&mut self, out: &mut Vec<u8>, open: &str, items: &[Value], close: &str) {
         out.extend_from_slice(open.as_bytes());
         for (place, item) in items.iter().enumerate() {
-            separate(out, place);
+            push_separator(out, place);
             if self.cut_if_full(out) {
                 break;
             }
@@ -138,7 +138,7 @@ impl<'a> Repr<'a> {
     fn dictionary(&mut self, out: &mut Vec<u8>, entries: &[(Value, Value)]) {
         out.push(b'{');
         for (place, (key, value)) in entries.iter().enumerate() {
-            separate(out, place);
+            push_separator(out, place);
             if self.cut_if_full(out) {
                 break;
             }
@@ -163,7 +163,7 @@ impl<'a> Repr<'a> {
     }
 }
 
-fn separate(out: &mut Vec<u8>, place: usize) {
+fn push_separator(out: &mut Vec<u8>, place: usize) {
     if place > 0 {
         out.extend_from_slice(b", ");
     }
@@ -175,7 +175,7 @@ fn quote_for(bytes: &[u8]) -> u8 {
 }
 
 /// Writes a byte that strings and bytes escape alike; returns `false` for any other byte.
-fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
+fn push_escape(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
     match byte {
         b'\n' => out.extend_from_slice(b"\\n"),
         b'\r' => out.extend_from_slice(b"\\r"),
@@ -188,7 +188,7 @@ fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
 }
 
 /// Writes a string in quotes.
-fn quoted(out: &mut Vec<u8>, text: &[u8]) {
+fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     let quote = quote_for(text);
     out.push(quote);
     let mut at = 0;
@@ -201,7 +201,7 @@ fn quoted(out: &mut Vec<u8>, text: &[u8]) {
         };
         let character = &text[at..(at + length).min(text.len())];
         at += length;
-        if length == 1 && escaped(out, first, quote) {
+        if length == 1 && push_escape(out, first, quote) {
             continue;
         }
         // The bits of a character: those of its first byte, then six of each continuation byte.
@@ -217,11 +217,11 @@ fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(quote);
 }
 
-fn quoted_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+fn push_quoted_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let quote = quote_for(bytes);
     out.extend_from_slice(&[b'b', quote]);
     for &byte in bytes {
-        if !escaped(out, byte, quote) {
+        if !push_escape(out, byte, quote) {
             match byte {
                 0x20..0x7f => out.push(byte),
                 _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),

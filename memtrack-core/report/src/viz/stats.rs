@@ -56,7 +56,7 @@ impl Stats {
         let blocks = Blocks::of(snapshot);
         let allocated_bytes = |segment| -> i128 {
             let active = |block: &usize| blocks.state(*block) == b"active_allocated";
-            blocks.of_segment(segment).filter(active).map(|block| blocks.size(block)).sum()
+            blocks.segment_blocks(segment).filter(active).map(|block| blocks.size(block)).sum()
         };
         let mut order: Vec<_> =
             blocks.segments().map(|row| (blocks.total(row), allocated_bytes(row), row)).collect();
@@ -80,7 +80,7 @@ impl Stats {
         let mut fill = SegmentFill { address: blocks.address(row), total, ..SegmentFill::default() };
         ranges.clear();
         let mut offset = 0;
-        for block in blocks.of_segment(row) {
+        for block in blocks.segment_blocks(row) {
             let size = blocks.size(block);
             if blocks.state(block) == b"active_allocated" {
                 let (requested, _) = blocks.requested(block, &mut self.odd);

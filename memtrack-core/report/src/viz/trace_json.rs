@@ -32,7 +32,7 @@ pub struct DeviceTraceAnswer {
     pub entries: Vec<EntryAnswer>,
 }
 
-/// One event. Keys that do not apply to its action are null.
+/// An event. Keys that do not apply to the action are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ pub struct EntryAnswer {
     pub address: Option<String>,
     /// For an out-of-memory event: free bytes of the device.
     pub device_free_bytes: Option<WideAnswer>,
-    /// The bytes.
+    /// The size in bytes.
     pub size_bytes: WideAnswer,
     /// The stream, by its raw handle.
     pub stream: u64,
@@ -55,7 +55,7 @@ pub struct EntryAnswer {
     pub segment: Option<String>,
     /// For an allocation: the offset in the segment.
     pub offset_bytes: Option<WideAnswer>,
-    /// The program's own text for the event.
+    /// The text that the program attached to the event.
     pub user_metadata: Option<String>,
     /// The stack, innermost first, without the frames that PyTorch hides; null if there is none.
     pub stack: Option<Vec<FrameAnswer>>,

@@ -83,7 +83,7 @@ pub struct UsageRow {
 pub struct Group {
     /// The device.
     pub device: DeviceId,
-    /// The stream, as Python writes it.
+    /// The stream, as Python prints it.
     pub stream: String,
     /// The segment's address; `None` for a whole stream.
     pub segment: Option<i128>,
@@ -143,7 +143,7 @@ impl<'a> Usage<'a> {
             if group == next {
                 usage.groups.push(of);
             }
-            for block in blocks.of_segment(segment) {
+            for block in blocks.segment_blocks(segment) {
                 let state = blocks.pytorch.blocks.text(block, Key::State);
                 for (part, stack, bytes) in parts(blocks, block, &mut usage.odd) {
                     let next = usage.rows.len();
@@ -160,7 +160,7 @@ impl<'a> Usage<'a> {
                     }
                     let row = &mut usage.rows[row];
                     row.bytes += bytes;
-                    // A sampled block counts as requested in full.
+                    // All bytes of a sampled block count as requested.
                     match samples.weighed(blocks.pytorch.blocks.text(block, Key::UserMetadata), 0) {
                         sample if sample.estimated => row.sum.add(sample.size_bytes as f64, sample.blocks),
                         _ => row.sum.add(bytes as f64, 1.0),

@@ -159,13 +159,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
-            let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale();
+            let y = self.at(0.0, self.memory.position(*value)).1 / canvas.scale();
             canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
         canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
         for (value, label) in &self.calls.ticks {
-            let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale();
+            let x = self.at(self.calls.position(*value), 0.0).0 / canvas.scale();
             canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
@@ -199,7 +199,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             let top = self.top - (self.tick_rows - row) * (TICK_HEIGHT + 1);
             let mut previous_x = i32::MIN;
             for call in &mark.positions[..positions_on_axis(mark, &self.calls)] {
-                let x = self.at(self.calls.share(*call as f64), 0.0).0;
+                let x = self.at(self.calls.position(*call as f64), 0.0).0;
                 if many && x < previous_x.saturating_add(MIN_TICK_DISTANCE * scale) {
                     continue;
                 }
@@ -225,9 +225,9 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn peak(&self) -> DrawResult<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
-        let share = self.memory.share(peak.mib());
+        let height = self.memory.position(peak.mib());
         let call = peak.call().filter(|call| *call <= self.calls.to);
-        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.share(call)), share);
+        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.position(call)), height);
         for from in (self.left..self.right).step_by(6) {
             let to = (from + 2).min(self.right);
             self.canvas.path(vec![(from * scale, y), (to * scale, y)], palette::PEAK, 3)?;

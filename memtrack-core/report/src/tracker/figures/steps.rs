@@ -27,8 +27,8 @@ pub(super) fn lines(
     let mut count = 0;
     for (index, value) in values.enumerate() {
         count = index + 1;
-        let share = if is_drawable(value) { memory.share(value) } else { 0.0 };
-        let (x, y) = at(calls.share(index as f64), share);
+        let height = if is_drawable(value) { memory.position(value) } else { 0.0 };
+        let (x, y) = at(calls.position(index as f64), height);
         if !is_drawable(value) {
             end(&mut line, column.take(), x);
             lines.push(std::mem::take(&mut line));
@@ -46,7 +46,7 @@ pub(super) fn lines(
             }
         }
     }
-    let (x, _) = at(calls.share(count as f64), 0.0);
+    let (x, _) = at(calls.position(count as f64), 0.0);
     end(&mut line, column, x);
     lines.push(line);
     lines.retain(|line| line.len() > 1);

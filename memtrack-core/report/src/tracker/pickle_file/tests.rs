@@ -3,13 +3,13 @@
 use super::*;
 use proptest::prelude::*;
 
-fn loaded(stats: &TrackerStats) -> TrackerStats {
+fn save_and_load(stats: &TrackerStats) -> TrackerStats {
     TrackerStats::load_from(&stats.save_to(Vec::new()).unwrap()[..]).unwrap()
 }
 
 #[test]
 fn an_empty_run_is_saved_and_loaded() {
-    assert_eq!(loaded(&TrackerStats::default()), TrackerStats::default());
+    assert_eq!(save_and_load(&TrackerStats::default()), TrackerStats::default());
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_peak_and_the_markers_of_all_steps_are_saved_and_loaded() {
     }
     for index in [Some(2), None] {
         stats.peak = Some(AllocatedPeak::new(77.5, f64::INFINITY, index, true));
-        let read = loaded(&stats);
+        let read = save_and_load(&stats);
         assert_eq!(read, stats);
         assert_eq!(read.markers, [("fw_start".to_owned(), 2)]);
         assert_eq!(read.earlier_markers, [("fw_start".into(), 0), ("fw_start".into(), 1)]);
@@ -76,7 +76,7 @@ proptest! {
             stats.push(name, *mib, mib + 1.0, 2.0);
         }
         markers.iter().for_each(|name| stats.mark(name));
-        prop_assert_eq!(loaded(&stats), stats);
+        prop_assert_eq!(save_and_load(&stats), stats);
     }
 
     #[test]
