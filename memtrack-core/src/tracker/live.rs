@@ -74,7 +74,7 @@ impl MemoryTracker {
     }
 
     fn run(&self) -> &Arc<Run> {
-        self.run.as_ref().expect("it is taken when the tracker is dropped")
+        self.run.as_ref().expect("the run is present until the tracker is dropped")
     }
 
     /// Creates a tracker that stops the session that a forked child continues. In any other process, the tracker is not

@@ -34,17 +34,17 @@ impl ReachedPeak {
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes);
         let (row, ticks) = (peak.row?, peak.ticks?);
-        let older = |of: &dyn Fn(&Lifetime) -> bool| -> f64 {
-            lifetimes.iter().filter(|one| of(one)).map(|one| one.bytes as f64).sum()
+        let bytes_of = |is_counted: &dyn Fn(&Lifetime) -> bool| -> f64 {
+            lifetimes.iter().filter(|block| is_counted(block)).map(|block| block.bytes as f64).sum()
         };
         // A report counts memory from before the recording as live until it is freed; a tracker starts at zero, and freeing
         // such memory leads below zero.
         let shift = match (peak.estimated, counts.dropped) {
             (false, _) => {
                 let net = counts.allocated_bytes.wrapping_sub(counts.freed_bytes) as i64;
-                net as f64 - older(&|one| one.to.is_none())
+                net as f64 - bytes_of(&|block| block.to.is_none())
             }
-            (true, 0) => -older(&|one| one.from.is_none() && one.to.is_some() && !one.known),
+            (true, 0) => -bytes_of(&|block| block.from.is_none() && block.to.is_some() && !block.known),
             (true, _) => 0.0,
         };
         // The peak may have been higher among events that are missing.
