@@ -1,5 +1,4 @@
-//! Files written while recording continues: snapshots for PyTorch's tools, and pictures of the segments'
-//! contents.
+//! Files written while recording continues: snapshots for PyTorch's tools, and pictures of the contents of segments.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::recorder::{report_hook, session};
@@ -14,7 +13,7 @@ use memtrack_formats::{SnapshotFiles, format_of};
 #[cfg(feature = "formats")]
 use memtrack_symbols::Symbolizer;
 
-/// A writer of dumps in every format that a file name may select.
+/// The writer of dumps, in the format that the file name selects.
 #[cfg(feature = "formats")]
 pub(crate) const DUMPER: session::Dumper = session::Dumper {
     accepts: |path| format_of(path).map(|_| ()),
@@ -29,12 +28,12 @@ pub(crate) const DUMPER: session::Dumper = session::Dumper {
 ///
 /// With [`Options::report_on_oom`](crate::recorder::Options::report_on_oom) it first prints the holders of memory to stderr.
 ///
-/// `.pickle` and `.json` contain the names of functions, for which debug information is read, which takes
-/// some time and memory. The stacks of a `.memtrack` file are named later, by its reader.
+/// `.pickle` and `.json` contain the names of functions, and reading the debug information for them takes some time and
+/// memory. The functions in the stacks of a `.memtrack` file are looked up later, by its reader.
 ///
 /// # Errors
-/// Fails when nothing is monitored, the suffix is none of these, or the file cannot be written. The error
-/// names the file.
+/// Fails when nothing is monitored, the suffix is unknown, or the file cannot be written. The error contains the file's
+/// name.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let _inside = reentry::enter();
@@ -43,28 +42,28 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
         session::set_dumper(DUMPER);
         let dumper = session::dumper();
         (dumper.accepts)(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        let snapshot = running()?;
+        let snapshot = running_snapshot()?;
         report_hook::at_dump(&snapshot);
         (dumper.write)(&snapshot, path)
     })
 }
 
 /// Draws the current contents of each segment as a flame graph (SVG), replacing an existing file: blocks by
-/// their stacks, with rounding and free memory shown separately. Counterpart of
-/// `torch.cuda.memory._save_segment_usage`.
+/// their stacks, with rounding and free memory shown separately. The counterpart of
+/// `torch.cuda.memory._save_segment_usage` in PyTorch.
 ///
 /// # Errors
-/// Fails when nothing is monitored, or the file cannot be written. The error names the file.
+/// Fails when nothing is monitored, or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Segment, path.as_ref())
 }
 
-/// Does the same as [`save_segment_usage`], with all segments of a stream merged. Counterpart of
-/// `torch.cuda.memory._save_memory_usage`.
+/// Does the same as [`save_segment_usage`], with all segments of a stream merged. The counterpart of
+/// `torch.cuda.memory._save_memory_usage` in PyTorch.
 ///
 /// # Errors
-/// Fails when nothing is monitored, or the file cannot be written. The error names the file.
+/// Fails when nothing is monitored, or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Stream, path.as_ref())
@@ -74,15 +73,15 @@ pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
 fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
     session::with_file_name(path, || {
-        let mut snapshot = running()?;
-        // The segments suffice; naming the events' stacks would take long.
+        let mut snapshot = running_snapshot()?;
+        // The segments suffice, and looking up the functions in the stacks of events would take long.
         snapshot.events = Default::default();
         let converted = snapshot.as_pytorch(&mut Symbolizer::of(&snapshot));
         save_usage(&converted, grouping, path)
     })
 }
 
-fn running() -> io::Result<Snapshot> {
-    let nothing = "nothing is monitored: call memtrack_core::start_monitor() first";
-    session::snapshot().ok_or_else(|| io::Error::other(nothing))
+fn running_snapshot() -> io::Result<Snapshot> {
+    let not_monitored = "nothing is monitored: call memtrack_core::start_monitor() first";
+    session::snapshot().ok_or_else(|| io::Error::other(not_monitored))
 }

@@ -1,5 +1,5 @@
 //! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
-//! whose allocator reports to it, with the stack and the operator that made each, and shows the holders of memory.
+//! whose allocator reports to it, each with its stack and its operator, and shows the holders of memory.
 //!
 //! # For a program
 //!
@@ -217,9 +217,9 @@
 //! An event takes 48 bytes, and the newest 1,048,576 per device are kept. The repository's docs/COSTS.md describes how and on
 //! which machine this was measured.
 //!
-//! # What it does not see
+//! # What it does not record
 //!
-//! Memory that C libraries allocate by `malloc` themselves. Memory that was allocated before [`start_monitor`]
+//! Memory that C libraries allocate with `malloc` is not recorded. Memory that was allocated before [`start_monitor`]
 //! appears only when it is freed.
 //!
 //! # Features
@@ -242,7 +242,7 @@
 //! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
 //! - `ranks-page`: the ranks of a job as one HTML page (`page::ranks::html`).
 //! - `exports`: files for other tools: profiles, flame graphs, tables.
-//! - `categories`: the purpose of a recording's blocks, from the operators that ran.
+//! - `categories`: the purpose of the blocks in a recording, from the operators that ran.
 //! - `profile`: the purpose of memory over time, also for operator traces of other programs: the timeline,
 //!   memory module by module, and advice on lowering the peak.
 //! - `cycles`: cycles of counted pointers that keep device memory alive.
@@ -251,8 +251,8 @@
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, the finished recording, files and paragraphs
-//!   while it runs; `plain`: a monitor without reports.
+//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, the finished recording, and files and reports while
+//!   recording continues; `plain`: a monitor without reports.
 //! - `off`, `off_cycles`: the same functions in a build without the recorder, or without `cycles`.
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
@@ -282,7 +282,7 @@ mod who_holds;
 #[cfg(all(test, feature = "record"))]
 mod with_scopes;
 
-/// The types of the command's JSON answers.
+/// The types of the JSON output of the `memtrack` command.
 #[cfg(feature = "formats")]
 pub use memtrack_model::answer;
 pub use memtrack_model::event;
@@ -327,7 +327,7 @@ pub use memtrack_allocator as allocator;
 pub use memtrack_cuda as cuda;
 #[cfg(feature = "dataset")]
 pub use memtrack_dataset as dataset;
-/// Python's pickles, for memtrack's own tests and fuzzers.
+/// The reader of Python's pickles, for memtrack's tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_formats::pickle as __pickle;
@@ -346,12 +346,12 @@ pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::message::print_as as __print_as;
-/// For the command: the width of a report.
+/// For the `memtrack` command: the width of a report.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::terminal::width as __report_width;
 
-/// The recorder's own view of the host's heap.
+/// The host heap: its allocator, and the memory that memtrack itself uses.
 pub mod host {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
@@ -369,7 +369,7 @@ pub mod scope;
 
 pub mod snapshot;
 
-/// Stacks: from return addresses to names. A program records raw addresses and the list of its loaded binaries
+/// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded binaries
 /// (`modules`, feature `record`, Linux); the reader of the recording, later or on another machine, turns them into
 /// functions and lines with `symbols`, and never uses a binary other than the recorded one.
 pub mod stack {
@@ -378,7 +378,7 @@ pub mod stack {
     #[cfg(feature = "formats")]
     pub use memtrack_symbols::{build_id, names};
 
-    /// From return addresses to functions and lines.
+    /// Converts return addresses to functions and lines.
     pub mod symbols {
         pub use memtrack_model::{Frame, NameFrames};
         #[cfg(feature = "formats")]
@@ -393,10 +393,10 @@ pub mod references {
     pub use memtrack_model::references::*;
 }
 
-/// Finds the reason why a device buffer is kept alive: graphs of values and their references, the cycles in
-/// them, the memory that those hold, and the reference to make weak.
+/// Finds out why a device buffer is kept alive: graphs of values and their references, the cycles in these graphs, the
+/// memory that the cycles hold, and the reference to make weak.
 ///
-/// Without the feature `cycles`, this module has only the functions that libraries call, and they do nothing.
+/// Without the feature `cycles`, this module contains only the functions that libraries call, which do nothing then.
 pub mod cycles {
     pub use crate::References;
     #[cfg(not(feature = "cycles"))]
@@ -420,7 +420,7 @@ pub mod analysis {
 #[doc(inline)]
 pub use memtrack_exports as exports;
 
-/// For the command.
+/// For the `memtrack` command.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_file::{
@@ -448,17 +448,17 @@ pub mod __private {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::operators::Side;
 
-    /// A value that may or may not have tensors: `(&Read(&value)).side(…)` resolves to [`ReadTensors`] if its
+    /// A value that may or may not have tensors: `(&Read(&value)).add_to(…)` resolves to [`ReadTensors`] if its
     /// type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise to [`ReadNothing`],
     /// which is one reference further away.
     #[cfg(feature = "record")]
     #[derive(Debug)]
     pub struct Read<'a, T: ?Sized>(pub &'a T);
 
-    /// For types that have tensors.
+    /// Implemented for [`Read`] of types that have tensors.
     #[cfg(feature = "record")]
     pub trait ReadTensors<M> {
-        /// Adds the tensors.
+        /// Adds the tensors of the value to `side`.
         fn add_to(&self, side: &mut Side);
     }
 
@@ -469,7 +469,7 @@ pub mod __private {
         }
     }
 
-    /// For all other types.
+    /// Implemented for [`Read`] of all other types.
     #[cfg(feature = "record")]
     pub trait ReadNothing {
         /// Adds nothing.
@@ -479,7 +479,7 @@ pub mod __private {
     #[cfg(feature = "record")]
     impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
-    /// Gives the output type of an annotated async function to the compiler; never called.
+    /// Returns a value of the output type of an annotated async function, for type inference; never called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }
@@ -495,8 +495,8 @@ macro_rules! __memtrack_async_scope {
     };
 }
 
-/// The body of an annotated async function. Without the recorder it stays unwrapped, since even a wrapper
-/// that does nothing would store the parameters twice.
+/// The body of an annotated async function. Without the recorder it is not wrapped, because even a wrapper that does nothing
+/// would store the parameters twice.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -528,8 +528,8 @@ macro_rules! __memtrack_limited {
     };
 }
 
-/// The body of an annotated function in its scope; its arguments and result are read if operators are
-/// recorded. The result is read at the end of the body; early results of `return` and `?` are not.
+/// The body of an annotated function in its scope. If operators are recorded, the tensors of the arguments and of the result
+/// are recorded: the result at the end of the body, but not one that `return` or `?` returns early.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]
@@ -563,7 +563,7 @@ macro_rules! __memtrack_call {
     }};
 }
 
-/// The body of an annotated function in its scope: without the recorder nothing is read.
+/// The body of an annotated function in its scope. Without the recorder, no arguments or results are recorded.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]

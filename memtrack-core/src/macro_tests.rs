@@ -7,15 +7,15 @@ use memtrack_recorder::scope::{current, current_id};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-type Here = (String, Option<&'static str>);
+type PathAndOperator = (String, Option<&'static str>);
 
-/// Returns the path and operator of the thread's scope.
-fn here() -> Here {
+/// Returns the path and the operator of the thread's scope.
+fn current_scope() -> PathAndOperator {
     let place = current().place();
     (place.prefix(), place.operator)
 }
 
-fn ready<T>(future: impl Future<Output = T>) -> T {
+fn poll_once<T>(future: impl Future<Output = T>) -> T {
     match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("these futures never wait"),
@@ -23,30 +23,30 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[track_memory(crate = crate)]
-fn matmul() -> Here {
-    here()
+fn matmul() -> PathAndOperator {
+    current_scope()
 }
 
 #[track_memory(name = "aten::add", crate = crate)]
-async fn add() -> Here {
-    here()
+async fn add() -> PathAndOperator {
+    current_scope()
 }
 
 #[track_memory(optimizer, crate = crate)]
-fn step() -> Here {
+fn step() -> PathAndOperator {
     matmul()
 }
 
 #[track_memory(crate = crate)]
-fn boxed() -> Pin<Box<dyn Future<Output = Here>>> {
-    Box::pin(async move { here() })
+fn boxed() -> Pin<Box<dyn Future<Output = PathAndOperator>>> {
+    Box::pin(async move { current_scope() })
 }
 
 struct Linear<T>(T);
 
 trait Layer {
     #[track_memory(module, crate = crate)]
-    fn forward(&self) -> Here {
+    fn forward(&self) -> PathAndOperator {
         matmul()
     }
 }
@@ -60,21 +60,21 @@ struct Net;
 impl Net {
     const WIDTH: usize = 8;
 
-    fn new() -> (Self, Here) {
-        (Self, here())
+    fn new() -> (Self, PathAndOperator) {
+        (Self, current_scope())
     }
 
     #[track_memory(root)]
-    fn train(&self) -> Here {
+    fn train(&self) -> PathAndOperator {
         Linear(0_u8).forward()
     }
 
-    async fn infer(&self) -> Here {
+    async fn infer(&self) -> PathAndOperator {
         Linear(0_u8).forward()
     }
 
     #[track_memory(backward, name = "autograd")]
-    fn backward(&self) -> Here {
+    fn backward(&self) -> PathAndOperator {
         Linear(0_u8).forward()
     }
 
@@ -85,17 +85,17 @@ impl Net {
 }
 
 #[test]
-fn forms_decide_path_phase_and_operator() {
+fn attributes_determine_path_phase_and_operator() {
     with_scopes(|| {
         let at = |path: &str, op| (path.to_owned(), Some(op));
         assert_eq!(matmul(), at("", "matmul"));
-        assert_eq!(ready(add()), at("", "aten::add"));
+        assert_eq!(poll_once(add()), at("", "aten::add"));
         assert_eq!(step(), at(".optimizer", "matmul"));
-        assert_eq!(ready(boxed()), at("", "boxed"));
-        let (net, seen) = Net::new();
-        assert_eq!(seen, ("Net.forward".into(), None));
+        assert_eq!(poll_once(boxed()), at("", "boxed"));
+        let (net, scope_in_new) = Net::new();
+        assert_eq!(scope_in_new, ("Net.forward".into(), None));
         assert_eq!(net.train(), at("Linear.forward", "matmul"));
-        assert_eq!(ready(net.infer()), at("Net.Linear.forward", "matmul"));
+        assert_eq!(poll_once(net.infer()), at("Net.Linear.forward", "matmul"));
         assert_eq!(net.backward(), at("Linear.backward", "matmul"));
         assert_eq!(net.width(), 8);
         assert_eq!((0_u8, 0_u8).forward(), at("forward.forward", "matmul"));
@@ -123,8 +123,8 @@ fn early_returns_restore_the_scope() {
 }
 
 #[track_memory(module, crate = crate)]
-fn nested(depth: usize) -> Here {
-    if depth == 0 { here() } else { nested(depth - 1) }
+fn nested(depth: usize) -> PathAndOperator {
+    if depth == 0 { current_scope() } else { nested(depth - 1) }
 }
 
 #[test]

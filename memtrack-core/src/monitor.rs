@@ -15,7 +15,7 @@ use crate::plain::Monitor;
 #[cfg(feature = "report")]
 use crate::tracker::MemoryTracker as Monitor;
 
-/// The monitors of the free functions, the newest last.
+/// The monitors that [`start_monitor`] and [`start_monitor_with`] started, the newest last.
 static MONITORS: ForkCell<Mutex<Vec<Monitor>>> = ForkCell::new(|| Mutex::new(Vec::new()));
 
 /// Starts monitoring with the default options. Monitors nest: each [`stop`] ends the newest one.
@@ -29,8 +29,8 @@ pub fn start_monitor() {
 /// Starts monitoring. Monitors nest, and the options of the outermost one apply.
 ///
 /// # Errors
-/// Fails when the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not that
-/// of a known format; nothing is monitored then.
+/// Fails when the output file cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known format.
+/// Nothing is monitored then.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut monitor = Monitor::new();
     monitor.start_monitor_with(options)?;
@@ -39,15 +39,15 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the newest monitor and returns its recording. The outermost one ends recording and writes the file
-/// that its options name; a failure to write it is reported on stderr.
+/// Ends the newest monitor and returns its recording. The end of the outermost monitor ends recording and writes the file
+/// that its options name; if that fails, a message is printed on stderr.
 ///
 /// Returns an empty recording when nothing is monitored.
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // While an outer monitor continues, the returned value may be dropped in its recording.
+    // If an outer monitor continues, it may be recording when the caller drops the returned value.
     let stopped = host::transferring(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
@@ -59,25 +59,25 @@ pub fn stop() -> Recording {
 /// Returns everything recorded so far, while recording continues; `None` when nothing is monitored. The
 /// snapshot shows the state at one exact moment, and threads continue to record while it is taken.
 ///
-/// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them.
-/// A clone counts as the program's memory.
+/// The tables of the snapshot count as memory of memtrack and are not recorded, whichever threads drop them. A clone counts
+/// as memory of the program.
 pub fn snapshot() -> Option<Snapshot> {
     host::transferring(session::snapshot)
 }
 
-/// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.
+/// Begins a session, or joins the running one. Returns whether the caller became a monitor of the session.
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
     session::set_dumper(crate::dump::DUMPER);
     #[cfg(feature = "report")]
     report_hook::set_formatter(crate::who_holds::format_report);
-    // Under `memtrack run` its session is the first.
+    // Under `memtrack run`, the session of that command is the first.
     #[cfg(feature = "cuda")]
     memtrack_cuda::begin_if_requested();
     session::start(options)
 }
 
-/// Reports once which line is missing if the host heap is to be recorded and the allocator is not installed.
+/// Prints a warning, once, if the host heap is to be recorded but the program does not declare the allocator.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
     #[cfg(feature = "cuda")]
@@ -86,7 +86,7 @@ pub(crate) fn warn_without_source() {
     let seen = "CUDA memory and what allocators report by memtrack_core::recorder";
     #[cfg(not(feature = "cuda"))]
     let seen = "what allocators report by memtrack_core::recorder";
-    // The session's first options apply, not those of a monitor that joined.
+    // The options of the first monitor in the session apply, not those of a monitor that joined.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             message::print(format_args!(

@@ -1,4 +1,4 @@
-//! The monitor of a build without reports: it starts and stops, and keeps no series of operators.
+//! The monitor of a build without reports: it only starts and stops, and records no series of operators.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::message;
@@ -6,7 +6,7 @@ use memtrack_recorder::recorder::Options;
 use memtrack_recorder::recorder::{generation, session};
 use std::io;
 
-/// A participant in a session while it runs.
+/// A participant in a recording session.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     running: bool,
@@ -17,8 +17,8 @@ impl Monitor {
         Self { running: false }
     }
 
-    /// Creates a monitor that stops the session which a forked child continues; in any other process, one
-    /// that is not running.
+    /// Creates a monitor that stops the session that a forked child continues. In any other process, the monitor is not
+    /// running.
     pub(crate) fn inherited() -> Self {
         Self { running: generation() > 0 }
     }

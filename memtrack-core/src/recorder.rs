@@ -1,6 +1,5 @@
-//! The recorder: receives alloc and free events from any thread and keeps the newest of them, the live
-//! blocks, and exact sums. Allocators report to it with the functions here; the host heap's allocator and the
-//! CUDA hook use the same ones.
+//! The recorder: receives events from any thread, and keeps the newest events, the live blocks, and exact sums. Allocators
+//! report to it with the functions in this module, and so do the host heap's allocator and the CUDA hook.
 //!
 //! ```
 //! use memtrack_core::event::{DeviceId, StreamId};
@@ -15,8 +14,8 @@
 //! assert_eq!(recording.snapshot().events.rows_of(device).count(), 3);
 //! ```
 //!
-//! While nothing is monitored, a call costs only a load and a branch. Report a free **before** the memory is
-//! released and an allocation **after** it was obtained: another thread may get the same address in between.
+//! While nothing is monitored, a call costs only a load and a branch. Report a free **before** the memory is released, and an
+//! allocation **after** the memory was obtained, because another thread may get the same address in between.
 
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub use memtrack_recorder::recorder::{

@@ -1,4 +1,4 @@
-//! The recording of a monitor.
+//! The finished recording of a monitor.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -75,7 +75,7 @@ impl Recording {
     /// it writes nothing.
     ///
     /// # Errors
-    /// Fails when the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error contains the file's name.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         #[cfg(feature = "record")]
@@ -100,7 +100,7 @@ impl Recording {
     /// Looks up symbols, which takes a moment the first time.
     ///
     /// # Errors
-    /// Fails when the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error contains the file's name.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         use memtrack_formats::SnapshotFiles as _;
 
@@ -144,11 +144,11 @@ impl Recording {
 
     /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack
     /// timeline` and other tools read (the repository's docs/FILES.md describes it), replacing an existing
-    /// file; compressed if the name ends in `.gz` or `.zst`. A recording without operators gives a trace
-    /// without operators.
+    /// file. The file is compressed if its name ends in `.gz` or `.zst`. For a recording without operators, the trace has none
+    /// either.
     ///
     /// # Errors
-    /// Fails when the file cannot be written. The error names it.
+    /// Fails when the file cannot be written. The error contains the file's name.
     pub fn save_operator_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let save = || {
@@ -167,14 +167,14 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Determines once the purpose of memory, if the recording has operators and this build has the feature.
+    /// Determines the purpose of memory, once, if the recording has operators and this build has the feature `categories`.
     fn find_categories(&self) {
         #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
     }
 
-    /// Names your own operators by their functions if no scope was open: `my_crate::ops::*`. These patterns
-    /// are tried before the built-in ones.
+    /// Adds a pattern for your own operators: an allocation outside all scopes is attributed to a function in its stack that
+    /// matches `glob`, such as `my_crate::ops::*`. These patterns are tried before the built-in ones.
     #[must_use]
     pub fn with_pattern(mut self, glob: &str) -> Self {
         self.patterns = self.patterns.clone().with(glob);
@@ -192,7 +192,7 @@ impl Recording {
         self.ranked(device, None, by, rows)
     }
 
-    /// Returns the holders of the memory live at a moment, the largest first: each row also has its age and
+    /// Returns the holders of the memory that was live at a moment, the largest first. Each row also has its age and
     /// its growth, which distinguish leaks from memory that is meant to stay. For the first device, as in
     /// [`Self::top`].
     ///
@@ -209,8 +209,8 @@ impl Recording {
         self.top_at_of(self.first_device(), at, by, rows)
     }
 
-    /// Does the same as [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] return
-    /// other moments of it.
+    /// Does the same as [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] return other moments of
+    /// the device.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
         self.ranked(device, Some(at), by, rows)
     }
@@ -219,7 +219,7 @@ impl Recording {
         self.ranked_as(device, at, Some(by), rows)
     }
 
-    /// Ranks by a suitable key for the recording if `by` is `None`.
+    /// Ranks by `by`, or if that is `None`, by the key that suits the recording.
     fn ranked_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
@@ -239,13 +239,13 @@ impl Recording {
     /// # Errors
     /// Fails when the options request intervals ([`LeakOptions::per`]) that the recording does not have.
     pub fn leaks(&self, options: &LeakOptions) -> Result<LeakReport, NoSuchInterval> {
-        let look = || {
+        let find_leaks = || {
             let devices = self.snapshot.device_ids();
             leaks(&self.snapshot, &mut Symbolizer::of(&self.snapshot), &devices, options)
         };
         #[cfg(feature = "record")]
-        let look = || reentry::clone_for_program(look);
-        look()
+        let find_leaks = || reentry::clone_for_program(find_leaks);
+        find_leaks()
     }
 
     /// Returns the allocations of each phase, and the phase of the peak, for the first device.
@@ -268,13 +268,13 @@ impl Recording {
         find()
     }
 
-    /// Returns the first device: ids are sorted, and the host's is the largest.
+    /// Returns the first device, which is an accelerator if there is one: IDs are sorted, and that of the host is the largest.
     fn first_device(&self) -> DeviceId {
         self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
     }
 }
 
-/// Returns the width of a printed recording.
+/// Returns the maximum width of a printed recording, in characters.
 #[cfg(feature = "report")]
 fn width() -> Option<usize> {
     // Nothing is recorded without the recorder.
@@ -291,11 +291,11 @@ impl fmt::Display for Recording {
             return f.write_str("Nothing was recorded.");
         }
         #[cfg(feature = "report")]
-        if let Some(held) = self.who_holds() {
-            writeln!(f, "{}", held.to_text(width()))?;
+        if let Some(holders) = self.who_holds() {
+            writeln!(f, "{}", holders.to_text(width()))?;
         }
         for device in devices {
-            self.show(device, f)?;
+            self.fmt_device(device, f)?;
         }
         Ok(())
     }
@@ -303,13 +303,13 @@ impl fmt::Display for Recording {
 
 impl Recording {
     #[cfg(feature = "report")]
-    fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_device(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.ranked_as(device, None, None, 20).to_text(width()))?;
         writeln!(f, "{}", phases(&self.snapshot, device))
     }
 
     #[cfg(not(feature = "report"))]
-    fn show(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_device(&self, device: DeviceId, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use memtrack_model::units::{counted, human_bytes};
 
         let Some(counts) = self.snapshot.exact_counts(device) else { return Ok(()) };
@@ -323,17 +323,18 @@ impl Recording {
 
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Recording");
-        shown.field("events", &self.snapshot.events.len());
+        let mut text = f.debug_struct("Recording");
+        text.field("events", &self.snapshot.events.len());
         #[cfg(feature = "report")]
-        shown.field("tracker", &self.tracker);
-        shown.finish_non_exhaustive()
+        text.field("tracker", &self.tracker);
+        text.finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "record")]
 impl Drop for Recording {
-    /// Its tables were not recorded when they were allocated, so their frees are not recorded either.
+    /// Drops the snapshot without recording: its tables were not recorded when they were allocated, so their frees must not be
+    /// recorded either.
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.snapshot = Snapshot::default();

@@ -1,12 +1,12 @@
-//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
-//! reader make a [`Snapshot`]; every report and every writer takes one.
+//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and all readers
+//! produce a [`Snapshot`], and all reports and writers take one.
 
 #[cfg(feature = "formats")]
 pub use memtrack_formats::{Format, Loaded, SnapshotFiles};
 #[doc(inline)]
 pub use memtrack_model::snapshot::*;
 
-/// PyTorch's snapshots: what `torch.cuda.memory._snapshot()` returns, kept in tables without loss.
+/// PyTorch's snapshots: the data that `torch.cuda.memory._snapshot()` returns, in tables and without loss.
 pub mod pytorch {
     #[cfg(feature = "formats")]
     pub use memtrack_formats::pickle::PickleError;
@@ -20,8 +20,8 @@ pub mod pytorch {
     pub use memtrack_model::snapshot::pytorch::*;
 }
 
-/// The recording file `.memtrack`: the file that a program leaves. `RecordingWriter` writes it while the
-/// program runs, `load_from` reads it back, completely or up to the point where it was truncated.
+/// The recording file, `.memtrack`. `RecordingWriter` writes it while the program runs, and `load_from` reads it, completely or
+/// up to the point where it was truncated.
 ///
 /// ```
 /// use memtrack_core::event::StackId;

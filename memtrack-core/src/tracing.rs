@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Spans that a global filter disables do not become scopes either; note that the spans of candle's models have the level
-//! `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) hides none from this one.
+//! `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) does not affect this layer.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::scope::{self, Guard};
@@ -28,8 +28,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 type KindOf = fn(&Metadata<'_>) -> Option<ScopeKind>;
 
-/// A layer that enters a scope whenever a span is entered, on the same thread. A future's span is entered
-/// around each poll, and so is its scope.
+/// A layer that enters a scope whenever a span is entered, on the same thread. The span of a future is entered for each poll,
+/// and so is the scope.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeLayer {
     kind_of: KindOf,
@@ -47,24 +47,24 @@ impl ScopeLayer {
         Self::with_kinds(|_| Some(ScopeKind::Module))
     }
 
-    /// Creates a layer that turns each span into the kind of scope that `kind_of` returns; `None` makes no
-    /// scope.
+    /// Creates a layer that turns each span into the kind of scope that `kind_of` returns. Spans for which it returns `None` do
+    /// not become scopes.
     pub fn with_kinds(kind_of: KindOf) -> Self {
         Self { kind_of }
     }
 }
 
 /// A span that a thread has entered.
-struct Entered {
+struct EnteredSpan {
     span: Id,
-    /// Whether it was left before scopes inside it: tracing allows spans to be left in any order.
-    left: bool,
-    /// The guard, held until then.
+    /// Whether the span was exited before spans inside it: tracing allows spans to be exited in any order.
+    exited: bool,
+    /// The guard of the scope, which is dropped when the span and all spans inside it were exited.
     _guard: Guard,
 }
 
 thread_local! {
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<EnteredSpan>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
@@ -78,19 +78,21 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
             ScopeKind::Backward => scope::backward_named(metadata.name()),
             ScopeKind::Optimizer => scope::optimizer_named(metadata.name()),
         };
-        // A thread that is ending no longer has a list; the scope then ends at once.
+        // A thread that is ending no longer has the list; then the scope ends immediately.
         let _ = ENTERED.try_with(|entered| {
-            entered.borrow_mut().push(Entered { span: id.clone(), left: false, _guard: guard });
+            entered.borrow_mut().push(EnteredSpan { span: id.clone(), exited: false, _guard: guard });
         });
     }
 
     fn on_exit(&self, id: &Id, _context: Context<'_, S>) {
         let _ = ENTERED.try_with(|entered| {
-            if let Some(newest) = entered.borrow_mut().iter_mut().rfind(|one| one.span == *id && !one.left) {
-                newest.left = true;
+            if let Some(newest) =
+                entered.borrow_mut().iter_mut().rfind(|entered| entered.span == *id && !entered.exited)
+            {
+                newest.exited = true;
             }
-            // The list is not borrowed while a scope ends: an observer of scopes may enter spans.
-            let pop = || entered.borrow_mut().pop_if(|newest| newest.left);
+            // The list must not be borrowed while a scope ends, because an observer of scopes may enter spans.
+            let pop = || entered.borrow_mut().pop_if(|newest| newest.exited);
             while let Some(ended) = pop() {
                 drop(ended);
             }
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_scopes_in_whatever_order_they_are_left() {
+    fn spans_become_scopes_in_whatever_order_they_are_exited() {
         let subscriber = tracing_subscriber::registry().with(ScopeLayer::new());
         let test = || {
             let block = tracing::trace_span!("block");

@@ -1,4 +1,4 @@
-//! The current holders of memory, as a paragraph for a program's own log.
+//! The current holders of memory, as a paragraph for the log of a program.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -7,7 +7,7 @@ use memtrack_recorder::reentry;
 use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, for_the_log};
 use memtrack_symbols::Symbolizer;
 
-/// Formats the report that the recorder prints by itself.
+/// Formats the report that the recorder prints automatically.
 pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> String {
     for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
@@ -17,7 +17,7 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
 /// that memtrack does not see, growth, and the first thing to do. `None` when nothing is monitored, or
 /// nothing was recorded on the device.
 ///
-/// It is displayed as a paragraph, for the program's own log:
+/// Its `Display` text is a paragraph for the log of the program:
 ///
 /// ```
 /// use memtrack_core::event::{DeviceId, StreamId};
@@ -39,7 +39,8 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// It takes a snapshot, and spends at most half a second on naming functions, those that hold the most first.
+/// The function takes a snapshot, and spends at most half a second on looking up functions, beginning with those that hold the
+/// most memory.
 pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::clone_for_program(|| {

@@ -189,7 +189,7 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
     let failed = quote! {
         |value| {
             #[allow(unused_imports)]
-            use #krate::__private::{OfOthers as _, OfResult as _};
+            use #krate::__private::{OtherOutcome as _, ResultOutcome as _};
             (&#krate::__private::Outcome(value)).failed()
         }
     };

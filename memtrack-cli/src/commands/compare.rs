@@ -65,8 +65,8 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         let lines = [usage_gone.lines("only_before;"), usage_new.lines("only_after;")].concat();
         let title = format!(
             "Segments that are only before ({}) or only after ({})",
-            usage_gone.shown(usage_gone.bytes()),
-            usage_new.shown(usage_new.bytes())
+            usage_gone.format_with_error(usage_gone.bytes()),
+            usage_new.format_with_error(usage_new.bytes())
         );
         flame::write(&flame.output, &title, &lines, streams)?;
         mention_any_samples(&before, &after, streams);
@@ -94,7 +94,7 @@ fn sizes(
     let size = |key: &SegmentKey| u64::try_from(key.total_size).unwrap_or(0);
     let total = keys.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
     let count = counted(keys.len() as u64, "segment");
-    writeln!(streams.stdout, "\n{title}: {count}, {}", usage.shown(total))?;
+    writeln!(streams.stdout, "\n{title}: {count}, {}", usage.format_with_error(total))?;
     let mut largest: Vec<&SegmentKey> = keys.iter().collect();
     largest.sort_by_key(|key| std::cmp::Reverse(size(key)));
     for key in largest.iter().take(SHOWN) {

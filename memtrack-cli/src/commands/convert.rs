@@ -96,8 +96,8 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
             "this memtrack is built without {name} files: cargo install --path memtrack-cli --features {feature}"
         )));
     }
-    let of_a_moment = matches!(target, Target::Export(Export { of_a_moment: true, .. }));
-    if args.at.is_some() && !of_a_moment {
+    let depends_on_moment = matches!(target, Target::Export(Export { depends_on_moment: true, .. }));
+    if args.at.is_some() && !depends_on_moment {
         return Err(CliError::Usage(format!(
             "--at: a {} file covers the whole time, not one moment; leave it out",
             target.name()

@@ -1,7 +1,7 @@
-//! CSV: a row for each block, in the order of their allocation, those that are older than the trace last. Columns
-//! keep their names and their order; new ones come at the end. Unknown values are empty.
+//! CSV: a row for each block, in order of allocation; blocks that are older than the trace are last. The names and the order
+//! of the columns never change; new columns are added at the end. Unknown values are empty.
 //!
-//! **Why the crate csv?** Texts of programs contain quotes and line ends. (csv 1.4, MIT or Unlicense.)
+//! **Why the crate csv?** Texts from programs may contain quotes and line feeds. (csv 1.4, MIT or Unlicense.)
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
@@ -52,7 +52,7 @@ pub(crate) fn write(
     let mut table = csv::Writer::from_writer(out);
     table.write_record(COLUMNS)?;
     let patterns = Patterns::default();
-    let mut named = OriginTexts {
+    let mut origin_texts = OriginTexts {
         attributor: Attributor::new(snapshot, &patterns),
         owners: Owners::new(&options.rules),
         known: HashMap::default(),
@@ -63,28 +63,28 @@ pub(crate) fn write(
         let trace = Trace::of(snapshot, device);
         let (ordinal, device_name) = (snapshot.ordinal(device).to_string(), snapshot.device_name(device));
         for lifetime in &lifetimes {
-            let names = named.of(snapshot, lifetime, origins.origin(lifetime), symbols);
-            let ends = trace.ends(snapshot, lifetime);
+            let names = origin_texts.of(snapshot, lifetime, origins.origin(lifetime), symbols);
+            let events = trace.events(snapshot, lifetime);
             let thread =
                 lifetime.from.map(|row| snapshot.events.thread[row]).filter(|thread| !thread.is_none());
             let thread = thread.and_then(|thread| snapshot.threads.get(thread.index()));
             let category = lifetime.category(snapshot).unwrap_or_default();
             let address = format!("{:#x}", lifetime.address(snapshot));
             let stream = format!("{:#x}", lifetime.stream(snapshot).0);
-            // With a decimal point in every row: a reader that infers types from the first rows (DuckDB from 20,480)
-            // would read a column that begins with whole ones as integers, and silently round the rest.
+            // The number of blocks has a decimal point in every row: a reader that infers types from the first rows (DuckDB
+            // from 20,480) would read a column that begins with whole numbers as integers, and silently round the rest.
             let (size, blocks) = (lifetime.size_bytes.to_string(), format!("{:?}", lifetime.blocks));
-            let ends = ends.map(|(event, ns)| (number(event), number(ns)));
-            let [allocated, requested, completed] = &ends;
+            let events = events.map(|(event, ns)| (number(event), number(ns)));
+            let [allocated, requested, completed] = &events;
             table.write_record([
                 &ordinal[..],
                 &device_name,
                 &address,
                 &size,
                 &blocks,
-                truth(lifetime.estimated),
+                bool_text(lifetime.estimated),
                 &stream,
-                truth(lifetime.from.is_none()),
+                bool_text(lifetime.from.is_none()),
                 &allocated.0,
                 &allocated.1,
                 &requested.0,
@@ -104,7 +104,7 @@ pub(crate) fn write(
     table.flush()
 }
 
-const fn truth(is_true: bool) -> &'static str {
+const fn bool_text(is_true: bool) -> &'static str {
     if is_true { "true" } else { "false" }
 }
 
@@ -112,7 +112,7 @@ fn number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The known origin of a block.
+/// The known texts about the origin of a block.
 #[derive(Default)]
 struct OriginText {
     operator: String,
@@ -122,7 +122,7 @@ struct OriginText {
     called: String,
 }
 
-/// The origins of blocks, found once for each scope and stack.
+/// A cache of origin texts by scope and stack.
 struct OriginTexts<'a> {
     attributor: Attributor<'a>,
     owners: Owners<'a>,
@@ -137,8 +137,8 @@ impl OriginTexts<'_> {
         origin: Origin,
         symbols: &mut Symbolizer,
     ) -> Rc<OriginText> {
-        let place = (lifetime.scope.0, origin);
-        if let Some(names) = self.known.get(&place) {
+        let key = (lifetime.scope.0, origin);
+        if let Some(names) = self.known.get(&key) {
             return Rc::clone(names);
         }
         let mut names = OriginText::default();
@@ -148,7 +148,7 @@ impl OriginTexts<'_> {
             names.line = owned.mine.as_ref().map(short).unwrap_or_default();
             names.called = owned.called.as_ref().map(short).unwrap_or_default();
         }
-        // The scope of a free is its own, not the block's.
+        // If only the free of a block is known, the lifetime has the scope of the free, not that of the allocation.
         if lifetime.known {
             let (operator, source) = self.attributor.operator(lifetime.scope, stack, symbols);
             if source != Source::Unattributed {
@@ -162,19 +162,19 @@ impl OriginTexts<'_> {
             }
         }
         let names = Rc::new(names);
-        self.known.insert(place, Rc::clone(&names));
+        self.known.insert(key, Rc::clone(&names));
         names
     }
 }
 
-/// An event by its number, and its time.
-type End = (Option<u64>, Option<u64>);
+/// The number of an event, and its time.
+type EventTime = (Option<u64>, Option<u64>);
 
-/// The events of a device by their numbers.
+/// The numbers of a device's events.
 struct Trace {
-    /// By row; 0 in rows of other devices.
+    /// By row: the number of the event; 0 in rows of other devices.
     numbers: Vec<u64>,
-    /// For requests to free, by row, the row that completed it.
+    /// Row of a requested free → row of its completion.
     completed: HashMap<usize, usize, foldhash::fast::RandomState>,
 }
 
@@ -195,11 +195,11 @@ impl Trace {
                         trace.completed.insert(request, row);
                     }
                 }
-                // The request at that address was never completed in the trace.
+                // The trace does not contain the completion of the free that was requested at this address.
                 Action::Alloc => {
                     waiting.remove(&address);
                 }
-                // In PyTorch's form, which determines the numbers of events, it is a request and its completion.
+                // Events are numbered as in PyTorch's form, where a free is two events: a request and its completion.
                 Action::Free => next += 1,
                 _ => {}
             }
@@ -208,21 +208,21 @@ impl Trace {
         trace
     }
 
-    /// Returns the allocation, the request of the free, and its completion.
-    fn ends(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [End; 3] {
+    /// Returns the events of a lifetime: the allocation, the request of the free, and the completion of the free.
+    fn events(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [EventTime; 3] {
         let start = snapshot.clock.first.1;
-        let end = |row: usize, later: u64| {
+        let event = |row: usize, later: u64| {
             let ns = || snapshot.clock.time_ns(snapshot.events.ticks[row]).saturating_sub(start);
             (Some(self.numbers[row] + later), snapshot.has_time(row).then(ns))
         };
-        let allocated = lifetime.from.map_or((None, None), |row| end(row, 0));
+        let allocated = lifetime.from.map_or((None, None), |row| event(row, 0));
         let (requested, completed) = match lifetime.to.map(|row| (row, snapshot.events.action[row])) {
-            Some((row, Action::Free)) => (end(row, 0), end(row, 1)),
+            Some((row, Action::Free)) => (event(row, 0), event(row, 1)),
             Some((row, Action::FreeRequested)) => {
-                (end(row, 0), self.completed.get(&row).map_or((None, None), |&row| end(row, 0)))
+                (event(row, 0), self.completed.get(&row).map_or((None, None), |&row| event(row, 0)))
             }
-            Some((row, Action::FreeCompleted)) => ((None, None), end(row, 0)),
-            // Another block took its address, so the time of its free is unknown.
+            Some((row, Action::FreeCompleted)) => ((None, None), event(row, 0)),
+            // Another block was allocated at the same address, so the time of the free is unknown.
             _ => ((None, None), (None, None)),
         };
         [allocated, requested, completed]

@@ -1,5 +1,5 @@
-//! Collapsed stacks: `frame;frame;… bytes`, outermost function first, as flame graph tools read them. The same lines as
-//! those of `memtrack memory --at … --folded`.
+//! Collapsed stacks for flame graph tools: `frame;frame;… bytes`, outermost function first. The lines are the same as those of
+//! `memtrack memory --at … --folded`.
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
@@ -7,7 +7,7 @@ use memtrack_report::analysis::live_flame::LiveFlame;
 use memtrack_symbols::Symbolizer;
 use std::io::{self, Write};
 
-/// Writes a line for each stack that was in use.
+/// Writes a line for each stack whose memory was in use.
 pub(crate) fn write(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

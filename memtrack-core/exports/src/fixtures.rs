@@ -1,5 +1,5 @@
-//! Snapshots for the tests of exports with an axis of time: PyTorch's, recordings with samples and scopes, and one
-//! made by hand that covers every kind of event.
+//! Snapshots for tests of exports with a time axis: PyTorch's snapshots, recordings with samples and scopes, and a handmade
+//! recording that covers every kind of event.
 
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::Snapshot;
@@ -7,7 +7,7 @@ use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, Stream
 use memtrack_model::snapshot::{Clock, DriverReading, LiveBlock, Module, Scope, ScopeKind, Segment, Thread};
 use std::path::Path;
 
-/// The files of the tests, below the workspace.
+/// The paths of the files, relative to the workspace.
 const FILES: [&str; 8] = [
     "tests/fixtures/snapshots/samples/basic-2.pickle",
     "tests/fixtures/snapshots/samples/annotated.pickle",
@@ -19,19 +19,19 @@ const FILES: [&str; 8] = [
     "memtrack-core/fuzz/corpus/recordings/older_parts_gone.memtrack",
 ];
 
-/// Returns all snapshots, by name.
+/// Returns all snapshots, with their names.
 pub(crate) fn snapshots() -> Vec<(&'static str, Snapshot)> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let open = |name| Snapshot::open(workspace.join(name), Default::default()).unwrap().snapshot;
     let mut all: Vec<_> = FILES.into_iter().map(|name| (name, open(name))).collect();
     all.iter_mut().for_each(|(_, snapshot)| drop(snapshot.order_by_time()));
-    all.push(("everything", everything()));
+    all.push(("everything", full_recording()));
     all
 }
 
 /// Returns a recording of two threads with scopes, marks, an older block, a free without an allocation, an
 /// out-of-memory event and driver readings. A tick is a nanosecond; the recording began at 1 s.
-pub(crate) fn everything() -> Snapshot {
+pub(crate) fn full_recording() -> Snapshot {
     const START: u64 = 1_000_000_000;
     let mut snapshot =
         Snapshot { clock: Clock { first: (0, START), last: (1_000, START + 1_000) }, ..Snapshot::default() };
@@ -91,7 +91,7 @@ pub(crate) fn everything() -> Snapshot {
         flags: EventFlags::default(),
         pending_free: false,
     };
-    // The last is known only from here.
+    // The last block is not in the events.
     snapshot.blocks = vec![block(0x10_1000, 1000, 30), block(0x10_0000, 2000, 60), block(0x80_0000, 500, 0)];
     snapshot.segments = vec![Segment {
         device: DeviceId(0),
@@ -114,17 +114,17 @@ pub(crate) fn everything() -> Snapshot {
     snapshot
 }
 
-/// The numbers of memtrack's own reports about a device.
+/// The numbers in memtrack's reports about a device.
 pub(crate) struct Expected {
     /// Requested bytes at the peak.
     pub(crate) peak: u64,
-    /// The most that was reserved.
+    /// The maximum reserved bytes.
     pub(crate) reserved: u64,
     /// Bytes and blocks that were allocated in the trace.
-    pub(crate) in_all: (u64, u64),
-    /// Those that were live at the peak.
+    pub(crate) allocated: (u64, u64),
+    /// Bytes and blocks that were live at the peak.
     pub(crate) at_peak: (u64, u64),
-    /// Those that are live at the end.
+    /// Bytes and blocks that are live at the end.
     pub(crate) at_end: (u64, u64),
 }
 
@@ -138,11 +138,11 @@ impl Expected {
             let report = top(snapshot, By::Size, device, &TopOptions::new().at(moment));
             ((report.totals.allocated_bytes, report.totals.count), report.peak.bytes)
         };
-        let (in_all, peak) = sums(None);
+        let (allocated, peak) = sums(None);
         Self {
             peak,
             reserved: ReservedPeak::of(snapshot, device).bytes,
-            in_all,
+            allocated,
             at_peak: sums(Some(Moment::Peak)).0,
             at_end: sums(Some(Moment::End)).0,
         }

@@ -1,12 +1,12 @@
-//! A snapshot for other tools: profiles, flame graphs and tables that they open. These formats are not read back;
-//! formats that memtrack also reads are in `memtrack-formats`. `registry` has a row for each export, and names both kinds.
+//! Snapshots for other tools: profiles, flame graphs and tables. memtrack does not read these formats; those that it also
+//! reads are in `memtrack-formats`.
 //!
 //! The modules:
 //!
-//! - `registry`: one row for each export; `target`: which format a file's name selects.
-//! - `usage` adds up blocks by origin, `stacks` names them: for `pprof`, `speedscope`, `collapsed`; `blocks` is CSV,
-//!   `parquet` the events.
-//! - `course`: what happened when: for `perfetto` and `firefox`.
+//! - `registry`: one row for each export; `target`: the format that the name of a file selects.
+//! - `usage` adds up blocks by origin, and `stacks` looks up the functions of their stacks, for `pprof`, `speedscope` and
+//!   `collapsed`. `blocks` writes CSV, `parquet` writes the events.
+//! - `course`: memory and scopes over time, for `perfetto` and `firefox`.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

@@ -1,4 +1,4 @@
-//! Every export, one row each: its name, its content, and its writer. A new export is a file and a row.
+//! One row for each export: its name, its content, and its writer. To add an export, add a file and a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, packed};
@@ -13,10 +13,10 @@ use std::io::{self, Write};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The devices, each with the moment whose live memory counts. Exports that describe no moment
-    /// ([`Export::of_a_moment`]) ignore it.
+    /// The devices, each with the moment whose live memory is exported. Exports whose content does not depend on a moment
+    /// ([`Export::depends_on_moment`]) ignore the moment.
     pub devices: Vec<(DeviceId, Moment)>,
-    /// The owners of code, for exports that distinguish own lines from those of frameworks.
+    /// The rules for the owners of code, for exports that distinguish the user's code from that of frameworks.
     pub rules: Rules,
 }
 
@@ -27,7 +27,7 @@ impl ExportOptions {
         Self { devices, rules: Rules::new() }
     }
 
-    /// Selects only these devices, each with the moment whose live memory counts.
+    /// Selects only these devices, each with the moment whose live memory is exported.
     #[must_use]
     pub fn devices(self, devices: Vec<(DeviceId, Moment)>) -> Self {
         Self { devices, ..self }
@@ -42,42 +42,43 @@ impl ExportOptions {
 
 type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write) -> io::Result<()>;
 
-/// The compression of files by the rules of their format.
+/// The compression that a file format itself requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// They are not: `.gz` and `.zst` after their name compress them.
+    /// None: `.gz` or `.zst` after the name compresses a file.
     None,
-    /// They are gzip.
+    /// Files are compressed with gzip.
     Gzip,
-    /// The content of the files is compressed.
-    Inside,
+    /// The content of files is compressed, inside the format.
+    Internal,
 }
 
 /// A format that other tools read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// Its name, in lower case.
+    /// The name of the format, in lower case.
     pub name: &'static str,
-    /// The endings of its files' names, the usual one first; several parts are allowed, such as `pb.gz`.
+    /// The suffixes of file names, the usual one first. A suffix may have several parts, such as `pb.gz`.
     pub suffixes: &'static [&'static str],
-    /// Its content, and the tools that open it, in a line.
+    /// The content of files, and the tools that open them, in one line.
     pub about: &'static str,
-    /// The compression of its files by its own rules.
+    /// The compression that the format itself requires.
     pub packing: Packing,
-    /// Whether its content depends on a moment.
-    pub of_a_moment: bool,
-    /// The feature of memtrack that it needs, where this build is without it.
+    /// Whether the content depends on a moment.
+    pub depends_on_moment: bool,
+    /// The feature of memtrack that the export needs and this build lacks, if any.
     pub missing_feature: Option<&'static str>,
     pub(crate) write: WriteExport,
 }
 
 impl Export {
-    /// Writes a snapshot, whose events are in the order of time ([`Snapshot::order_by_time`]), compressed that way.
-    /// Files that are compressed already are not compressed again.
+    /// Writes a snapshot, compressed with `compression`, unless the format is compressed already. The events of the snapshot
+    /// must be in chronological order ([`Snapshot::order_by_time`]).
     ///
     /// # Errors
-    /// Fails when `output` cannot be written, the format cannot hold a number, or this build has a [missing feature](Self::missing_feature).
+    /// Fails when `output` cannot be written, a number is too large for the format, or this build has a [missing
+    /// feature](Self::missing_feature).
     pub fn write(
         &self,
         snapshot: &Snapshot,
@@ -91,14 +92,14 @@ impl Export {
     }
 }
 
-/// All exports, in the order in which sentences list them. Of endings that fit, the longest decides.
+/// All exports, in the order in which messages list them. If several suffixes match a file name, the longest one counts.
 pub static EXPORTS: [Export; 7] = [
     Export {
         name: "pprof",
         suffixes: &["pb.gz", "pprof"],
         about: "allocated and in use, by stack, for `go tool pprof`",
         packing: Packing::Gzip,
-        of_a_moment: true,
+        depends_on_moment: true,
         missing_feature: None,
         write: pprof::write,
     },
@@ -107,7 +108,7 @@ pub static EXPORTS: [Export; 7] = [
         suffixes: &["speedscope.json"],
         about: "in use at the peak and at the end, and allocated, by stack, for speedscope.app",
         packing: Packing::None,
-        of_a_moment: false,
+        depends_on_moment: false,
         missing_feature: None,
         write: speedscope::write,
     },
@@ -116,7 +117,7 @@ pub static EXPORTS: [Export; 7] = [
         suffixes: &["folded", "collapsed"],
         about: "stacks with the bytes in use, a line each, for flame graphs",
         packing: Packing::None,
-        of_a_moment: true,
+        depends_on_moment: true,
         missing_feature: None,
         write: collapsed::write,
     },
@@ -125,7 +126,7 @@ pub static EXPORTS: [Export; 7] = [
         suffixes: &["csv"],
         about: "a row for each block, for tables and databases",
         packing: Packing::None,
-        of_a_moment: false,
+        depends_on_moment: false,
         missing_feature: None,
         write: blocks::write,
     },
@@ -133,8 +134,8 @@ pub static EXPORTS: [Export; 7] = [
         name: "parquet",
         suffixes: &["parquet"],
         about: "a row for each event, for DuckDB, pandas, Polars and Spark",
-        packing: Packing::Inside,
-        of_a_moment: false,
+        packing: Packing::Internal,
+        depends_on_moment: false,
         missing_feature: if cfg!(feature = "parquet") { None } else { Some("parquet") },
         write: parquet::write,
     },
@@ -143,7 +144,7 @@ pub static EXPORTS: [Export; 7] = [
         suffixes: &["pftrace", "perfetto-trace"],
         about: "counters, what was running and heap profiles over time, for ui.perfetto.dev",
         packing: Packing::None,
-        of_a_moment: false,
+        depends_on_moment: false,
         missing_feature: None,
         write: perfetto::write,
     },
@@ -152,7 +153,7 @@ pub static EXPORTS: [Export; 7] = [
         suffixes: &["fxprof.json"],
         about: "every allocation with its stack, memory and what was running over time, for profiler.firefox.com",
         packing: Packing::None,
-        of_a_moment: false,
+        depends_on_moment: false,
         missing_feature: None,
         write: firefox::write,
     },
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_export_takes_an_empty_snapshot() {
+    fn every_export_accepts_an_empty_snapshot() {
         let snapshot = Snapshot::default();
         let mut symbols = Symbolizer::of(&snapshot);
         for export in EXPORTS.iter().filter(|export| export.missing_feature.is_none()) {

@@ -1,8 +1,8 @@
 //! speedscope's own format: for each device, the memory in use at its peak and at the end, and all allocated memory.
-//! Stacks have no order in time: the most useful view is "left heavy", the largest first.
+//! Stacks are not in chronological order: the most useful view is "left heavy", with the largest stacks first.
 
 use crate::ExportOptions;
-use crate::stacks::{Shown, Stacks, file_of, line_of};
+use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
 use crate::usage::{Counts, Total, Usage, UsageRow};
 use memtrack_model::units::capitalised;
 use memtrack_model::{Frame, Snapshot};
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// A file.
+/// The root of a file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct File {
@@ -28,12 +28,12 @@ struct File {
 
 #[derive(Serialize)]
 struct Shared {
-    frames: Vec<Named>,
+    frames: Vec<FrameRow>,
 }
 
-/// A function.
+/// A frame: a function and a line in it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
-struct Named {
+struct FrameRow {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -51,7 +51,7 @@ struct Profile {
     unit: &'static str,
     start_value: u64,
     end_value: u64,
-    /// Outermost function first.
+    /// The frames of each stack, outermost first.
     samples: Vec<Vec<usize>>,
     weights: Vec<u64>,
 }
@@ -69,18 +69,18 @@ pub(crate) fn write(
     let moments = [Moment::Peak, Moment::End];
     for &(device, _) in &options.devices {
         let usage = Usage::of(snapshot, device, &moments, false);
-        let shown: Vec<Vec<usize>> =
-            usage.rows.iter().map(|row| frames.stack(&stacks.shown(row.group.origin, symbols))).collect();
+        let samples: Vec<Vec<usize>> =
+            usage.rows.iter().map(|row| frames.stack(&stacks.stack(row.group.origin, symbols))).collect();
         let name = capitalised(&snapshot.device_name(device));
-        for (place, moment) in moments.iter().enumerate() {
+        for (index, moment) in moments.iter().enumerate() {
             let title = format!("{name}: in use {}", moment.name());
-            profiles.extend(profile(&title, &usage, &shown, &usage.in_use[place], |row| row.in_use[place]));
+            profiles.extend(profile(&title, &usage, &samples, &usage.in_use[index], |row| row.in_use[index]));
         }
         let title = format!("{name}: allocated in all");
-        profiles.extend(profile(&title, &usage, &shown, &usage.allocated, |row| row.allocated));
+        profiles.extend(profile(&title, &usage, &samples, &usage.allocated, |row| row.allocated));
     }
     if profiles.is_empty() {
-        // speedscope refuses a file without profiles.
+        // speedscope rejects a file without profiles.
         let (samples, weights) = (Vec::new(), Vec::new());
         let name = "Nothing was in use".to_owned();
         profiles.push(Profile {
@@ -107,26 +107,26 @@ pub(crate) fn write(
     out.write_all(b"\n")
 }
 
-/// Returns the stacks with their bytes, the largest first; none where there are no bytes.
+/// Creates a profile of the stacks with their bytes, the largest first; `None` if there are no bytes.
 fn profile(
     title: &str,
     usage: &Usage,
-    shown: &[Vec<usize>],
+    samples: &[Vec<usize>],
     total: &Total,
     counts: impl Fn(&UsageRow) -> Counts,
 ) -> Option<Profile> {
     let mut stacks: Vec<(&Vec<usize>, u64)> = Vec::new();
-    for (row, shown) in usage.rows.iter().zip(shown) {
+    for (row, stack) in usage.rows.iter().zip(samples) {
         let bytes = counts(row).bytes;
         if bytes > 0 {
-            stacks.push((shown, bytes));
+            stacks.push((stack, bytes));
         }
     }
     stacks.sort_by_key(|&(_, bytes)| Reverse(bytes));
     let end_value = stacks.iter().fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
     (!stacks.is_empty()).then(|| Profile {
         kind: "sampled",
-        name: format!("{title}, {}", total.words()),
+        name: format!("{title}, {}", total.to_text()),
         unit: "bytes",
         start_value: 0,
         end_value,
@@ -135,39 +135,39 @@ fn profile(
     })
 }
 
-/// The functions, each once.
+/// The table of distinct frames.
 #[derive(Default)]
 struct Frames {
-    rows: Vec<Named>,
-    places: HashMap<Named, usize, foldhash::fast::RandomState>,
+    rows: Vec<FrameRow>,
+    indices: HashMap<FrameRow, usize, foldhash::fast::RandomState>,
 }
 
 impl Frames {
-    /// Returns the numbers of a stack's functions, outermost first.
-    fn stack(&mut self, shown: &Shown) -> Vec<usize> {
-        let mut stack: Vec<usize> = match shown {
-            Shown::Stack(places) => {
-                places.iter().flat_map(|place| &place.frames).map(|frame| self.place(named(frame))).collect()
+    /// Returns the indices of the frames of a stack, outermost first.
+    fn stack(&mut self, exported: &ExportedStack) -> Vec<usize> {
+        let mut stack: Vec<usize> = match exported {
+            ExportedStack::Stack(keys) => {
+                keys.iter().flat_map(|key| &key.frames).map(|frame| self.index(frame_row(frame))).collect()
             }
-            Shown::Unknown(texts) => texts
+            ExportedStack::Unknown(texts) => texts
                 .iter()
-                .map(|text| self.place(Named { name: text.clone(), file: None, line: None }))
+                .map(|text| self.index(FrameRow { name: text.clone(), file: None, line: None }))
                 .collect(),
         };
         stack.reverse();
         stack
     }
 
-    fn place(&mut self, named: Named) -> usize {
+    fn index(&mut self, row: FrameRow) -> usize {
         let next = self.rows.len();
-        let place = *self.places.entry(named.clone()).or_insert(next);
-        if place == next {
-            self.rows.push(named);
+        let index = *self.indices.entry(row.clone()).or_insert(next);
+        if index == next {
+            self.rows.push(row);
         }
-        place
+        index
     }
 }
 
-fn named(frame: &Frame) -> Named {
-    Named { name: frame.function.clone(), file: file_of(frame).map(str::to_owned), line: line_of(frame) }
+fn frame_row(frame: &Frame) -> FrameRow {
+    FrameRow { name: frame.function.clone(), file: file_of(frame).map(str::to_owned), line: line_of(frame) }
 }

@@ -1,5 +1,5 @@
-//! The functions of a stack as exports show them: without frames that only pass a call on, by the rules of ownership,
-//! and from the function outwards that requested the memory, as `memtrack top` has them.
+//! The functions of a stack in exports: without frames that only forward calls, by the rules of ownership, and beginning with
+//! the function that requested the memory, as in `memtrack top`.
 
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
@@ -7,25 +7,25 @@ use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
 use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
-/// The functions of one key: the inlined ones, then the one they were compiled into.
+/// The functions at one key: the inlined functions, then the function that contains them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InlinedFrames {
-    /// A return address, or the number of a frame.
+    /// A return address, or the index of a frame.
     pub(crate) key: u64,
-    /// Innermost first, at least one.
+    /// The functions, innermost first; at least one.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// A stack, or a text in its place.
+/// A stack, or the texts in place of one.
 #[derive(Clone, Debug)]
-pub(crate) enum Shown {
-    /// Innermost first, at least one place.
+pub(crate) enum ExportedStack {
+    /// A stack: the functions at each key, innermost first. There is at least one key.
     Stack(Vec<InlinedFrames>),
-    /// Blocks without a stack: the texts in its place, innermost first.
+    /// The texts for blocks without a stack, innermost first.
     Unknown(Vec<String>),
 }
 
-/// A cache that names stacks.
+/// Looks up the functions of stacks.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     owners: Owners<'a>,
@@ -36,46 +36,46 @@ impl<'a> Stacks<'a> {
         Self { snapshot, owners: Owners::new(rules) }
     }
 
-    /// Returns the stack or text for blocks of that origin.
-    pub(crate) fn shown(&mut self, origin: Origin, symbols: &mut Symbolizer) -> Shown {
+    /// Returns the stack, or the texts in place of one, for blocks of an origin.
+    pub(crate) fn stack(&mut self, origin: Origin, symbols: &mut Symbolizer) -> ExportedStack {
         match (origin, origin.stands_for_stack()) {
             (Origin::Allocated(stack), _) => {
                 let keys = self.snapshot.frame_keys(stack);
-                Shown::Stack(self.places(&keys, symbols))
+                ExportedStack::Stack(self.visible_functions(&keys, symbols))
             }
             (Origin::Freed(stack), instead) => {
                 let owned = self.owners.owner(&self.snapshot.frame_keys(stack), symbols);
                 let freed_at = owned.mine.or(owned.called).map(|frame| format!("freed at {}", short(&frame)));
-                Shown::Unknown(freed_at.into_iter().chain(instead.map(str::to_owned)).collect())
+                ExportedStack::Unknown(freed_at.into_iter().chain(instead.map(str::to_owned)).collect())
             }
-            (_, instead) => Shown::Unknown(instead.map(str::to_owned).into_iter().collect()),
+            (_, instead) => ExportedStack::Unknown(instead.map(str::to_owned).into_iter().collect()),
         }
     }
 
-    fn places(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
+    fn visible_functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
-        // The innermost frames only pass an allocation on; tools that rank functions by their own bytes would count
-        // it for them.
-        let carries = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
-        let first = functions.iter().position(|function| !carries(function));
-        // A stack that consists only of such frames is shown completely.
+        // The innermost frames only forward an allocation; tools that rank functions by self bytes would attribute it to
+        // them.
+        let forwards = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
+        let first = functions.iter().position(|function| !forwards(function));
+        // If all frames are like this, all are visible.
         let is_visible =
-            |place: usize, owner: Owner| first.is_none_or(|first| place >= first && owner != Owner::Noise);
+            |index: usize, owner: Owner| first.is_none_or(|first| index >= first && owner != Owner::Noise);
         let mut functions = functions.into_iter().enumerate();
-        let mut places = Vec::with_capacity(keys.len());
+        let mut visible_keys = Vec::with_capacity(keys.len());
         for &key in keys {
-            let here = functions.by_ref().take(symbols.frames(key).len());
-            let visible = here.filter(|(place, (_, owner))| is_visible(*place, *owner));
+            let at_key = functions.by_ref().take(symbols.frames(key).len());
+            let visible = at_key.filter(|(index, (_, owner))| is_visible(*index, *owner));
             let frames: Vec<Frame> = visible.map(|(_, (frame, _))| frame).collect();
             if !frames.is_empty() {
-                places.push(InlinedFrames { key, frames });
+                visible_keys.push(InlinedFrames { key, frames });
             }
         }
-        places
+        visible_keys
     }
 }
 
-/// Returns the file of a frame, if it is known: PyTorch writes `??` otherwise.
+/// Returns the file of a frame, if it is known. PyTorch writes `??` for an unknown file.
 pub(crate) fn file_of(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }

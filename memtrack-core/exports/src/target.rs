@@ -1,5 +1,5 @@
-//! The target of a file's name: a format of snapshots, which memtrack reads back, or an export. Both lists are
-//! searched here, so that names and the sentences about them agree.
+//! The target of a file name: a format for snapshots, which memtrack can read, or an export. This module searches both
+//! lists, so that the accepted names and the messages about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
 use memtrack_formats::{Compression, Format, packing};
@@ -8,14 +8,14 @@ use std::path::Path;
 /// A format in which a snapshot can be written.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
-    /// A file that memtrack reads back.
+    /// A file that memtrack can read.
     Snapshot(Format),
     /// A file for other tools.
     Export(&'static Export),
 }
 
 impl Target {
-    /// Returns its name: `json`, `pprof`.
+    /// Returns the name of the target: `json`, `pprof`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Snapshot(format) => format.suffix(),
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// Returns the usual ending of its files' names, compressed that way, without the first dot: `json.gz`.
+    /// Returns the usual suffix of file names with this compression, without the first dot: `json.gz`.
     pub fn suffix(self, compression: Compression) -> String {
         match self {
             Self::Export(export) if export.packing != Packing::None => export.suffixes[0].to_owned(),
@@ -33,35 +33,35 @@ impl Target {
     }
 }
 
-/// Returns the target of a file's name, and its compression.
+/// Returns the target and the compression that the name of a file selects.
 ///
 /// # Errors
-/// A sentence that lists the possible names.
+/// Fails for other names; the message lists the possible suffixes.
 pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
-    target_with(&name)?.ok_or_else(|| {
-        format!("the name must end in {}, followed by .gz or .zst to compress it", endings_listed())
+    target_of_name(&name)?.ok_or_else(|| {
+        format!("the name must end in {}, followed by .gz or .zst to compress it", suffixes_listed())
     })
 }
 
-/// Returns the target of a name in lower case; `None` where it is unknown.
+/// Returns the target and the compression that a name in lower case selects; `None` if it selects no target.
 ///
 /// # Errors
-/// Fails when it cannot be compressed that way, with the reason.
-fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
-    // `.pb.gz` is a name of its own, not a compressed `.pb`.
-    if let Some(export) = ends_like(name).filter(|export| export.packing == Packing::Gzip) {
+/// Fails when the target cannot be compressed like this; the message contains the reason.
+fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
+    // `.pb.gz` is a suffix by itself, not that of a compressed `.pb` file.
+    if let Some(export) = export_by_suffix(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
     let (name, compression) = packing(name);
-    if let Some(export) = ends_like(name) {
-        let left_out = compression.suffix();
+    if let Some(export) = export_by_suffix(name) {
+        let suffix = compression.suffix();
         return match (export.packing, compression) {
             (Packing::Gzip, Compression::Zstd) => {
-                Err(format!("{} files are gzip already: leave {left_out} out", export.name))
+                Err(format!("{} files are gzip already: leave {suffix} out", export.name))
             }
-            (Packing::Inside, Compression::Gzip | Compression::Zstd) => {
-                Err(format!("{} files are compressed already: leave {left_out} out", export.name))
+            (Packing::Internal, Compression::Gzip | Compression::Zstd) => {
+                Err(format!("{} files are compressed already: leave {suffix} out", export.name))
             }
             _ => Ok(Some((Target::Export(export), compression))),
         };
@@ -70,45 +70,45 @@ fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     Ok(Format::named(suffix).map(|format| (Target::Snapshot(format), compression)))
 }
 
-/// Returns the target with the name of a format (`json`, `pprof`, `csv.zst`), and the compression of its files.
+/// Returns the target with this name, and the compression after the name (`json`, `pprof`, `csv.zst`).
 ///
 /// # Errors
-/// A sentence that lists the possible names.
+/// Fails for other names; the message lists the possible names.
 pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
     let name = name.trim_start_matches('.').to_ascii_lowercase();
     let (plain, compression) = packing(&name);
     let suffix = EXPORTS.iter().find(|export| export.name == plain).map(|export| export.suffixes[0]);
-    // The usual ending may be a compressed one.
+    // The usual suffix may include a compression.
     let name = suffix.map_or(name.clone(), |suffix| format!("{suffix}{}", compression.suffix()));
-    target_with(&format!("output.{name}"))?
+    target_of_name(&format!("output.{name}"))?
         .ok_or_else(|| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
 }
 
-/// Formats the list of targets for a sentence: `pickle, json, …`.
+/// Formats the list of targets for a message: `pickle, json, …`.
 pub fn targets_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
-    sentence(formats.chain(EXPORTS.iter().map(|export| export.name)))
+    join_with_or(formats.chain(EXPORTS.iter().map(|export| export.name)))
 }
 
-/// Returns the export whose files' names end like this.
-fn ends_like(name: &str) -> Option<&'static Export> {
-    let fits = |suffix: &str| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
-    let endings =
+/// Returns the export with the longest suffix that matches `name`.
+fn export_by_suffix(name: &str) -> Option<&'static Export> {
+    let matches = |suffix: &str| name.strip_suffix(suffix).is_some_and(|stem| stem.ends_with('.'));
+    let suffixes =
         EXPORTS.iter().flat_map(|export| export.suffixes.iter().map(move |suffix| (export, *suffix)));
-    endings
-        .filter(|(_, suffix)| fits(suffix))
+    suffixes
+        .filter(|(_, suffix)| matches(suffix))
         .max_by_key(|(_, suffix)| suffix.len())
         .map(|(export, _)| export)
 }
 
-/// Formats the usual endings of names for a sentence: `.pickle, .json, …`.
-fn endings_listed() -> String {
+/// Formats the usual suffixes of file names for a message: `.pickle, .json, …`.
+fn suffixes_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
-    let endings = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
-    sentence(endings.map(|ending| format!(".{ending}")))
+    let suffixes = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
+    join_with_or(suffixes.map(|suffix| format!(".{suffix}")))
 }
 
-fn sentence(names: impl Iterator<Item = impl Into<String>>) -> String {
+fn join_with_or(names: impl Iterator<Item = impl Into<String>>) -> String {
     let mut names: Vec<String> = names.map(Into::into).collect();
     let last = names.pop().unwrap_or_default();
     format!("{} or {last}", names.join(", "))
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_select_the_target_and_the_longest_ending_counts() {
+    fn the_longest_matching_suffix_selects_the_target() {
         let of = |name: &str| name_and_suffix(target_of(Path::new(name)));
         for (name, format, suffix) in [
             ("a.json", "json", "json"),
@@ -142,7 +142,7 @@ mod tests {
         ] {
             assert_eq!(of(name), Ok((format, suffix.to_owned())), "{name}");
         }
-        // The part before the ending is a name, even if it is empty.
+        // The part before the suffix may be empty.
         assert_eq!(of(".csv"), Ok(("csv", "csv".to_owned())));
         for name in ["csv", "a.pb", "a.txt", "speedscope.json.bak", "a.gz", "acsv"] {
             let why = of(name).unwrap_err();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_formats_may_differ_from_endings() {
+    fn names_of_formats_may_differ_from_suffixes() {
         for (name, format, suffix) in [
             ("pprof", "pprof", "pb.gz"),
             (".pb.gz", "pprof", "pb.gz"),
@@ -176,9 +176,9 @@ mod tests {
         }
     }
 
-    /// Checks this because an export with the name or ending of another one would hide it.
+    /// An export with the name or suffix of another one would shadow that one.
     #[test]
-    fn every_export_is_found_by_its_name_and_by_all_its_endings() {
+    fn every_export_is_found_by_its_name_and_by_all_its_suffixes() {
         for export in &EXPORTS {
             for name in export.suffixes.iter().chain([&export.name]) {
                 let found = target_named(name).map(|(target, _)| target.name());

@@ -1,4 +1,4 @@
-//! The memory that a device allocated and that was in use at some moments, added up by origin: the content of
+//! The memory that was allocated on a device, and that was in use at given moments, added up by origin: the content of
 //! profiles.
 
 use memtrack_model::Snapshot;
@@ -10,7 +10,7 @@ use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
 use std::collections::HashMap;
 
-/// The key of a row of blocks.
+/// The key of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group {
     pub(crate) origin: Origin,
@@ -18,7 +18,7 @@ pub(crate) struct Group {
     pub(crate) stream: StreamId,
 }
 
-/// Blocks and their requested bytes.
+/// A number of blocks and their requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) blocks: f64,
@@ -32,12 +32,12 @@ impl Counts {
     }
 }
 
-/// The blocks of one group. Blocks that are older than the trace were not allocated in it.
+/// The blocks of one group. Blocks that are older than the trace do not count as allocated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsageRow {
     pub(crate) group: Group,
     pub(crate) allocated: Counts,
-    /// The memory in use at each of the moments.
+    /// The blocks in use at each of the moments.
     pub(crate) in_use: Vec<Counts>,
 }
 
@@ -50,14 +50,14 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Formats the total as `6.37 GiB in 885 blocks`, with the error where there is one.
-    pub(crate) fn words(&self) -> String {
+    /// Formats the total as `6.37 GiB in 885 blocks`, with the errors if it is an estimate.
+    pub(crate) fn to_text(&self) -> String {
         let blocks = self.counts.blocks.round() as u64;
         let bytes = self.bytes_error.as_bytes(self.counts.bytes);
         format!("{bytes} in {}", self.blocks_error.as_counted(blocks, "block"))
     }
 
-    /// Returns whether it is an estimate.
+    /// Returns whether the total is an estimate.
     pub(crate) fn is_estimate(&self) -> bool {
         !self.bytes_error.is_exact() || !self.blocks_error.is_exact()
     }
@@ -66,7 +66,7 @@ impl Total {
 /// The memory of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
-    /// The rows, in the order in which the groups first appear.
+    /// The rows, in the order of the first blocks of their groups.
     pub(crate) rows: Vec<UsageRow>,
     pub(crate) allocated: Total,
     /// The totals for each of the moments.
@@ -74,8 +74,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Adds up the blocks of `device` for these moments. Groups are distinguished by scopes and streams only if
-    /// `by_labels` is set.
+    /// Adds up the blocks of `device`, also for each of `moments`. Scopes and streams distinguish groups only if `by_labels` is
+    /// set.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, moments: &[Moment], by_labels: bool) -> Self {
         let lifetimes = lifetimes(snapshot, device);
         let precision = Precision::of(snapshot, device, &lifetimes);
@@ -85,11 +85,11 @@ impl Usage {
             moment => moment.row(),
         };
         let after: Vec<Option<usize>> = moments.iter().map(after).collect();
-        let mut places: HashMap<Group, usize, foldhash::fast::RandomState> = HashMap::default();
+        let mut indices: HashMap<Group, usize, foldhash::fast::RandomState> = HashMap::default();
         let mut rows: Vec<UsageRow> = Vec::new();
-        let mut sums = vec![Summed::default(); moments.len() + 1];
+        let mut sums = vec![TotalSums::default(); moments.len() + 1];
         for lifetime in &lifetimes {
-            // The scope of a free is its own, not that of the block's allocation.
+            // If only the free of a block is known, the lifetime has the scope of the free, not that of the allocation.
             let scope = if by_labels && lifetime.known { lifetime.scope } else { ScopeId::NONE };
             let stream = if by_labels { lifetime.stream(snapshot) } else { StreamId::default() };
             let group = Group { origin: origins.origin(lifetime), scope, stream };
@@ -99,12 +99,12 @@ impl Usage {
             if !counted.contains(&true) {
                 continue;
             }
-            let place = *places.entry(group).or_insert_with(|| {
+            let index = *indices.entry(group).or_insert_with(|| {
                 let in_use = vec![Counts::default(); moments.len()];
                 rows.push(UsageRow { group, allocated: Counts::default(), in_use });
                 rows.len() - 1
             });
-            let row = &mut rows[place];
+            let row = &mut rows[index];
             let counts = std::iter::once(&mut row.allocated).chain(&mut row.in_use);
             for ((counts, sum), _) in counts.zip(&mut sums).zip(counted).filter(|(_, counted)| *counted) {
                 counts.add(lifetime.blocks, lifetime.bytes);
@@ -124,8 +124,9 @@ impl Usage {
     }
 }
 
+/// The sums from which a [`Total`] is computed.
 #[derive(Clone, Copy, Default)]
-struct Summed {
+struct TotalSums {
     counts: Counts,
     bytes: Sum,
     blocks: Sum,

@@ -10,7 +10,7 @@ use memtrack_model::optrace::DeviceIndex;
 use memtrack_model::units::{human_bytes, printable};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use memtrack_report::figures::{
-    AXIS, Axis, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+    AXIS, Axis, Canvas, DrawResult, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
 };
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -144,14 +144,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     /// Returns the position of a number of bytes, in real pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
-        let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
+        let share = self.memory.position(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
-    fn grid(&self) -> Drawn<DB> {
+    fn grid(&self) -> DrawResult<DB> {
         for (value, label) in &self.memory.ticks {
-            let share = self.memory.share(*value);
+            let share = self.memory.position(*value);
             let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
             self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
@@ -160,7 +160,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the bands, each from the sum of those below it to its own.
-    fn bands(&self) -> Drawn<DB> {
+    fn bands(&self) -> DrawResult<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
             let band = |moment: &Moment| moment.bytes[category as usize].max(0);
@@ -200,10 +200,11 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         points
     }
 
-    fn frame(&self) -> Drawn<DB> {
+    fn frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         for (value, label) in &self.time.ticks {
-            let x = self.left + (self.time.share(*value) * f64::from(self.right - self.left)).round() as i32;
+            let x =
+                self.left + (self.time.position(*value) * f64::from(self.right - self.left)).round() as i32;
             canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
@@ -223,7 +224,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             format!("Peak allocated: {bytes}, {} after the start; what it is made of:", human_time(after));
         canvas.text(&text, (MARGIN, 52), HPos::Left, LEGEND)?;
         if peak.time_ns >= self.begin_ns {
-            let share = self.time.share((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
+            let share = self.time.position((peak.time_ns - self.begin_ns) as f64 / self.time_unit.0);
             let x = self.left + (share * f64::from(self.right - self.left)).round() as i32;
             let y = self.height(peak.total()) / canvas.scale();
             canvas.line((x, y - 10), (x, y - 2), MUTED, 4)?;
@@ -231,14 +232,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    fn reserved(&self, reserved: Option<u64>) -> Drawn<DB> {
+    fn reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
         let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
     /// Draws the categories that have memory, in the order of their bands.
-    fn legend(&self) -> Drawn<DB> {
+    fn legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
         for category in Category::ALL {
@@ -258,7 +259,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 (x, y) = (MARGIN, y + 20);
             }
             let [red, green, blue] = category.colour();
-            self.canvas.filled((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
+            self.canvas.rectangle((x, y - 6), (x + 14, y + 6), RGBColor(red, green, blue), OPACITY)?;
             self.canvas.text(&text, (x + 20, y), HPos::Left, LEGEND)?;
             x += wide;
         }

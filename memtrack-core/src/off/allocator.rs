@@ -1,9 +1,9 @@
-//! The allocator of a build without the recorder, which reports nothing.
+//! The allocator of a build without the recorder, which reports no events.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// A global allocator that forwards to another; without the recorder it does nothing else.
+/// A global allocator that forwards to another one; without the recorder it does nothing else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackingAllocator<A = System> {
     inner: A,
@@ -50,12 +50,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Returns the bytes that memtrack holds: 0 without the recorder.
+/// Returns the bytes that memtrack itself uses: 0 without the recorder.
 pub fn own_bytes() -> i64 {
     0
 }
 
-/// Returns the part of them on the program's heap, for tests: 0 without the recorder.
+/// Returns the bytes that memtrack itself uses on the program's heap, for tests: 0 without the recorder.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     0

@@ -48,7 +48,7 @@ pub fn save_segment_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws the current contents of the segments of each stream; without the recorder nothing is written.
+/// Draws the current contents of each stream's segments; without the recorder nothing is written.
 ///
 /// # Errors
 /// Never fails.

@@ -1,4 +1,4 @@
-//! Reports of operators in a build without the recorder.
+//! The functions that report operators, in a build without the recorder.
 
 use super::scope;
 pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -9,7 +9,7 @@ pub const fn is_recorded() -> bool {
     false
 }
 
-/// An operator that is running; without the recorder it holds nothing.
+/// A running operator; without the recorder it is empty.
 #[derive(Debug)]
 #[must_use = "the operator ends when this is dropped: bind it to a name"]
 pub struct Operator {
@@ -23,19 +23,19 @@ pub fn operator(name: &str) -> Operator {
 }
 
 impl Operator {
-    /// Records that it reads the tensors of `value`; without the recorder it does nothing.
+    /// Records that the operator reads the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn input<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// Records that it reads and writes the tensors of `value`; without the recorder it does nothing.
+    /// Records that the operator reads and writes the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn written<T: ReportTensors<M> + ?Sized, M>(self, _value: &T) -> Self {
         self
     }
 
-    /// Records that it has made the tensors of `value`; without the recorder it does nothing.
+    /// Records that the operator created the tensors of `value`; without the recorder it does nothing.
     #[inline(always)]
     pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, _value: &T) {}
 }

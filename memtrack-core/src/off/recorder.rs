@@ -1,4 +1,4 @@
-//! Reports of allocators in a build without the recorder.
+//! The functions with which allocators report, in a build without the recorder.
 
 pub use super::{OutOfMemory, OutOfMemoryObserver, attach_out_of_memory_observer};
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
@@ -13,16 +13,16 @@ pub fn record_alloc(_device: DeviceId, _stream: StreamId, _address: u64, _size_b
 #[inline(always)]
 pub fn record_free(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// Records that the free of a block is requested, and other streams may still use it; without the recorder it
-/// does nothing.
+/// Records that the free of a block was requested while other streams may still use the block; without the recorder it does
+/// nothing.
 #[inline(always)]
 pub fn record_free_requested(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// Records that a free requested earlier is complete; without the recorder it does nothing.
+/// Records that an earlier requested free is complete; without the recorder it does nothing.
 #[inline(always)]
 pub fn record_free_completed(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 
-/// Records that a segment was taken from the driver; without the recorder it does nothing.
+/// Records that a segment was obtained from the driver; without the recorder it does nothing.
 #[inline(always)]
 pub fn record_segment_alloc(_device: DeviceId, _stream: StreamId, _address: u64, _size_bytes: u64) {}
 

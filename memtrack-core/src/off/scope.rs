@@ -1,5 +1,5 @@
-//! The scopes of a build without the recorder: the same names, with no effect. Guards are zero-sized and have no drop, sites
-//! are empty, and futures are just the futures that they wrap, so that the compiler removes them all.
+//! The scopes of a build without the recorder: the same names, without effect. Guards are zero-sized and do not implement
+//! `Drop`, sites are empty, and scoped futures only forward to the inner future, so the compiler removes all of them.
 
 pub use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
@@ -11,11 +11,11 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Restores the previous scope when it is dropped; without the recorder it does nothing.
+/// A guard that restores the previous scope when it is dropped; without the recorder it does nothing.
 #[derive(Debug)]
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
-    /// As with the recorder, so that a program that builds without it also builds with it.
+    /// The guard is not `Send`, as with the recorder, so that a program that builds without the recorder also builds with it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -23,7 +23,7 @@ pub struct Guard {
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeHandle;
 
-/// One annotated function; empty without the recorder. For `__private`.
+/// An annotated function; empty without the recorder. For `__private`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Site;
@@ -62,7 +62,7 @@ impl ScopeHandle {
         ScopeId::NONE
     }
 
-    /// Returns the place of the scope: modules, phase and operator.
+    /// Returns the position of the scope: modules, phase and operator.
     pub fn place(self) -> ScopePosition<'static> {
         ScopePosition::default()
     }

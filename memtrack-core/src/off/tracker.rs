@@ -1,4 +1,4 @@
-//! The tracker of a build without the recorder: it records nothing, but loads and shows saved data as usual.
+//! The tracker of a build without the recorder: it records nothing, but loads and displays saved data as usual.
 
 use crate::tracker::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
@@ -6,7 +6,7 @@ use memtrack_model::options::Options;
 use std::io;
 use std::path::Path;
 
-/// The operators' series; without the recorder it is empty, unless it was loaded.
+/// The series of operators; without the recorder it is empty, unless it was loaded from a file.
 #[derive(Debug, Default)]
 pub struct MemoryTracker {
     loaded: Option<TrackerStats>,
@@ -40,8 +40,8 @@ impl MemoryTracker {
     /// Ends recording; without the recorder nothing was recorded.
     pub fn stop(&mut self) {}
 
-    /// Returns the operators with the largest growth; without the recorder there are none, unless it was
-    /// loaded.
+    /// Returns the operators with the largest growth; without the recorder there are none, unless the tracker was loaded from a
+    /// file.
     ///
     /// # Errors
     /// Fails when the tracker was loaded and has no records.
@@ -66,7 +66,7 @@ impl MemoryTracker {
     }
 
     /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without the
-    /// recorder nothing is written, unless it was loaded.
+    /// recorder nothing is written, unless the tracker was loaded from a file.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -82,12 +82,12 @@ impl MemoryTracker {
         Ok(Self { loaded: Some(TrackerStats::load(path)?) })
     }
 
-    /// Returns the data: empty without the recorder, unless it was loaded.
+    /// Returns the data; without the recorder it is empty, unless the tracker was loaded from a file.
     pub fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_default()
     }
 
-    /// Returns the markers of all iterations: empty without the recorder.
+    /// Returns the markers of all iterations; without the recorder there are none.
     pub fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }

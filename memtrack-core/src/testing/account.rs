@@ -1,17 +1,17 @@
-//! The account of a running test, from its beginning to the verdict.
+//! The account of a test's memory, from the beginning of the test to its verdict.
 
-use super::verdict::{Judge, Leaks, Over};
+use super::verdict::{ExceededLimits, Leaks, LimitCheck};
 use memtrack_recorder::accounts::{self, Account, Books, Unattributed};
 use memtrack_recorder::reentry;
 use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The maximum time that a test waits for ending threads to free their memory, before that counts as a leak:
-/// long enough for them to be scheduled on a busy machine. Only a test that would fail waits.
+/// The maximum time to wait for ending threads to free their memory before it counts as a leak: long enough for the threads
+/// to be scheduled on a busy machine. Only a test that would fail waits.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The message if the heap's allocations are not recorded.
+/// The message for a test that limits the host heap while allocations on the heap are not recorded.
 pub(super) const NO_ALLOCATOR: &str =
     "the host's heap is limited, and memtrack does not see it. Add to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
@@ -20,16 +20,16 @@ pub(super) const NO_ALLOCATOR: &str =
 or, if only devices are meant, limit only them: devices(…)";
 
 /// A running test.
-pub(super) struct Tested {
+pub(super) struct RunningTest {
     name: String,
     account: Account,
 }
 
-impl Tested {
-    /// Begins a test and opens its account.
+impl RunningTest {
+    /// Begins a test and opens an account for it.
     ///
     /// # Panics
-    /// Panics when the test cannot be observed, or it `needs_the_heap` and the heap is not recorded.
+    /// Panics when the test cannot be observed, or if it `needs_the_heap` and the heap is not recorded.
     #[track_caller]
     pub(super) fn begin(name: impl FnOnce() -> String, needs_the_heap: bool) -> Self {
         let name = {
@@ -51,7 +51,7 @@ impl Tested {
         self.account.scope()
     }
 
-    /// Ends the test, to read its accounts without a verdict.
+    /// Ends the test without a verdict: returns its accounts, and whether the heap was recorded.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
         let sees_the_heap = accounts::sees_the_heap();
@@ -62,73 +62,72 @@ impl Tested {
         (books, sees_the_heap)
     }
 
-    /// Ends the test: from here on its account is only read, and its late frees are subtracted.
-    pub(super) fn finish(self, judge: &Judge<'_>) -> Finished {
+    /// Ends the test. Afterwards its account records only frees of its memory.
+    pub(super) fn finish(self, check: &LimitCheck<'_>) -> FinishedTest {
         let Self { name, account } = self;
         account.end();
-        // Each part is compared with its limit at once: parts within their limits are not reported.
-        let others = account.others();
+        // Allocations of other threads are read now, before the wait for late frees.
+        let unattributed = account.others();
         let ended = Instant::now();
         let leaks = || {
             let _inside = reentry::enter();
-            judge.leaks_too_much(&account.left())
+            check.leaks_too_much(&account.left())
         };
         while leaks() && ended.elapsed() < MAX_WAIT {
             thread::sleep(Duration::from_millis(1));
         }
         let books = account.books();
-        Finished { name, account, books, others }
+        FinishedTest { name, account, books, unattributed }
     }
 }
 
-/// A test whose body has run. Its account stays open, so that frees of its memory by a second run are
-/// recorded.
-pub(super) struct Finished {
+/// A test whose body has ended. Its account stays open, to record frees of its memory during a second run.
+pub(super) struct FinishedTest {
     name: String,
     account: Account,
     books: Books,
-    others: Vec<Unattributed>,
+    unattributed: Vec<Unattributed>,
 }
 
-impl Finished {
-    /// Returns whether it left more than allowed that its stacks do not excuse, so that only a second run can
-    /// distinguish one-time allocations from leaks.
-    pub(super) fn leaks(&self, judge: &Judge<'_>) -> bool {
-        reentry::clone_for_program(|| judge.leaks(&self.books))
+impl FinishedTest {
+    /// Returns whether the test left more memory than allowed, not counting allocations that their stacks identify as one-time.
+    /// Only a second run can distinguish the rest from leaks.
+    pub(super) fn leaks(&self, check: &LimitCheck<'_>) -> bool {
+        reentry::clone_for_program(|| check.leaks(&self.books))
     }
 
-    /// Begins the second run of the same test; `None` when it cannot be observed.
-    pub(super) fn again(&self) -> Option<Tested> {
+    /// Begins a second run of the same test; `None` if it cannot be observed.
+    pub(super) fn begin_second_run(&self) -> Option<RunningTest> {
         let account = Account::open().ok()?;
         let _inside = reentry::enter();
-        Some(Tested { name: self.name.clone(), account })
+        Some(RunningTest { name: self.name.clone(), account })
     }
 
-    /// Returns the limits it exceeded. `second` is the second run, if there was one.
-    pub(super) fn judge(self, judge: &Judge<'_>, second: Option<SecondRun>) -> Option<Over> {
-        let Self { name, account, books, others } = self;
+    /// Returns the limits that the test exceeded. `second` is the second run, if there was one.
+    pub(super) fn check(self, check: &LimitCheck<'_>, second: Option<SecondRun>) -> Option<ExceededLimits> {
+        let Self { name, account, books, unattributed } = self;
         let later = account.close();
-        let over = reentry::clone_for_program(|| {
+        let exceeded = reentry::clone_for_program(|| {
             let leaks = match &second {
                 None => Leaks::Once,
                 Some(SecondRun::EndedDifferently(how)) => Leaks::NotComparable(how),
                 Some(SecondRun::Ended(second)) => Leaks::Twice { later: &later, second: &second.books },
             };
-            judge.judge(&name, &books, leaks, &others)
+            check.exceeded(&name, &books, leaks, &unattributed)
         });
         let _inside = reentry::enter();
-        drop((name, books, later, others));
+        drop((name, books, later, unattributed));
         if let Some(SecondRun::Ended(second)) = second {
             drop(second);
         }
-        over
+        exceeded
     }
 }
 
 /// The result of the second run of a test.
 pub(super) enum SecondRun {
-    /// It ended as the first one did.
-    Ended(Finished),
-    /// It ended differently, so its remaining memory cannot be compared.
+    /// The run ended like the first one.
+    Ended(FinishedTest),
+    /// The run ended differently, so the memory that it left cannot be compared. Contains how it ended.
     EndedDifferently(&'static str),
 }

@@ -4,7 +4,7 @@
 pub trait Body {
     /// The result of the body.
     type Output;
-    /// Whether it can run more than once.
+    /// Whether the body can run more than once.
     const IS_REPEATABLE: bool;
 
     /// Runs the body.
@@ -17,14 +17,14 @@ pub trait AsyncBody {
     type Output;
     /// The future of the body.
     type Future: Future<Output = Self::Output>;
-    /// Whether it can run more than once.
+    /// Whether the body can run more than once.
     const IS_REPEATABLE: bool;
 
     /// Starts the body.
     fn run(&mut self) -> Self::Future;
 }
 
-/// A body without arguments, which can run again.
+/// A body without arguments, which can run more than once.
 #[derive(Debug)]
 pub struct Repeatable<F>(pub F);
 

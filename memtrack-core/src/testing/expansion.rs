@@ -12,13 +12,13 @@ pub fn run_test<B: Body>(
     body: B,
     failed: impl Fn(&B::Output) -> bool,
 ) -> B::Output {
-    limits.run_as(without_crate(name), body, failed)
+    limits.run_as(strip_crate(name), body, failed)
 }
 
 /// Runs the body of a test that should panic.
 #[track_caller]
 pub fn run_test_panicking(limits: Limits, name: &str, body: impl Body<Output = ()>) {
-    limits.run_panicking(without_crate(name), body);
+    limits.run_panicking(strip_crate(name), body);
 }
 
 /// Runs the body of an async test.
@@ -28,42 +28,42 @@ pub async fn run_test_async<B: AsyncBody>(
     body: B,
     failed: impl Fn(&B::Output) -> bool,
 ) -> B::Output {
-    limits.run_async_as(without_crate(name), body, failed).await
+    limits.run_async_as(strip_crate(name), body, failed).await
 }
 
 /// Runs the body of an async test that should panic.
 pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl AsyncBody<Output = ()>) {
-    limits.run_async_panicking(without_crate(name), body).await;
+    limits.run_async_panicking(strip_crate(name), body).await;
 }
 
-/// Returns the path of a test as libtest writes it.
-fn without_crate(path: &str) -> &str {
+/// Returns the path of a test without the crate, as libtest prints it.
+fn strip_crate(path: &str) -> &str {
     path.split_once("::").map_or(path, |(_, inside)| inside)
 }
 
-/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`OfResult`] for a `Result`, and to
-/// [`OfOthers`] for any other type, which is one reference further away.
+/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`ResultOutcome`] for a `Result`, and to
+/// [`OtherOutcome`] for any other type, which is one reference further away.
 #[derive(Debug)]
 pub struct Outcome<'a, R>(pub &'a R);
 
-/// Implemented for a `Result`.
-pub trait OfResult {
-    /// Returns whether it is an error.
+/// Implemented for the [`Outcome`] of a `Result`.
+pub trait ResultOutcome {
+    /// Returns whether the result is an error.
     fn failed(&self) -> bool;
 }
 
-impl<T, E> OfResult for Outcome<'_, Result<T, E>> {
+impl<T, E> ResultOutcome for Outcome<'_, Result<T, E>> {
     fn failed(&self) -> bool {
         self.0.is_err()
     }
 }
 
-/// Implemented for all other types.
-pub trait OfOthers {
-    /// Returns false.
+/// Implemented for the [`Outcome`] of any other type.
+pub trait OtherOutcome {
+    /// Returns false: only a `Result` can fail.
     fn failed(&self) -> bool {
         false
     }
 }
 
-impl<R> OfOthers for &Outcome<'_, R> {}
+impl<R> OtherOutcome for &Outcome<'_, R> {}

@@ -1,8 +1,8 @@
-//! The limits of a test, and running a test under them.
+//! The limits of a test's memory, and running a test under them.
 
-use super::account::{Finished, SecondRun, Tested};
+use super::account::{FinishedTest, RunningTest, SecondRun};
 use super::body::{AsyncBody, Body};
-use super::verdict::{Judge, Over};
+use super::verdict::{ExceededLimits, LimitCheck};
 use memtrack_model::event::DeviceId;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -44,8 +44,8 @@ impl DeviceLimits {
 /// assert_eq!(sum, 332_833_500);
 /// ```
 ///
-/// A limit applies to the host's heap and to each device separately: with `peak(1 << 30)`, the heap may hold a gibibyte and
-/// so may each GPU. [`host`](Self::host) and [`devices`](Self::devices) set other limits for one of the two.
+/// A limit applies to the host's heap and to each device separately: `peak(1 << 30)` allows a gibibyte on the heap, and a
+/// gibibyte on each GPU. [`host`](Self::host) sets separate limits for the heap, [`devices`](Self::devices) for devices.
 #[derive(Clone, Debug, Default)]
 #[must_use = "limits hold for what is run with them: `run`, `run_async`"]
 pub struct Limits {
@@ -68,14 +68,14 @@ impl Limits {
         self
     }
 
-    /// Limits the bytes that may be left when the test ends: memory that it allocated and that was not freed.
-    /// The test's return value is still live, and counts.
+    /// Limits the bytes that may be left when the test ends: memory that the test allocated and that was not freed. The return
+    /// value of the test is still live then, and counts.
     ///
     /// Memory that lives until the program or the thread ends is not counted: allocations of a
     /// [`LazyLock`](std::sync::LazyLock), a [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or
-    /// a thread-local at its first use. A test with [`#[limits]`](crate::testing::limits) that has left more
-    /// than that runs a second time, and memory that only its first run left is not counted either
-    /// ([`run_once`](Self::run_once) omits the second run). The closure of [`run`](Self::run) and the future
+    /// a thread-local at its first use. If a test with [`#[limits]`](crate::testing::limits) leaves more memory than allowed, it
+    /// runs a second time, and memory that only the first run left is not counted either ([`run_once`](Self::run_once) omits
+    /// the second run). The closure of [`run`](Self::run) and the future
     /// of [`run_async`](Self::run_async) run once.
     pub fn leaks(mut self, bytes: u64) -> Self {
         self.all.leaked_bytes = Some(bytes);
@@ -88,24 +88,24 @@ impl Limits {
         self
     }
 
-    /// Sets separate limits for the host's heap, which override these as far as they are set.
+    /// Sets separate limits for the host's heap. Those that are set in `limits` override the general ones.
     pub fn host(mut self, limits: Self) -> Self {
         self.host = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// Sets separate limits for every device, and for memory that the driver has pinned, which override these
-    /// as far as they are set.
+    /// Sets separate limits for each device, and for pinned host memory. Those that are set in `limits` override the general
+    /// ones.
     pub fn devices(mut self, limits: Self) -> Self {
         self.devices = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// Excludes memory allocated under a function or a file that matches `glob` from leaks; for caches that
-    /// are filled on purpose. A glob is matched as in the command's `--mine`: `my_crate::cache::*`,
-    /// `src/cache.rs`. Peak and count are not affected. It needs the feature `report`.
+    /// Excludes memory from leaks if a function or a file in its stack matches `glob`; for caches that are filled on purpose.
+    /// Globs are those of the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count are not affected. This
+    /// needs the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());
         self
@@ -120,43 +120,43 @@ impl Limits {
 
     /// Runs `test` under the limits, and returns its result.
     ///
-    /// Memory allocated during the test on this thread counts, and on threads and in tasks that enter its
+    /// Memory counts if it is allocated during the test on this thread, or on threads and in tasks that enter the test's
     /// [`scope::current`](crate::scope::current).
     ///
     /// # Panics
     /// Panics when a limit is exceeded; the message names the holders of the memory. Panics when the host's
     /// heap is limited and the program has no [`TrackingAllocator`](crate::TrackingAllocator). Panics when
-    /// `test` does: then the limits are not checked.
+    /// `test` panics; then the limits are not checked.
     #[track_caller]
     pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
-        let place = Location::caller();
-        let tested = Tested::begin(|| name_here(place), self.limits_the_host());
+        let location = Location::caller();
+        let running = RunningTest::begin(|| test_name(location), self.limits_host());
         let value = {
-            let _inside = tested.scope().enter();
+            let _inside = running.scope().enter();
             test()
         };
-        self.judge(tested).fail();
+        self.check(running).fail();
         value
     }
 
     /// Runs `test` under the limits, on any thread that polls it, and returns its result.
     ///
-    /// Tasks that it spawns count if their futures are wrapped: `scope::current().future(…)`.
+    /// Tasks that the test spawns count if their futures are wrapped: `scope::current().future(…)`.
     ///
     /// # Panics
     /// Panics as [`run`](Self::run) does.
     #[track_caller]
     pub fn run_async<R>(self, test: impl Future<Output = R>) -> impl Future<Output = R> {
-        let place = Location::caller();
+        let location = Location::caller();
         async move {
-            let tested = Tested::begin(|| name_here(place), self.limits_the_host());
-            let value = tested.scope().future(test).await;
-            self.judge(tested).fail();
+            let running = RunningTest::begin(|| test_name(location), self.limits_host());
+            let value = running.scope().future(test).await;
+            self.check(running).fail();
             value
         }
     }
 
-    /// Runs a test function of that name; the limits of one that has `failed` are not checked.
+    /// Runs the test function `name`. If it has `failed`, its limits are not checked.
     #[track_caller]
     pub(crate) fn run_as<R>(
         self,
@@ -164,104 +164,104 @@ impl Limits {
         mut body: impl Body<Output = R>,
         failed: impl Fn(&R) -> bool,
     ) -> R {
-        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let value = {
-            let _inside = tested.scope().enter();
+            let _inside = running.scope().enter();
             body.run()
         };
         if !failed(&value) {
-            let finished = tested.finish(&Judge { limits: &self });
+            let finished = running.finish(&LimitCheck { limits: &self });
             let second = self.second_run(&finished, body, false, failed);
             self.verdict(finished, second).fail();
         }
         value
     }
 
-    /// Does the same for an async test.
+    /// Does the same as [`Self::run_as`], for an async test.
     pub(crate) async fn run_async_as<R>(
         self,
         name: &str,
         mut body: impl AsyncBody<Output = R>,
         failed: impl Fn(&R) -> bool,
     ) -> R {
-        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
-        let value = tested.scope().future(body.run()).await;
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
+        let value = running.scope().future(body.run()).await;
         if !failed(&value) {
-            let finished = tested.finish(&Judge { limits: &self });
+            let finished = running.finish(&LimitCheck { limits: &self });
             let second = self.second_run_async(&finished, body, false, failed).await;
             self.verdict(finished, second).fail();
         }
         value
     }
 
-    /// Runs a test that should panic. If it panics and has exceeded a limit, it is made to fail by not
-    /// panicking.
+    /// Runs a test that should panic. If it panics but exceeded a limit, this function returns without a panic, so that the
+    /// test fails.
     #[track_caller]
     pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
-        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let result = {
-            let _inside = tested.scope().enter();
+            let _inside = running.scope().enter();
             catch_unwind(AssertUnwindSafe(|| body.run()))
         };
-        let finished = tested.finish(&Judge { limits: &self });
+        let finished = running.finish(&LimitCheck { limits: &self });
         let second = self.second_run(&finished, body, true, |()| false);
         self.verdict(finished, second).fail_or_panic(result.err());
     }
 
-    /// Does the same for an async test.
+    /// Does the same as [`Self::run_panicking`], for an async test.
     pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
-        let tested = Tested::begin(|| name.to_owned(), self.limits_the_host());
-        let result = caught(tested.scope().future(body.run())).await;
-        let finished = tested.finish(&Judge { limits: &self });
+        let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
+        let result = catch_panic(running.scope().future(body.run())).await;
+        let finished = running.finish(&LimitCheck { limits: &self });
         let second = self.second_run_async(&finished, body, true, |()| false).await;
         self.verdict(finished, second).fail_or_panic(result.err());
     }
 
-    fn judge(&self, tested: Tested) -> Failure {
-        let finished = tested.finish(&Judge { limits: self });
+    fn check(&self, running: RunningTest) -> Failure {
+        let finished = running.finish(&LimitCheck { limits: self });
         self.verdict(finished, None)
     }
 
-    fn verdict(&self, finished: Finished, second: Option<SecondRun>) -> Failure {
-        Failure(finished.judge(&Judge { limits: self }, second))
+    fn verdict(&self, finished: FinishedTest, second: Option<SecondRun>) -> Failure {
+        Failure(finished.check(&LimitCheck { limits: self }, second))
     }
 
-    /// Begins a second run if the first left memory that only a second one can explain.
-    fn begin_second_run(&self, finished: &Finished, is_repeatable: bool) -> Option<Tested> {
-        let wanted = is_repeatable && !self.runs_once && finished.leaks(&Judge { limits: self });
-        if wanted { finished.again() } else { None }
+    /// Begins a second run if the first run left memory that only a second run can distinguish from leaks.
+    fn begin_second_run(&self, finished: &FinishedTest, is_repeatable: bool) -> Option<RunningTest> {
+        let is_needed = is_repeatable && !self.runs_once && finished.leaks(&LimitCheck { limits: self });
+        if is_needed { finished.begin_second_run() } else { None }
     }
 
     fn second_run<B: Body>(
         &self,
-        finished: &Finished,
+        finished: &FinishedTest,
         mut body: B,
         should_panic: bool,
         failed: impl FnOnce(&B::Output) -> bool,
     ) -> Option<SecondRun> {
-        let tested = self.begin_second_run(finished, B::IS_REPEATABLE)?;
+        let running = self.begin_second_run(finished, B::IS_REPEATABLE)?;
         let result = {
-            let _inside = tested.scope().enter();
+            let _inside = running.scope().enter();
             catch_unwind(AssertUnwindSafe(|| body.run()))
         };
-        Some(self.end_second_run(tested, &result, should_panic, failed))
+        Some(self.end_second_run(running, &result, should_panic, failed))
     }
 
     async fn second_run_async<B: AsyncBody>(
         &self,
-        finished: &Finished,
+        finished: &FinishedTest,
         mut body: B,
         should_panic: bool,
         failed: impl FnOnce(&B::Output) -> bool,
     ) -> Option<SecondRun> {
-        let tested = self.begin_second_run(finished, B::IS_REPEATABLE)?;
-        let result = caught(tested.scope().future(body.run())).await;
-        Some(self.end_second_run(tested, &result, should_panic, failed))
+        let running = self.begin_second_run(finished, B::IS_REPEATABLE)?;
+        let result = catch_panic(running.scope().future(body.run())).await;
+        Some(self.end_second_run(running, &result, should_panic, failed))
     }
 
     fn end_second_run<R>(
         &self,
-        tested: Tested,
+        running: RunningTest,
         result: &thread::Result<R>,
         should_panic: bool,
         failed: impl FnOnce(&R) -> bool,
@@ -270,7 +270,7 @@ impl Limits {
             Err(_) if !should_panic => SecondRun::EndedDifferently("panicked"),
             Ok(_) if should_panic => SecondRun::EndedDifferently("did not panic"),
             Ok(value) if failed(value) => SecondRun::EndedDifferently("returned an error"),
-            _ => SecondRun::Ended(tested.finish(&Judge { limits: self })),
+            _ => SecondRun::Ended(running.finish(&LimitCheck { limits: self })),
         }
     }
 
@@ -279,13 +279,13 @@ impl Limits {
         if device.is_host() { self.host.or(self.all) } else { self.devices.or(self.all) }
     }
 
-    fn limits_the_host(&self) -> bool {
+    fn limits_host(&self) -> bool {
         !self.of(DeviceId::HOST).is_none()
     }
 }
 
-/// Runs a future to its end, and drops it, whether it panics or not.
-async fn caught<R>(future: impl Future<Output = R>) -> thread::Result<R> {
+/// Runs a future to its end and drops it, catching a panic.
+async fn catch_panic<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     let mut future = Box::pin(future);
     std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(poll) => poll.map(Ok),
@@ -294,36 +294,36 @@ async fn caught<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     .await
 }
 
-/// The failure of a test that has exceeded its limits, if it has.
-struct Failure(Option<Over>);
+/// The failure of a test, if the test exceeded its limits.
+struct Failure(Option<ExceededLimits>);
 
 impl Failure {
     #[track_caller]
     fn fail(self) {
-        if let Some(over) = self.0 {
-            panic!("{over}");
+        if let Some(exceeded) = self.0 {
+            panic!("{exceeded}");
         }
     }
 
-    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case it returns,
-    /// and libtest reports that the test did not panic, below the message printed here.
+    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case it prints the message and
+    /// returns, and libtest reports that the test did not panic.
     fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
         match (self.0, panic) {
-            (Some(over), Some(_)) => {
-                eprintln!("{over}\nThe test has panicked as it should. It fails because of its limits.");
+            (Some(exceeded), Some(_)) => {
+                eprintln!("{exceeded}\nThe test has panicked as it should. It fails because of its limits.");
             }
-            (Some(over), None) => eprintln!("{over}"),
+            (Some(exceeded), None) => eprintln!("{exceeded}"),
             (None, Some(panic)) => resume_unwind(panic),
             (None, None) => {}
         }
     }
 }
 
-/// Returns the name of the running test: the thread's name if libtest has named it, and the place.
-fn name_here(place: &Location<'_>) -> String {
+/// Returns a name for the running test: the thread's name, if libtest has set it, and the location of the call.
+fn test_name(location: &Location<'_>) -> String {
     let thread = thread::current();
     match thread.name() {
-        Some(name) if name != "main" => format!("{name} ({place})"),
-        _ => place.to_string(),
+        Some(name) if name != "main" => format!("{name} ({location})"),
+        _ => location.to_string(),
     }
 }

@@ -1,14 +1,14 @@
-//! Stacks as text: the line in the user's code in each, and the functions between it and the test.
+//! Stacks as text: for each stack, the line in the user's code, and the functions between that line and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
 
 #[cfg(feature = "report")]
-pub(super) use named::Names;
+pub(super) use with_symbols::Names;
 #[cfg(not(feature = "report"))]
-pub(super) use unnamed::Names;
+pub(super) use without_symbols::Names;
 
-/// The maximum number of functions shown for a stack.
+/// The maximum number of functions that are printed for a stack.
 #[cfg(feature = "report")]
 const MAX_FRAMES: usize = 6;
 
@@ -16,29 +16,33 @@ const MAX_FRAMES: usize = 6;
 pub(super) struct AllocatingLine {
     pub(super) name: String,
     pub(super) amount: Amount,
-    /// The stack of its largest allocations, innermost first.
+    /// The stack of the largest allocations of the line, innermost first.
     pub(super) stack: Vec<String>,
 }
 
-/// Groups the allocations of stacks by line: the most bytes first, or the most blocks.
-pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Names) -> Vec<AllocatingLine> {
+/// Groups the allocations of stacks by line, and sorts the lines by bytes or by the number of blocks, the largest first.
+pub(super) fn by_line(
+    amounts: &[(StackId, Amount)],
+    by_count: bool,
+    names: &mut Names,
+) -> Vec<AllocatingLine> {
     let rank = |amount: Amount| if by_count { amount.blocks } else { amount.bytes };
     let mut amounts = amounts.to_vec();
-    // If several are equal, the stack that occurred first.
+    // If amounts are equal, the stack that occurred first comes first.
     amounts.sort_by_key(|&(stack, amount)| (std::cmp::Reverse(rank(amount)), stack.0));
     let mut lines: Vec<(AllocatingLine, StackId)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
+    let mut indices = std::collections::HashMap::new();
     for (stack, amount) in amounts {
         let (line, name) = names.line(stack);
-        let place = *places.entry(line).or_insert_with(|| {
+        let index = *indices.entry(line).or_insert_with(|| {
             lines.push((AllocatingLine { name, amount: Amount::default(), stack: Vec::new() }, stack));
             lines.len() - 1
         });
-        let line = &mut lines[place].0;
+        let line = &mut lines[index].0;
         line.amount.bytes += amount.bytes;
         line.amount.blocks += amount.blocks;
     }
-    // Sorted again after summing up; the sort is stable.
+    // The sums of lines may be in another order than the stacks; the sort is stable.
     lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
     let with_stack =
         |(line, stack): (AllocatingLine, StackId)| AllocatingLine { stack: names.stack(stack), ..line };
@@ -46,7 +50,7 @@ pub(super) fn of(amounts: &[(StackId, Amount)], by_count: bool, names: &mut Name
 }
 
 #[cfg(feature = "report")]
-mod named {
+mod with_symbols {
     use super::MAX_FRAMES;
     use memtrack_model::Frame;
     use memtrack_model::event::StackId;
@@ -58,8 +62,8 @@ mod named {
     use std::collections::HashMap;
     use std::rc::Rc;
 
-    /// Functions that create something once, which stays until the program or the thread ends.
-    const MAKES_ONCE: [&str; 10] = [
+    /// Functions that create a value once, which lives until the program or the thread ends.
+    const ONE_TIME_INITIALIZERS: [&str; 10] = [
         "std::sync::lazy_lock::",
         "std::sync::once_lock::",
         "std::sync::once::",
@@ -71,12 +75,13 @@ mod named {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// Those of them that are cells which any value may have as a field, not only statics: values that one
-    /// line puts into several of them are leaks like any others.
+    /// The one-time initializers of cells that may also be fields, not only statics. Values that one line puts into several
+    /// cells are leaks like any others.
     const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
-    const LAZY: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
-    /// The names of stacks.
+    const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
+
+    /// Looks up the functions and lines of stacks.
     pub(in crate::testing) struct Names {
         symbols: Symbolizer,
         rules: Rules,
@@ -98,41 +103,44 @@ mod named {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line in the user's code in a stack, alone and with its callee.
+        /// Returns the line in the user's code in a stack: as a key, and with the called function for display.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
-                let none = "no stack was kept: there are too many different ones".to_owned();
-                return (none.clone(), none);
+                let text = "no stack was kept: there are too many different ones".to_owned();
+                return (text.clone(), text);
             }
             let frames = self.frames(stack);
             let owned = self.rules.owner(frames.iter());
-            let shown = |text: String| text.trim_end().to_owned();
-            (shown(owned.line()), shown(owned.to_string()))
+            let trimmed = |text: String| text.trim_end().to_owned();
+            (trimmed(owned.line()), trimmed(owned.to_string()))
         }
 
-        /// Returns the user's functions between it and the test, innermost first; if there are none, all
-        /// informative ones.
+        /// Returns the user's functions between the allocation and the test, innermost first; if there are none, all functions
+        /// that are not noise.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);
-            // Frames of the program's allocator, including memtrack's, do not count as lines.
+            // Frames of the program's allocator, including those of memtrack, are omitted.
             let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
             let inside = frames[entry.map_or(0, |entry| entry + 1)..].iter();
             let inside = inside.take_while(|frame| !plain(frame).starts_with("memtrack_core::testing::"));
             // An inlined closure may have no name.
             let named = inside.filter(|frame| !plain(frame).is_empty());
-            let judged: Vec<_> = named.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
-            let has_own_code = judged.iter().any(|(_, owner)| *owner == Owner::Mine);
-            let is_shown = |owner| if has_own_code { owner == Owner::Mine } else { owner != Owner::Noise };
-            let shown: Vec<String> =
-                judged.iter().filter(|(_, owner)| is_shown(*owner)).map(|(frame, _)| short(frame)).collect();
+            let with_owners: Vec<_> = named.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
+            let has_user_code = with_owners.iter().any(|(_, owner)| *owner == Owner::Mine);
+            let is_shown = |owner| if has_user_code { owner == Owner::Mine } else { owner != Owner::Noise };
+            let shown: Vec<String> = with_owners
+                .iter()
+                .filter(|(_, owner)| is_shown(*owner))
+                .map(|(frame, _)| short(frame))
+                .collect();
             let more = shown.len().saturating_sub(MAX_FRAMES);
             let tail = (more > 0).then(|| format!("… {more} more"));
             shown.into_iter().take(MAX_FRAMES).chain(tail).collect()
         }
 
-        /// Returns whether `blocks` allocated by a stack are not leaks although they stay: they were created
-        /// once, or match one of these globs.
-        pub(in crate::testing) fn is_no_leak(
+        /// Returns whether `blocks` that a stack allocated and that are still live are no leaks: because they were created once,
+        /// or because the stack matches one of these globs.
+        pub(in crate::testing) fn is_expected(
             &mut self,
             stack: StackId,
             blocks: u64,
@@ -148,9 +156,10 @@ mod named {
                 return true;
             }
             let paths: Vec<String> = frames.iter().map(plain).collect();
-            let has =
-                |of: &[&str]| paths.iter().any(|path| of.iter().any(|beginning| path.starts_with(beginning)));
-            has(&MAKES_ONCE) && (blocks == 1 || !has(&CELLS) || has(&LAZY))
+            let has = |prefixes: &[&str]| {
+                paths.iter().any(|path| prefixes.iter().any(|prefix| path.starts_with(prefix)))
+            };
+            has(&ONE_TIME_INITIALIZERS) && (blocks == 1 || !has(&CELLS) || has(&LAZY_TYPES))
         }
     }
 
@@ -161,11 +170,11 @@ mod named {
 }
 
 #[cfg(not(feature = "report"))]
-mod unnamed {
+mod without_symbols {
     use memtrack_model::event::StackId;
     use memtrack_recorder::accounts;
 
-    /// The names of stacks without the feature `report`: addresses.
+    /// Formats stacks as addresses, without the feature `report`.
     pub(in crate::testing) struct Names;
 
     impl Names {
@@ -183,8 +192,8 @@ mod unnamed {
             accounts::addresses(stack).iter().map(|address| format!("{address:#x}")).collect()
         }
 
-        /// Returns false: this is unknown without names.
-        pub(in crate::testing) fn is_no_leak(&mut self, _: StackId, _: u64, _: &[String]) -> bool {
+        /// Returns false, because the functions in a stack are unknown.
+        pub(in crate::testing) fn is_expected(&mut self, _: StackId, _: u64, _: &[String]) -> bool {
             false
         }
     }

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Numbers are exact, even while other tests run: a block counts for the test in whose scope it was
-//! allocated, whichever thread frees it. A test's scope is its own thread. Other threads and tasks join it by
-//! entering it, as they enter any [`scope`](crate::scope):
+//! allocated, whichever thread frees it. At first, only the thread of a test is in the scope of the test. Other threads and
+//! tasks enter it like any [`scope`](crate::scope):
 //!
 //! ```
 //! # #[global_allocator]
@@ -43,8 +43,8 @@
 //! assert!(used.host().peak_bytes >= 1 << 20);
 //! ```
 //!
-//! `scope.future(task)` does the same around each poll of a task. Memory allocated by threads outside all
-//! tests' scopes does not count for any test; a failing test prints how much that was, and on which threads.
+//! `scope.future(task)` does the same for each poll of a task. Memory that threads allocate outside the scopes of all tests
+//! does not count for any test; a failing test prints how much it was, and on which threads.
 //!
 //! The repository's docs/TESTING.md has the details: the definition of a leak, devices, async tests, tests
 //! that should panic, and the cost.

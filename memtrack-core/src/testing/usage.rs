@@ -1,6 +1,6 @@
 //! The memory usage of a part of a program, for tests that do their own comparisons.
 
-use super::account::{NO_ALLOCATOR, Tested};
+use super::account::{NO_ALLOCATOR, RunningTest};
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::accounts::DeviceBooks;
 use memtrack_recorder::reentry;
@@ -12,15 +12,15 @@ use std::panic::Location;
 pub struct DeviceUsage {
     /// The maximum bytes that were live at once.
     pub peak_bytes: u64,
-    /// The number of their blocks.
+    /// The number of blocks at the peak.
     pub peak_blocks: u64,
-    /// Total bytes that were allocated.
+    /// The total bytes that were allocated.
     pub allocated_bytes: u64,
-    /// Total blocks that were allocated; a `realloc` counts as one.
+    /// The total number of blocks that were allocated; a `realloc` counts as one.
     pub count: u64,
     /// Bytes that had not been freed at the end, including memory that statics allocated at their first use.
     pub left_bytes: u64,
-    /// The number of their blocks.
+    /// The number of blocks that had not been freed at the end.
     pub left_blocks: u64,
 }
 
@@ -51,13 +51,13 @@ impl Usage {
             .map_or_else(DeviceUsage::default, |(_, usage)| *usage)
     }
 
-    /// Returns all devices with allocations; the host's heap is the last.
+    /// Returns the usage of all devices with allocations; the host's heap is the last.
     pub fn devices(&self) -> &[(DeviceId, DeviceUsage)] {
         &self.devices
     }
 }
 
-// The clone's table is memtrack's own memory, so that an enclosing test does not count it.
+// The table of a clone counts as memory of memtrack, so that an enclosing test does not count it.
 
 impl Clone for Usage {
     fn clone(&self) -> Self {
@@ -86,16 +86,16 @@ impl Drop for Usage {
 /// ```
 ///
 /// # Panics
-/// Panics when `work` does, or 1,024 tests are already being observed.
+/// Panics when `work` panics, or 1,024 tests are already being observed.
 #[track_caller]
 pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
-    let place = Location::caller();
-    let tested = Tested::begin(|| place.to_string(), false);
+    let location = Location::caller();
+    let running = RunningTest::begin(|| location.to_string(), false);
     let value = {
-        let _inside = tested.scope().enter();
+        let _inside = running.scope().enter();
         work()
     };
-    let (books, sees_the_heap) = tested.end();
+    let (books, sees_the_heap) = running.end();
     let usage = |books: &DeviceBooks| DeviceUsage {
         peak_bytes: books.peak().bytes,
         peak_blocks: books.peak().blocks,

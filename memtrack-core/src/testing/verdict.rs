@@ -9,50 +9,51 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The maximum number of lines of code that are named, and of those whose stack is shown.
+/// The maximum number of lines of code that are listed.
 const MAX_LINES: usize = 8;
+/// The maximum number of lines whose stack is printed.
 const MAX_STACKS: usize = 3;
 
-/// The limits that a test is checked against.
-pub(super) struct Judge<'a> {
+/// Checks a test against its limits.
+pub(super) struct LimitCheck<'a> {
     pub(super) limits: &'a Limits,
 }
 
-/// The information on memory that a test left.
+/// The runs of a test that show which memory it leaks.
 #[derive(Clone, Copy)]
 pub(super) enum Leaks<'a> {
-    /// It ran once.
+    /// The test ran once.
     Once,
-    /// It ran twice, and ended differently: how it ended the second time.
+    /// The test ran twice, and the second run ended differently: contains how.
     NotComparable(&'a str),
-    /// It ran twice: the first run's books after the second, and the second's.
+    /// The test ran twice.
     Twice {
-        /// The first run's, minus the frees of the second.
+        /// The accounts of the first run, after the frees of the second run.
         later: &'a Books,
-        /// The second run's.
+        /// The accounts of the second run.
         second: &'a Books,
     },
 }
 
 /// The exceeded limits of a test, as text.
 #[derive(Clone, Debug)]
-pub(super) struct Over(String);
+pub(super) struct ExceededLimits(String);
 
-impl fmt::Display for Over {
+impl fmt::Display for ExceededLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Judge<'_> {
-    /// Returns whether more is left than allowed, as far as that can be determined before stacks are named.
+impl LimitCheck<'_> {
+    /// Returns whether more memory is left than allowed, including one-time allocations: stacks are not looked up.
     pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
         let too_much =
             |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
         left.iter().any(too_much)
     }
 
-    /// Returns whether more is left than allowed, excluding one-time allocations identified by their stacks.
+    /// Returns whether more memory is left than allowed, excluding one-time allocations, which their stacks identify.
     pub(super) fn leaks(&self, books: &Books) -> bool {
         let mut names = None;
         books.devices().into_iter().any(|(device, books)| {
@@ -64,42 +65,45 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the remaining memory by stack: one-time allocations and ignored ones, and all others.
+    /// Returns the remaining memory by stack: first one-time and ignored allocations, then all others.
     fn left(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
         let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
-        left.partition(|(stack, left)| names.is_no_leak(*stack, left.blocks, &self.limits.ignored))
+        left.partition(|(stack, left)| names.is_expected(*stack, left.blocks, &self.limits.ignored))
     }
 
-    /// Returns the limits that the test has exceeded; its accounts are closed.
-    pub(super) fn judge(
+    /// Returns the limits that the test exceeded. Its accounts must be closed.
+    pub(super) fn exceeded(
         &self,
         name: &str,
         books: &Books,
         leaks: Leaks<'_>,
-        others: &[Unattributed],
-    ) -> Option<Over> {
+        unattributed: &[Unattributed],
+    ) -> Option<ExceededLimits> {
         let all = books.devices();
-        let any = all.iter().any(|(device, books)| {
+        let may_exceed = all.iter().any(|(device, books)| {
             let limits = self.limits.of(*device);
             exceeds(books.peak().bytes, limits.peak_bytes)
                 || exceeds(books.allocated().blocks, limits.count)
                 || exceeds(books.left().bytes, limits.leaked_bytes)
         });
-        if !any {
+        if !may_exceed {
             return None;
         }
         let mut names = Names::new();
         let mut text = String::new();
         for (device, books) in all {
-            self.judge_device(device, books, leaks, &mut names, &mut text);
+            self.check_device(device, books, leaks, &mut names, &mut text);
         }
         if text.is_empty() {
             return None;
         }
-        Some(Over(format!("{name} exceeded its memory limits\n{text}{}", of_others(others))))
+        Some(ExceededLimits(format!(
+            "{name} exceeded its memory limits\n{text}{}",
+            describe_unattributed(unattributed)
+        )))
     }
 
-    fn judge_device(
+    fn check_device(
         &self,
         device: DeviceId,
         books: &DeviceBooks,
@@ -108,49 +112,49 @@ impl Judge<'_> {
         text: &mut String,
     ) {
         let limits = self.limits.of(device);
-        let place = place(device);
+        let device_name = device_name(device);
         let by = |amount: fn(&memtrack_recorder::accounts::StackAmounts) -> Amount| {
             let amounts: Vec<(StackId, Amount)> =
                 books.stacks().map(|row| (row.stack, amount(&row))).filter(|(_, of)| of.blocks > 0).collect();
             amounts
         };
-        if let Some(most) = limits.peak_bytes.filter(|&most| books.peak().bytes > most) {
+        if let Some(limit) = limits.peak_bytes.filter(|&limit| books.peak().bytes > limit) {
             let Amount { bytes, blocks } = books.peak();
-            line(text, format_args!("\n{place}: a peak of {}", over_bytes(bytes, most)));
+            line(text, format_args!("\n{device_name}: a peak of {}", format_excess(bytes, limit)));
             line(text, format_args!("  held at the peak, in {}:", counted(blocks, "block")));
-            append_lines(text, &lines::of(&by(|row| row.at_peak), false, names), false);
+            append_lines(text, &lines::by_line(&by(|row| row.at_peak), false, names), false);
         }
-        if let Some(most) = limits.leaked_bytes.filter(|&most| books.left().bytes > most) {
-            self.judge_leaks(device, books, most, leaks, names, text);
+        if let Some(limit) = limits.leaked_bytes.filter(|&limit| books.left().bytes > limit) {
+            self.check_leaks(device, books, limit, leaks, names, text);
         }
-        if let Some(most) = limits.count.filter(|&most| books.allocated().blocks > most) {
+        if let Some(limit) = limits.count.filter(|&limit| books.allocated().blocks > limit) {
             let Amount { blocks, bytes } = books.allocated();
-            let more = human_count(blocks - most);
+            let more = human_count(blocks - limit);
             line(
                 text,
                 format_args!(
-                    "\n{place}: {}, {more} more than the limit of {}",
+                    "\n{device_name}: {}, {more} more than the limit of {}",
                     counted(blocks, "allocation"),
-                    human_count(most)
+                    human_count(limit)
                 ),
             );
             line(text, format_args!("  allocated, {} in all:", human_bytes(bytes)));
-            append_lines(text, &lines::of(&by(|row| row.allocated), true, names), true);
+            append_lines(text, &lines::by_line(&by(|row| row.allocated), true, names), true);
         }
     }
 
-    /// Reports leaks. For a test that ran twice, these are the memory that the second run added to that of
-    /// the first.
-    fn judge_leaks(
+    /// Appends a message on leaks, if they exceed the limit. For a test that ran twice, leaks are the memory that the second run
+    /// added.
+    fn check_leaks(
         &self,
         device: DeviceId,
         books: &DeviceBooks,
-        most: u64,
+        limit: u64,
         leaks: Leaks<'_>,
         names: &mut Names,
         text: &mut String,
     ) {
-        let (mut no_leak, mut leaked) = self.left(books, names);
+        let (mut expected, mut leaked) = self.left(books, names);
         let mut leaked_bytes = sum(&leaked).bytes;
         let mut how = None;
         match leaks {
@@ -167,22 +171,24 @@ impl Judge<'_> {
                 let freed = books.left().bytes.saturating_sub(later.left().bytes);
                 leaked = self.left(second, names).1;
                 leaked_bytes = sum(&leaked).bytes.saturating_sub(freed);
-                // Memory that the first run left and the second did not is allowed, wherever it was
-                // allocated. The stacks of the two runs differ in how memtrack called the test, so lines are
-                // compared.
+                // Memory that only the first run left is allowed, wherever it was allocated. Lines are compared instead of
+                // stacks, because memtrack's own frames differ in the two runs.
                 let leaking: HashSet<_> = leaked.iter().map(|&(stack, _)| names.line(stack)).collect();
                 let left = later.stacks().map(|row| (row.stack, row.left)).filter(|(_, of)| of.blocks > 0);
-                no_leak = left.filter(|&(stack, _)| !leaking.contains(&names.line(stack))).collect();
+                expected = left.filter(|&(stack, _)| !leaking.contains(&names.line(stack))).collect();
                 how =
                     Some("left by the second of two runs: what is made only once is not among it".to_owned());
             }
         }
-        if leaked_bytes <= most {
+        if leaked_bytes <= limit {
             return;
         }
-        line(text, format_args!("\n{}: leaks of {}", place(device), over_bytes(leaked_bytes, most)));
+        line(
+            text,
+            format_args!("\n{}: leaks of {}", device_name(device), format_excess(leaked_bytes, limit)),
+        );
         line(text, format_args!("  not given back, {}:", counted(sum(&leaked).blocks, "block")));
-        append_lines(text, &lines::of(&leaked, false, names), false);
+        append_lines(text, &lines::by_line(&leaked, false, names), false);
         if let Some(how) = how {
             line(text, format_args!("  {how}"));
         }
@@ -192,7 +198,7 @@ impl Judge<'_> {
                 "  what stays on purpose, such as a cache: ignore_leaks = \"GLOB\" of a function or file"
             ),
         );
-        let kept = sum(&no_leak);
+        let kept = sum(&expected);
         if kept.blocks > 0 {
             let in_blocks = format_args!("{} in {}", human_bytes(kept.bytes), counted(kept.blocks, "block"));
             line(
@@ -208,20 +214,20 @@ impl Judge<'_> {
 /// The bytes and blocks of one stack.
 type Stack = (StackId, Amount);
 
-fn place(device: DeviceId) -> String {
+fn device_name(device: DeviceId) -> String {
     if device.is_host() { "host heap".to_owned() } else { device.to_string() }
 }
 
-fn exceeds(number: u64, most: Option<u64>) -> bool {
-    most.is_some_and(|most| number > most)
+fn exceeds(number: u64, limit: Option<u64>) -> bool {
+    limit.is_some_and(|limit| number > limit)
 }
 
-fn over_bytes(bytes: u64, most: u64) -> String {
+fn format_excess(bytes: u64, limit: u64) -> String {
     format!(
         "{}, {} more than the limit of {}",
         human_bytes(bytes),
-        human_bytes(bytes - most),
-        human_bytes(most)
+        human_bytes(bytes - limit),
+        human_bytes(limit)
     )
 }
 
@@ -244,10 +250,10 @@ fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
         true => (human_count(amount.blocks), human_bytes(amount.bytes)),
         false => (human_bytes(amount.bytes), counted(amount.blocks, "block")),
     };
-    for (place, row) in lines.iter().take(MAX_LINES).enumerate() {
+    for (index, row) in lines.iter().take(MAX_LINES).enumerate() {
         let (first, second) = amount(row.amount);
         line(text, format_args!("  {first:>10}  {}  ({second})", row.name));
-        if place < MAX_STACKS {
+        if index < MAX_STACKS {
             for frame in &row.stack {
                 line(text, format_args!("                {frame}"));
             }
@@ -265,19 +271,19 @@ fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
 }
 
 /// Describes allocations that belong to no test.
-fn of_others(others: &[Unattributed]) -> String {
+fn describe_unattributed(unattributed: &[Unattributed]) -> String {
     const MAX_THREADS: usize = 3;
-    if others.is_empty() {
+    if unattributed.is_empty() {
         return String::new();
     }
-    let bytes = others.iter().map(|other| other.allocated.bytes).sum();
-    let blocks = others.iter().map(|other| other.allocated.blocks).sum();
-    let name = |other: &Unattributed| {
-        let name = other.thread.as_deref().unwrap_or("threads that have ended");
-        format!("{name} {}", human_bytes(other.allocated.bytes))
+    let bytes = unattributed.iter().map(|row| row.allocated.bytes).sum();
+    let blocks = unattributed.iter().map(|row| row.allocated.blocks).sum();
+    let name = |row: &Unattributed| {
+        let name = row.thread.as_deref().unwrap_or("threads that have ended");
+        format!("{name} {}", human_bytes(row.allocated.bytes))
     };
-    let mut threads: Vec<String> = others.iter().take(MAX_THREADS).map(name).collect();
-    if let Some(more) = others.len().checked_sub(MAX_THREADS).filter(|&more| more > 0) {
+    let mut threads: Vec<String> = unattributed.iter().take(MAX_THREADS).map(name).collect();
+    if let Some(more) = unattributed.len().checked_sub(MAX_THREADS).filter(|&more| more > 0) {
         threads.push(format!("{more} more"));
     }
     format!(

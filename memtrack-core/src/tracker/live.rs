@@ -1,9 +1,8 @@
-//! The tracker of a running program: after every operator it reads the counters of one device, and at the
-//! beginning and end of the root module it sets markers. PyTorch's `MemoryTracker` on memtrack's scopes: see
-//! [`MemoryTracker`].
+//! The tracker of a running program: after every operator it reads the counters of one device, and at the beginning and the
+//! end of the root module it sets markers. [`MemoryTracker`] is PyTorch's `MemoryTracker`, driven by memtrack's scopes.
 //!
-//! **Why is a backward or optimizer scope one entry?** With candle or burn nothing inside it can be annotated; PyTorch's
-//! series contain its operators.
+//! **Why is a backward or optimizer scope one entry?** With candle or burn, the code inside cannot be annotated. PyTorch's
+//! series contain the operators inside instead.
 
 use super::run::{Observer, Run, State, change_trackers};
 use super::{Mark, StatsError, Summary, TrackerStats};
@@ -22,12 +21,11 @@ use std::sync::{Arc, Mutex};
 /// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a
 /// module ends, and the markers of all iterations are kept ([`Self::marks`]; the file contains the newest, as
 /// PyTorch's does). Values are in MiB. For the host heap, allocated and active are both the bytes allocated
-/// since monitoring began minus those freed (below zero when older memory was freed), and reserved is the
-/// resident set of the process, at most about 2.4 ms old. A `backward` or `optimizer` scope is recorded like
-/// an operator when it ends, because with most frameworks nothing inside it can be annotated. A long run
-/// keeps the newest operators ([`Options::tracker_entries`]), and the information on older ones that
-/// [`Self::summary`] needs. An operator that ends in a panic is not recorded, just as PyTorch's hooks would
-/// not run.
+/// since monitoring began minus those freed (below zero if older memory was freed), and reserved is the resident set of the
+/// process, read at most about 2.4 ms earlier. A `backward` or `optimizer` scope is recorded like an operator when it ends,
+/// because with most frameworks the code inside cannot be annotated. A long run keeps the newest operators
+/// ([`Options::tracker_entries`]), and of older ones only the data that [`Self::summary`] needs. An operator that ends in a
+/// panic is not recorded, just as PyTorch's hooks would not run.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -45,10 +43,10 @@ use std::sync::{Arc, Mutex};
 /// ```
 #[derive(Debug)]
 pub struct MemoryTracker {
-    /// Present until the tracker is dropped.
+    /// The run; `None` only while the tracker is dropped.
     run: Option<Arc<Run>>,
     running: bool,
-    /// Whether the data came from a file; it is then printed as PyTorch prints it.
+    /// Whether the data was loaded from a file; then the summary is the one that PyTorch prints.
     loaded: bool,
 }
 
@@ -76,30 +74,30 @@ impl MemoryTracker {
     }
 
     fn run(&self) -> &Arc<Run> {
-        self.run.as_ref().expect("it is taken when the tracker is dropped")
+        self.run.as_ref().expect("the run is present until the tracker is dropped")
     }
 
-    /// Creates a tracker that stops the session which a forked child continues; in any other process, one
-    /// that is not running.
+    /// Creates a tracker that stops the session that a forked child continues. In any other process, the tracker is not
+    /// running.
     pub(crate) fn inherited() -> Self {
         let mut tracker = Self::new();
         tracker.running = generation() > 0;
         tracker
     }
 
-    /// Drops the tracker's data and begins to record, together with all other monitors. Starting a tracker
-    /// that is already running has no effect and is reported on stderr (PyTorch: an assertion error).
+    /// Drops the tracker's data and starts recording, together with all other monitors. If the tracker is already running, this
+    /// only prints a message on stderr (PyTorch raises an assertion error).
     pub fn start_monitor(&mut self) {
         let started = self.start_monitor_with(&Options::default());
         debug_assert!(started.is_ok(), "without a file nothing can fail");
     }
 
-    /// Does the same as [`Self::start_monitor`]. The options only apply when nothing else is monitoring:
-    /// otherwise those of the first monitor remain in effect.
+    /// Does the same as [`Self::start_monitor`], with options. They apply only if no other monitor is running: otherwise those of
+    /// the first monitor remain in effect.
     ///
     /// # Errors
-    /// Fails when the file to stream to cannot be created, or the suffix of [`Options::dump_on_oom`] is not
-    /// that of a known format; the tracker does not run then.
+    /// Fails when the output file cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known format. The
+    /// tracker is not running then.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
             message::print("this tracker is already running; start_monitor changes nothing");
@@ -108,14 +106,14 @@ impl MemoryTracker {
         scope::observe(&Observer);
         let joined = crate::monitor::begin(options)?;
         let inside = reentry::enter();
-        let zero = session::sums_at_start();
-        let mut state = State::since(zero, options.tracker_entries);
-        // The earlier data is dropped under no lock.
+        let start_sums = session::sums_at_start();
+        let mut state = State::since(start_sums, options.tracker_entries);
+        // The earlier data is dropped while no lock is held.
         std::mem::swap(&mut *self.run().state(), &mut state);
         drop(state);
-        // Its reader is created now, and not when an operator ends.
+        // This call creates the reader of the resident set now, and not when an operator ends.
         host::recent_resident_bytes();
-        self.run().set_first();
+        self.run().set_baseline();
         self.loaded = false;
         if !joined {
             return Ok(());
@@ -127,7 +125,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Ends recording and keeps the data. If this was the last monitor, the session's recording is written.
+    /// Stops recording and keeps the data. If this was the last monitor, the recording of the session is written.
     pub fn stop(&mut self) {
         if let Some(snapshot) = self.end() {
             self.find_peak(&snapshot);
@@ -136,7 +134,8 @@ impl MemoryTracker {
         }
     }
 
-    /// Ends recording and returns the recorded snapshot, if this tracker was running.
+    /// Stops recording and returns the recorded snapshot, if this tracker was running. A failure to write the recording is
+    /// printed.
     fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
         let (snapshot, written) = self.stop_session()?;
         if let Err(error) = written {
@@ -145,14 +144,14 @@ impl MemoryTracker {
         Some(snapshot)
     }
 
-    /// Finds the peak, which may lie between two operators, in the recorded snapshot. Later calls change
-    /// nothing.
+    /// Finds the peak, which may lie between two operators, in the recorded snapshot. Later calls do nothing.
     pub(crate) fn find_peak(&self, snapshot: &memtrack_model::snapshot::Snapshot) {
         let _inside = reentry::enter();
         self.run().find_peak(snapshot);
     }
 
-    /// Ends recording and returns the session's snapshot; `None` when the tracker is not running.
+    /// Stops recording and returns the snapshot of the session, and whether the recording was written; `None` if the tracker is
+    /// not running.
     pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
@@ -162,21 +161,21 @@ impl MemoryTracker {
         Some(session::stop())
     }
 
-    /// Returns the operators with the largest growth. A tracker that recorded lists its first record too; one
-    /// that was loaded prints exactly what PyTorch does, which uses the first record only as a baseline.
+    /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly that of PyTorch, which uses the
+    /// first record only as a baseline; that of a recorded tracker also lists the first record.
     ///
     /// # Errors
     /// Fails when the tracker was loaded and has no records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
-        let (stats, first_mib) = (self.stats(), self.run().state().first_mib());
-        if self.loaded { stats.summary(top) } else { stats.summary_since(top, first_mib) }
+        let (stats, baseline_mib) = (self.stats(), self.run().state().baseline_mib());
+        if self.loaded { stats.summary(top) } else { stats.summary_since(top, baseline_mib) }
     }
 
-    /// Writes four figures with markers (allocated, active and reserved, together and one each): `F.html` is one page,
+    /// Writes four figures with markers (allocated, active and reserved, together and separately): `F.html` is one page,
     /// `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced. Returns the paths written.
     ///
     /// # Errors
-    /// Fails when the suffix is neither of these, there are no records, or a file cannot be written.
+    /// Fails when the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,
@@ -205,7 +204,7 @@ impl MemoryTracker {
         Ok(tracker)
     }
 
-    /// Returns the data so far: the newest operators, and the remaining information on older ones.
+    /// Returns the data so far: the newest operators, and a summary of older ones.
     pub fn stats(&self) -> TrackerStats {
         let _copying = reentry::enter();
         let copy = self.run().copy();

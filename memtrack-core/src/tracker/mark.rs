@@ -1,13 +1,13 @@
-//! The markers of a tracker's iterations.
+//! The markers of the iterations of a tracker.
 
 /// A marker of one iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mark {
-    /// `fw_start` or `fw_bw_boundary`.
+    /// The name: `fw_start` or `fw_bw_boundary`.
     pub name: &'static str,
     /// The iteration, from 0; each `fw_start` begins one.
     pub iteration: u64,
-    /// Index of the next operator, counted from the tracker's first.
+    /// The index of the next operator, counted from the first operator of the tracker.
     pub op_index: u64,
 }

@@ -1,5 +1,5 @@
-//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. A run that was recorded
-//! and one that was loaded have the same data, file, summary and figures.
+//! The memory tracker: counters after every operator, like those of PyTorch's `MemoryTracker`. Recorded and loaded runs have
+//! the same data, files, summaries and figures.
 //!
 //! ```
 //! use memtrack_core::tracker::TrackerStats;

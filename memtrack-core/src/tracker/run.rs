@@ -1,8 +1,8 @@
-//! One tracker's run, driven by the scopes. The ends of operators, and the beginnings and ends of the root
-//! module, are reported here by every thread and recorded for each running tracker;
-//! [`MemoryTracker`](super::MemoryTracker) holds a run and reads it.
+//! The run of a tracker, driven by scopes. Every thread reports the ends of operators, and the beginnings and ends of the root
+//! module, to the [`Observer`], which records them for each running tracker. [`MemoryTracker`](super::MemoryTracker) owns a
+//! run and reads it.
 
-use super::series::{self, Levels, Series, grow, mib};
+use super::series::{self, Levels, Series, mib, move_into_larger};
 use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -15,13 +15,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// The number of newest markers that are kept: 2 MiB.
+/// The maximum number of markers that are kept, the newest ones: 2 MiB.
 const MAX_MARKS: usize = 1 << 16;
 
-/// The number of markers with different names.
-const MARKER_NAMES: usize = 2;
+/// The number of different marker names.
+const MARKER_NAME_COUNT: usize = 2;
 
-/// The data of a tracker, shared with the observer while it runs.
+/// The run of a tracker, shared with the observer while it records.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) device: Option<DeviceId>,
@@ -32,14 +32,14 @@ pub(super) struct Run {
 pub(super) struct State {
     /// The device, once it is known.
     device: Option<DeviceId>,
-    /// The data read from a file; a run that records has a series.
+    /// The data, if it was loaded from a file; a recorded run has a series instead.
     pub(super) loaded: Option<TrackerStats>,
     series: Series,
-    /// The sums when the session began, which are subtracted from values.
-    zero: Vec<Sums>,
-    /// Allocated bytes when this tracker started.
-    first_bytes: i64,
-    /// The number of operators of each name that ran, by the name's number.
+    /// The sums of each device when the session began; values are relative to them.
+    start_sums: Vec<Sums>,
+    /// The allocated bytes when this tracker started.
+    baseline_bytes: i64,
+    /// The number of operators that ran, by the ID of their name.
     counts: Vec<u64>,
     marks: VecDeque<Mark>,
     /// The newest marker of each name.
@@ -47,12 +47,12 @@ pub(super) struct State {
     iterations: u64,
     /// The start of this tracker, by the recorder's clock.
     start_ticks: u64,
-    /// The peak, once it has been searched for in a recording.
+    /// The result of the search for the peak; `None` before the search.
     peak: Option<Option<AllocatedPeak>>,
 }
 
 impl Default for State {
-    /// Returns the state of a run that does not record.
+    /// Creates the state of a run that does not record.
     fn default() -> Self {
         Self::since(Vec::new(), 1)
     }
@@ -70,22 +70,22 @@ impl Run {
     }
 
     /// Records the values before the first operator.
-    pub(super) fn set_first(&self) {
+    pub(super) fn set_baseline(&self) {
         let mut state = self.state();
         if let Some(device) = self.device.or_else(|| state.first_accelerator()) {
             state.device = Some(device);
-            state.first_bytes = state.levels(device).0.allocated;
-            let first = state.first_bytes;
-            state.series.set_before(first);
+            state.baseline_bytes = state.levels(device).0.allocated;
+            let bytes = state.baseline_bytes;
+            state.series.set_previous(bytes);
         }
     }
 
-    /// Records an operator, if that needs no memory other than `room`; otherwise returns the number of
-    /// chunks. Memory to be freed is in `room` afterwards.
-    fn operator_finished(&self, node: &'static ScopeNode, room: &mut Room) -> Result<(), usize> {
+    /// Records an operator, if that needs no memory other than `spare`; otherwise returns the number of chunks of the series.
+    /// Afterwards, `spare` contains the memory to be freed.
+    fn operator_finished(&self, node: &'static ScopeNode, spare: &mut SpareMemory) -> Result<(), usize> {
         let name = node.name_id() as usize;
         let mut state = self.state();
-        if !state.fits(name, room) {
+        if !state.fits(name, spare) {
             return Err(state.series.chunk_count());
         }
         let device = match state.device {
@@ -98,41 +98,41 @@ impl Run {
         let (levels, ticks) = state.levels(device);
         if state.counts.len() <= name {
             let known = state.counts.len();
-            room.counts[..known].copy_from_slice(&state.counts);
-            std::mem::swap(&mut state.counts, &mut room.counts);
+            spare.counts[..known].copy_from_slice(&state.counts);
+            std::mem::swap(&mut state.counts, &mut spare.counts);
         }
         let count = state.counts[name];
         state.counts[name] += 1;
-        state.series.push(node, count, levels, ticks, &mut room.series);
+        state.series.push(node, count, levels, ticks, &mut spare.series);
         Ok(())
     }
 
-    /// Records an operator, allocating memory while nothing is locked.
+    /// Records an operator that needs memory, which is allocated while no lock is held.
     #[cold]
-    fn operator_finished_with_room(&self, node: &'static ScopeNode, mut chunks: usize) {
+    fn operator_finished_slow(&self, node: &'static ScopeNode, mut chunks: usize) {
         loop {
-            let mut room = Room::new(node.name_id() as usize, chunks);
-            match self.operator_finished(node, &mut room) {
+            let mut spare = SpareMemory::new(node.name_id() as usize, chunks);
+            match self.operator_finished(node, &mut spare) {
                 Ok(()) => return,
-                Err(now) => chunks = now,
+                Err(current) => chunks = current,
             }
         }
     }
 
-    fn mark(&self, name: &'static str, begins: bool) {
-        let mut room = VecDeque::new();
+    fn mark(&self, name: &'static str, begins_iteration: bool) {
+        let mut spare = VecDeque::new();
         let mut state = self.state();
-        while state.marks.len() == state.marks.capacity().max(room.capacity())
+        while state.marks.len() == state.marks.capacity().max(spare.capacity())
             && state.marks.len() < MAX_MARKS
         {
             let marks = state.marks.len();
             drop(state);
-            room = VecDeque::with_capacity((2 * marks).clamp(64, MAX_MARKS));
+            spare = VecDeque::with_capacity((2 * marks).clamp(64, MAX_MARKS));
             state = self.state();
         }
-        grow(&mut state.marks, &mut room);
-        let iteration = if begins { state.iterations } else { state.iterations.saturating_sub(1) };
-        state.iterations += u64::from(begins);
+        move_into_larger(&mut state.marks, &mut spare);
+        let iteration = if begins_iteration { state.iterations } else { state.iterations.saturating_sub(1) };
+        state.iterations += u64::from(begins_iteration);
         let op_index = state.series.total();
         match state.markers.iter_mut().find(|marker| marker.0 == name) {
             Some(marker) => marker.1 = op_index,
@@ -143,30 +143,30 @@ impl Run {
         }
         state.marks.push_back(Mark { name, iteration, op_index });
         drop(state);
-        drop(room);
+        drop(spare);
     }
 
-    /// Copies the recorded or loaded data; names are assembled later, when no thread waits for the run.
-    pub(super) fn copy(&self) -> Recorded {
+    /// Copies the recorded or loaded data. Names are assembled later from the copy, when no thread waits for the lock.
+    pub(super) fn copy(&self) -> RunCopy {
         let mut series = Series::new(1, 0);
-        let mut markers = Vec::with_capacity(MARKER_NAMES);
-        // Read before the markers, which are the newest of these or newer.
+        let mut markers = Vec::with_capacity(MARKER_NAME_COUNT);
+        // These are read before `markers`, so none of them is newer than the newest of `markers`.
         let marks = self.marks();
         loop {
             let state = self.state();
             if state.series.copy_into(&mut series) {
                 markers.extend_from_slice(&state.markers);
-                // A loaded one does not run.
+                // A loaded run does not record.
                 let peak = state.peak.clone().flatten();
-                return Recorded { loaded: state.loaded.clone(), series, markers, marks, peak };
+                return RunCopy { loaded: state.loaded.clone(), series, markers, marks, peak };
             }
             let chunks = state.series.chunk_count();
             drop(state);
-            series.make_room(chunks);
+            series.reserve_chunks(chunks);
         }
     }
 
-    /// Finds the peak of this tracker's device in the recorded snapshot, unless it was found before.
+    /// Finds the peak of the tracker's device in the recorded snapshot, unless this was done before.
     pub(super) fn find_peak(&self, snapshot: &Snapshot) {
         let (device, start_ticks) = {
             let state = self.state();
@@ -178,7 +178,7 @@ impl Run {
         // A peak from before this tracker started does not count.
         let peak = ReachedPeak::of(snapshot, device).filter(|peak| peak.ticks >= start_ticks);
         let copy = self.copy();
-        let peak = peak.map(|peak| copy.series.placed(&peak));
+        let peak = peak.map(|peak| copy.series.locate_peak(&peak));
         self.state().peak = Some(peak);
     }
 
@@ -198,78 +198,80 @@ impl Run {
     }
 }
 
-/// Memory for the records of an operator's end.
+/// Preallocated memory for recording an operator.
 #[derive(Default)]
-struct Room {
+struct SpareMemory {
     counts: Vec<u64>,
-    series: series::Room,
+    series: series::SpareMemory,
 }
 
-impl Room {
-    /// Allocates memory for an operator whose name has that number, after this many chunks of others.
+impl SpareMemory {
+    /// Allocates memory for an operator whose name has the ID `name`, in a series of `chunks` chunks.
     fn new(name: usize, chunks: usize) -> Self {
-        Self { counts: vec![0; (name + 1).next_power_of_two().max(64)], series: series::Room::new(chunks) }
+        Self {
+            counts: vec![0; (name + 1).next_power_of_two().max(64)],
+            series: series::SpareMemory::new(chunks),
+        }
     }
 }
 
 impl State {
-    /// Returns a state with nothing recorded; values are relative to the sums `zero`, and at least `keep`
-    /// operators are kept.
-    pub(super) fn since(zero: Vec<Sums>, keep: u64) -> Self {
+    /// Creates an empty state. Values are relative to `start_sums`, and at least `keep` operators are kept.
+    pub(super) fn since(start_sums: Vec<Sums>, keep: u64) -> Self {
         Self {
             device: None,
             loaded: None,
             series: Series::new(keep, 0),
-            zero,
-            first_bytes: 0,
+            start_sums,
+            baseline_bytes: 0,
             counts: Vec::new(),
             marks: VecDeque::new(),
-            markers: Vec::with_capacity(MARKER_NAMES),
+            markers: Vec::with_capacity(MARKER_NAME_COUNT),
             iterations: 0,
             start_ticks: ticks(),
             peak: None,
         }
     }
 
-    /// Returns whether an operator whose name has that number needs no memory other than `room`.
-    fn fits(&self, name: usize, room: &Room) -> bool {
-        name < self.counts.len().max(room.counts.len()) && self.series.fits(&room.series)
+    /// Returns whether recording an operator whose name has the ID `name` needs no memory other than `spare`.
+    fn fits(&self, name: usize, spare: &SpareMemory) -> bool {
+        name < self.counts.len().max(spare.counts.len()) && self.series.fits(&spare.series)
     }
 
     /// Returns the allocated MiB when this tracker started.
-    pub(super) fn first_mib(&self) -> f64 {
-        mib(self.first_bytes)
+    pub(super) fn baseline_mib(&self) -> f64 {
+        mib(self.baseline_bytes)
     }
 
-    /// Returns the first accelerator that has reported anything.
+    /// Returns the first accelerator that has reported events since the session began.
     fn first_accelerator(&self) -> Option<DeviceId> {
         (1..DEVICE_SLOTS)
             .filter(|&slot| device_of(slot).is_accelerator())
-            .find(|&slot| sums(slot).since(&self.zero[slot]).recorded > 0)
+            .find(|&slot| sums(slot).since(&self.start_sums[slot]).recorded > 0)
             .map(device_of)
     }
 
-    /// Returns the allocated, active and reserved bytes of a device since the session began, and their time
-    /// in ticks.
+    /// Returns the allocated, active and reserved bytes of a device, relative to the start of the session, and their time in
+    /// ticks.
     fn levels(&self, device: DeviceId) -> (Levels, u64) {
         let Some(slot) = slot_of(device) else {
             return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
         };
-        let sums = observed_sums(slot).since(&self.zero[slot]);
+        let sums = observed_sums(slot).since(&self.start_sums[slot]);
         let (allocated, active) = (sums.allocated(), sums.active());
         let (reserved, ticks) = if device.is_host() {
             let (resident, ticks) = host::recent_resident_bytes();
             (resident as i64, ticks)
         } else {
-            // A pool that does not report its segments holds at least the memory in use.
+            // A pool that does not report segments has reserved at least the memory in use.
             (sums.reserved().max(active), ticks())
         };
         (Levels { allocated, active, reserved }, ticks)
     }
 }
 
-/// A copy of a run's data.
-pub(super) struct Recorded {
+/// A copy of the data of a run.
+pub(super) struct RunCopy {
     loaded: Option<TrackerStats>,
     series: Series,
     markers: Vec<(&'static str, u64)>,
@@ -277,8 +279,8 @@ pub(super) struct Recorded {
     peak: Option<AllocatedPeak>,
 }
 
-impl Recorded {
-    /// Returns the data with the operators' names.
+impl RunCopy {
+    /// Returns the data, with the names of operators.
     pub(super) fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_else(|| {
             let mut stats = self.series.stats(&self.markers, &self.marks);
@@ -291,11 +293,11 @@ impl Recorded {
 /// The running trackers.
 pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
 
-/// The observer of all scopes, for all trackers.
+/// The observer of scopes, for all trackers.
 pub(super) struct Observer;
 
-/// Changes the list of trackers. Memory is allocated and freed while it is not locked, because operators that
-/// end wait for it.
+/// Changes the list of trackers. Memory is allocated and freed while the list is not locked, because threads wait for the lock
+/// when operators end.
 pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
     let mut list = Vec::new();
     let mut trackers = loop {
@@ -315,7 +317,7 @@ pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
 }
 
 impl Observer {
-    fn each(visit: impl Fn(&Run)) {
+    fn for_each_run(visit: impl Fn(&Run)) {
         let _inside = reentry::enter();
         for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {
             visit(run);
@@ -325,29 +327,30 @@ impl Observer {
 
 impl ScopeObserver for Observer {
     fn operator_finished(&self, node: &'static ScopeNode) {
-        /// The maximum number of trackers handled together that need room: usually there is one.
-        const MAX_LATE: usize = 4;
+        /// The maximum number of trackers whose recording is deferred until the list is unlocked, because they need memory.
+        /// There is usually only one tracker.
+        const MAX_DEFERRED: usize = 4;
         let _inside = reentry::enter();
-        let mut late: [Option<(Arc<Run>, usize)>; MAX_LATE] = [const { None }; MAX_LATE];
-        let mut free = late.iter_mut();
-        let mut room = Room::default();
+        let mut deferred: [Option<(Arc<Run>, usize)>; MAX_DEFERRED] = [const { None }; MAX_DEFERRED];
+        let mut free = deferred.iter_mut();
+        let mut spare = SpareMemory::default();
         for run in TRACKERS.get().read().unwrap_or_else(PoisonError::into_inner).iter() {
-            let Err(chunks) = run.operator_finished(node, &mut room) else { continue };
+            let Err(chunks) = run.operator_finished(node, &mut spare) else { continue };
             match free.next() {
-                Some(place) => *place = Some((Arc::clone(run), chunks)),
-                None => run.operator_finished_with_room(node, chunks),
+                Some(slot) => *slot = Some((Arc::clone(run), chunks)),
+                None => run.operator_finished_slow(node, chunks),
             }
         }
-        for (run, chunks) in late.iter().flatten() {
-            run.operator_finished_with_room(node, *chunks);
+        for (run, chunks) in deferred.iter().flatten() {
+            run.operator_finished_slow(node, *chunks);
         }
     }
 
     fn root_entered(&self, _node: &'static ScopeNode) {
-        Self::each(|run| run.mark("fw_start", true));
+        Self::for_each_run(|run| run.mark("fw_start", true));
     }
 
     fn root_left(&self, _node: &'static ScopeNode) {
-        Self::each(|run| run.mark("fw_bw_boundary", false));
+        Self::for_each_run(|run| run.mark("fw_bw_boundary", false));
     }
 }

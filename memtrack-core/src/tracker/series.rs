@@ -1,9 +1,9 @@
-//! The data of a running tracker: a record of 48 bytes for each of the newest operators, and the information
-//! on older ones that a summary needs. Names are assembled when they are read, not when an operator ends.
-//! Memory stays within the kept records plus one chunk, however long the program runs.
+//! The data of a running tracker: a record of 48 bytes for each of the newest operators, and the data on older ones that a
+//! summary needs. Names are assembled when the data is read, not when an operator ends. However long the program runs, memory
+//! is limited to that of the kept records and one more chunk.
 //!
-//! **What is kept?** The newest 262,144 operators by default (`Options::tracker_entries`), and of the others the peaks
-//! and the 1,000 that grew most, which a summary ranks.
+//! **What is kept?** By default the newest 262,144 operators (`Options::tracker_entries`). Of older operators, the peaks are
+//! kept, and the 1,000 operators with the largest growth, which a summary ranks.
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
@@ -14,14 +14,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Bytes in the tracker's unit.
+/// The bytes of a MiB, the tracker's unit.
 const MIB: f64 = 1_048_576.0;
-/// The number of records that are added and folded at a time.
-const CHUNK: usize = 4096;
-/// The number of folded operators that are kept by name: those that grew most.
+/// The number of records in a chunk; records are folded one chunk at a time.
+const CHUNK_RECORDS: usize = 4096;
+/// The maximum number of folded operators that are kept with their names: those with the largest growth.
 const MAX_FOLDED_NAMES: usize = 1000;
 
-/// The bytes after an operator.
+/// The allocated, active and reserved bytes after an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels {
     pub(super) allocated: i64,
@@ -29,13 +29,14 @@ pub(super) struct Levels {
     pub(super) reserved: i64,
 }
 
+/// The record of one operator.
 #[derive(Clone, Copy)]
 struct Record {
     node: &'static ScopeNode,
-    /// The number of earlier operators of that name.
+    /// The number of earlier operators with the same name.
     count: u64,
     levels: Levels,
-    /// The end of the operator, by the recorder's clock: the peak is placed between two ends.
+    /// The time at which the operator ended, in ticks of the recorder's clock, to locate the peak.
     ticks: u64,
 }
 
@@ -43,52 +44,57 @@ struct Record {
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
     /// The memory of the chunks.
-    held: Held,
-    /// The minimum number that are kept.
+    chunk_memory: InternalMemory,
+    /// The minimum number of records to keep.
     keep: usize,
+    /// The number of folded operators.
     folded: u64,
-    /// The end of the last folded one.
+    /// The time at which the last folded operator ended.
     folded_ticks: u64,
-    /// The bytes allocated after the last folded one, or before the first operator.
-    before: i64,
+    /// The bytes allocated after the last folded operator, or before the first operator.
+    previous_bytes: i64,
+    /// The maximum of each counter after folded operators.
     peaks: Levels,
-    /// A heap with the smallest on top, which is replaced first.
-    grown: BinaryHeap<Reverse<Grown>>,
+    /// The largest growths of folded operators: a heap with the smallest of them on top, which is replaced first.
+    growths: BinaryHeap<Reverse<FoldedGrowth>>,
 }
 
-/// Memory for records, allocated while no thread waits for the run.
+/// Preallocated memory for a record, allocated while no thread waits for the run.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct SpareMemory {
     chunk: Option<Vec<Record>>,
     list: VecDeque<Vec<Record>>,
 }
 
-impl Room {
-    /// Allocates memory for another record of a series that has this many chunks.
+impl SpareMemory {
+    /// Allocates memory for one more record in a series of `chunks` chunks.
     pub(super) fn new(chunks: usize) -> Self {
-        Self { chunk: Some(Vec::with_capacity(CHUNK)), list: VecDeque::with_capacity(2 * chunks + 16) }
+        Self {
+            chunk: Some(Vec::with_capacity(CHUNK_RECORDS)),
+            list: VecDeque::with_capacity(2 * chunks + 16),
+        }
     }
 }
 
-/// Bytes that are counted as memtrack's own for as long as this lives.
-struct Held(usize);
+/// A number of bytes that count as memory of memtrack until this is dropped.
+struct InternalMemory(usize);
 
-impl Held {
-    fn more(&mut self, bytes: usize) {
+impl InternalMemory {
+    fn add(&mut self, bytes: usize) {
         internal_bytes::add(bytes);
         self.0 += bytes;
     }
 }
 
-impl Drop for Held {
+impl Drop for InternalMemory {
     fn drop(&mut self) {
         internal_bytes::subtract(self.0);
     }
 }
 
-/// The growth of a folded operator; if several are equal, the earlier is larger.
+/// The growth of memory during a folded operator. In the ordering, the earlier of two operators with equal growth is larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Grown {
+struct FoldedGrowth {
     bytes: i64,
     index: Reverse<u64>,
     node: u32,
@@ -96,26 +102,25 @@ struct Grown {
 }
 
 impl Series {
-    /// Creates an empty series that keeps at least `keep` records; `before` bytes were allocated before the
-    /// first operator.
-    pub(super) fn new(keep: u64, before: i64) -> Self {
+    /// Creates an empty series that keeps at least `keep` records; `previous_bytes` were allocated before the first operator.
+    pub(super) fn new(keep: u64, previous_bytes: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
         Self {
             chunks: VecDeque::new(),
-            held: Held(0),
+            chunk_memory: InternalMemory(0),
             keep,
             folded: 0,
             folded_ticks: 0,
-            before,
+            previous_bytes,
             peaks: none,
-            grown: BinaryHeap::with_capacity(MAX_FOLDED_NAMES),
+            growths: BinaryHeap::with_capacity(MAX_FOLDED_NAMES),
         }
     }
 
     /// Sets the bytes allocated before the first operator, when they become known.
-    pub(super) fn set_before(&mut self, bytes: i64) {
-        self.before = bytes;
+    pub(super) fn set_previous(&mut self, bytes: i64) {
+        self.previous_bytes = bytes;
     }
 
     /// Returns the number of chunks.
@@ -123,84 +128,84 @@ impl Series {
         self.chunks.len()
     }
 
-    /// Returns whether the minimum number of records is kept: the oldest chunk is then reused.
+    /// Returns whether the series has enough records without the oldest chunk, which is then reused.
     fn is_full(&self) -> bool {
-        self.chunks.len().saturating_sub(1).saturating_mul(CHUNK) >= self.keep
+        self.chunks.len().saturating_sub(1).saturating_mul(CHUNK_RECORDS) >= self.keep
     }
 
     fn needs_chunk(&self) -> bool {
-        self.chunks.back().is_none_or(|last| last.len() == CHUNK)
+        self.chunks.back().is_none_or(|last| last.len() == CHUNK_RECORDS)
     }
 
-    /// Returns whether another record needs no memory other than `room`.
-    pub(super) fn fits(&self, room: &Room) -> bool {
-        let list = self.chunks.capacity().max(room.list.capacity());
-        !self.needs_chunk() || self.is_full() || room.chunk.is_some() && self.chunks.len() < list
+    /// Returns whether one more record needs no memory other than `spare`.
+    pub(super) fn fits(&self, spare: &SpareMemory) -> bool {
+        let list = self.chunks.capacity().max(spare.list.capacity());
+        !self.needs_chunk() || self.is_full() || spare.chunk.is_some() && self.chunks.len() < list
     }
 
-    /// Appends a record, which fits into `room`. Memory to be freed is in `room` afterwards.
+    /// Appends a record, for which `spare` must suffice. Afterwards, `spare` contains the memory to be freed.
     pub(super) fn push(
         &mut self,
         node: &'static ScopeNode,
         count: u64,
         levels: Levels,
         ticks: u64,
-        room: &mut Room,
+        spare: &mut SpareMemory,
     ) {
         if self.needs_chunk() {
-            let next = if self.is_full() { self.oldest() } else { self.another(room) };
+            let next = if self.is_full() { self.fold_oldest() } else { self.new_chunk(spare) };
             self.chunks.push_back(next);
         }
-        let last = self.chunks.back_mut().expect("one was put there");
+        let last = self.chunks.back_mut().expect("a chunk was appended");
         last.push(Record { node, count, levels, ticks });
     }
 
-    fn another(&mut self, room: &mut Room) -> Vec<Record> {
-        grow(&mut self.chunks, &mut room.list);
-        self.held.more(CHUNK * size_of::<Record>());
-        room.chunk.take().unwrap_or_default()
+    fn new_chunk(&mut self, spare: &mut SpareMemory) -> Vec<Record> {
+        move_into_larger(&mut self.chunks, &mut spare.list);
+        self.chunk_memory.add(CHUNK_RECORDS * size_of::<Record>());
+        spare.chunk.take().unwrap_or_default()
     }
 
-    /// Returns the oldest chunk, whose records are folded.
-    fn oldest(&mut self) -> Vec<Record> {
+    /// Folds the records of the oldest chunk and returns the empty chunk.
+    fn fold_oldest(&mut self) -> Vec<Record> {
         let mut oldest = self.chunks.pop_front().unwrap_or_default();
         oldest.iter().for_each(|record| self.fold(record));
         oldest.clear();
         oldest
     }
 
-    /// Makes room for a copy of this many chunks.
-    pub(super) fn make_room(&mut self, chunks: usize) {
-        self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK));
+    /// Allocates memory for a copy of a series of `chunks` chunks.
+    pub(super) fn reserve_chunks(&mut self, chunks: usize) {
+        self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK_RECORDS));
     }
 
-    /// Copies all into `copy`, which is empty; returns false if it has no room. Allocates no memory.
+    /// Copies the series into `copy`, which must be empty, without allocating memory. Returns false if `copy` is too small.
     pub(super) fn copy_into(&self, copy: &mut Self) -> bool {
         if copy.chunks.len() < self.chunks.len() {
             return false;
         }
         self.chunks.iter().zip(&mut copy.chunks).for_each(|(from, to)| to.extend_from_slice(from));
-        copy.grown.extend(self.grown.iter().cloned());
-        (copy.folded, copy.before, copy.peaks) = (self.folded, self.before, self.peaks);
+        copy.growths.extend(self.growths.iter().cloned());
+        (copy.folded, copy.previous_bytes, copy.peaks) = (self.folded, self.previous_bytes, self.peaks);
         copy.folded_ticks = self.folded_ticks;
         true
     }
 
     fn fold(&mut self, &Record { node, count, levels, ticks }: &Record) {
         self.folded_ticks = ticks;
-        let bytes = levels.allocated - self.before;
-        self.before = levels.allocated;
+        let bytes = levels.allocated - self.previous_bytes;
+        self.previous_bytes = levels.allocated;
         self.peaks.allocated = self.peaks.allocated.max(levels.allocated);
         self.peaks.active = self.peaks.active.max(levels.active);
         self.peaks.reserved = self.peaks.reserved.max(levels.reserved);
-        let grown = Grown { bytes, index: Reverse(self.folded), node: node.id.0, count };
+        let growth = FoldedGrowth { bytes, index: Reverse(self.folded), node: node.id.0, count };
         self.folded += 1;
-        if self.grown.len() < MAX_FOLDED_NAMES {
-            self.grown.push(Reverse(grown));
-        } else if let Some(mut least) = self.grown.peek_mut()
-            && least.0 < grown
+        if self.growths.len() < MAX_FOLDED_NAMES {
+            self.growths.push(Reverse(growth));
+        } else if let Some(mut smallest) = self.growths.peek_mut()
+            && smallest.0 < growth
         {
-            *least = Reverse(grown);
+            *smallest = Reverse(growth);
         }
     }
 
@@ -209,8 +214,8 @@ impl Series {
         self.folded + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
-    /// Returns the position of a peak among the kept records.
-    pub(super) fn placed(&self, peak: &ReachedPeak) -> AllocatedPeak {
+    /// Returns a peak with its position among the kept records.
+    pub(super) fn locate_peak(&self, peak: &ReachedPeak) -> AllocatedPeak {
         let (least, most) = (peak.least_bytes / MIB, peak.most_bytes / MIB);
         if self.folded > 0 && peak.ticks <= self.folded_ticks {
             return AllocatedPeak::new(least, most, None, false);
@@ -218,15 +223,15 @@ impl Series {
         let records = || self.chunks.iter().flatten().enumerate();
         let is_around = |record: &Record| peak.operators.contains(&record.node.id);
         let after = |&(_, record): &(usize, &Record)| record.ticks >= peak.ticks;
-        // On several threads, others may end before the one that contains the peak.
+        // With several threads, other operators may end before the one that contains the peak.
         let around = records().find(|entry| after(entry) && is_around(entry.1));
         let next = || records().find(after).map_or_else(|| records().count(), |(index, _)| index);
         let index = around.map_or_else(next, |(index, _)| index);
         AllocatedPeak::new(least, most, Some(index as u64), around.is_some())
     }
 
-    /// Returns the records with their names. `markers` name the operators that came next, counted from the
-    /// first ever; `marks` also has those of earlier iterations.
+    /// Returns the records with their names. `markers` contain the index of the operator that followed, counted from the first
+    /// operator of the run; `marks` also contain the markers of earlier iterations.
     pub(super) fn stats(&self, markers: &[(&'static str, u64)], marks: &[Mark]) -> TrackerStats {
         let mut names = Names::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
@@ -260,51 +265,51 @@ impl Series {
     }
 
     fn folded_stats(&self, names: &mut Names) -> Folded {
-        let mut grown: Vec<&Grown> = self.grown.iter().map(|Reverse(grown)| grown).collect();
-        grown.sort_by_key(|grown| grown.index.0);
+        let mut growths: Vec<&FoldedGrowth> = self.growths.iter().map(|Reverse(growth)| growth).collect();
+        growths.sort_by_key(|growth| growth.index.0);
         let nodes: HashMap<u32, _> =
             memtrack_recorder::scope::nodes_after(0).map(|node| (node.id.0, node)).collect();
-        let named = |grown: &&Grown| {
-            let operator = names.of(nodes.get(&grown.node)?, grown.count);
-            Some(Growth::new(operator, mib(grown.bytes)))
+        let with_name = |growth: &&FoldedGrowth| {
+            let operator = names.of(nodes.get(&growth.node)?, growth.count);
+            Some(Growth::new(operator, mib(growth.bytes)))
         };
         let mut folded = Folded::default();
         folded.operators = self.folded;
-        folded.allocated_mib = mib(self.before);
+        folded.allocated_mib = mib(self.previous_bytes);
         folded.peak_allocated_mib = mib(self.peaks.allocated);
         folded.peak_active_mib = mib(self.peaks.active);
         folded.peak_reserved_mib = mib(self.peaks.reserved);
-        folded.grown = grown.iter().filter_map(named).collect();
+        folded.growths = growths.iter().filter_map(with_name).collect();
         folded
     }
 }
 
-/// Moves the contents of `list` into `room`, if that is larger. Memory to be freed is in `room` afterwards.
-pub(super) fn grow<T>(list: &mut VecDeque<T>, room: &mut VecDeque<T>) {
-    if room.capacity() > list.capacity() {
-        std::mem::swap(list, room);
-        list.extend(room.drain(..));
+/// Moves the contents of `list` into the memory of `spare`, if that is larger. Afterwards, `spare` contains the memory to be
+/// freed.
+pub(super) fn move_into_larger<T>(list: &mut VecDeque<T>, spare: &mut VecDeque<T>) {
+    if spare.capacity() > list.capacity() {
+        std::mem::swap(list, spare);
+        list.extend(spare.drain(..));
     }
 }
 
-/// Returns bytes in the tracker's unit.
+/// Converts bytes to MiB, the tracker's unit.
 pub(super) fn mib(bytes: i64) -> f64 {
     bytes as f64 / MIB
 }
 
-/// Full names without their counts, each assembled once.
+/// A cache of the full names of operators, without the number at the end.
 #[derive(Default)]
 struct Names(HashMap<u32, String>);
 
 impl Names {
-    /// Returns MemoryTracker's name of an operator that ran `count` times before.
+    /// Returns the name that `MemoryTracker` gives to an operator that ran `count` times before.
     fn of(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
         let name = self.0.entry(node.id.0).or_insert_with(|| {
             let place = node.place();
             match node.kind {
                 ScopeKind::Operator => place.operator_name().unwrap_or_default(),
-                // A backward pass or optimizer step as a whole: if nothing inside is annotated, this is its
-                // only record.
+                // A whole backward pass or optimizer step: if the code inside is not annotated, this is the only record.
                 _ => format!("{}.{}", place.prefix(), node.name()),
             }
         });
@@ -328,18 +333,18 @@ mod tests {
         with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))
     }
 
-    /// Returns a run of `operators`, each of which leaves as many MiB as `level` returns for its number.
+    /// Creates a series of `operators`, after each of which as many MiB are allocated as `level` returns for its index.
     fn run(keep: u64, operators: u64, level: impl Fn(u64) -> i64) -> Series {
         let mut series = Series::new(keep, 0);
         let node = node("series");
         for count in 0..operators {
             let bytes = level(count) * MIB;
-            let mut room = Room::default();
-            if !series.fits(&room) {
-                room = Room::new(series.chunk_count());
+            let mut spare = SpareMemory::default();
+            if !series.fits(&spare) {
+                spare = SpareMemory::new(series.chunk_count());
             }
             let levels = Levels { allocated: bytes, active: bytes + 1, reserved: 2 * bytes };
-            series.push(node, count, levels, 10 * count, &mut room);
+            series.push(node, count, levels, 10 * count, &mut spare);
         }
         series
     }
@@ -349,7 +354,7 @@ mod tests {
         let (keep, operators) = (10_000, 100_000);
         let stats = run(keep, operators, |count| count as i64).stats(&[], &[]);
         let kept = stats.memories_allocated.len() as u64;
-        assert!((keep..keep + 2 * CHUNK as u64).contains(&kept), "{kept}");
+        assert!((keep..keep + 2 * CHUNK_RECORDS as u64).contains(&kept), "{kept}");
         assert_eq!((stats.folded.operators + kept, stats.op_index), (operators, kept));
         let first = operators - kept;
         assert_eq!(&*stats.memories_allocated[0].operator, format!(".series_{first}"));
@@ -362,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_includes_folded_operators_that_grew_most() {
+    fn the_summary_includes_the_folded_operators_with_the_largest_growth() {
         let level = |count: u64| count as i64 + 100 * i64::from(count > 77) + 50 * i64::from(count > 59_998);
         let whole = run(u64::MAX, 60_000, level).stats(&[], &[]);
         let folded = run(1, 60_000, level).stats(&[], &[]);
@@ -377,8 +382,11 @@ mod tests {
     #[test]
     fn memory_is_constant_once_the_series_is_full() {
         let series = run(8192, 200_000, |_| 0);
-        let room: usize = series.chunks.iter().map(Vec::capacity).sum();
-        assert!(room <= 8192 + 2 * CHUNK && series.grown.len() <= MAX_FOLDED_NAMES, "{room}");
+        let capacity: usize = series.chunks.iter().map(Vec::capacity).sum();
+        assert!(
+            capacity <= 8192 + 2 * CHUNK_RECORDS && series.growths.len() <= MAX_FOLDED_NAMES,
+            "{capacity}"
+        );
         assert_eq!(series.total(), 200_000);
     }
 
@@ -387,13 +395,13 @@ mod tests {
         let series = run(8192, 50_000, |count| (count as i64 * 7919) % 1000);
         let mut copy = Series::new(1, 0);
         assert!(!series.copy_into(&mut copy));
-        copy.make_room(series.chunk_count() + 2);
+        copy.reserve_chunks(series.chunk_count() + 2);
         assert!(series.copy_into(&mut copy));
         assert_eq!(copy.stats(&[("fw_start", 49_000)], &[]), series.stats(&[("fw_start", 49_000)], &[]));
     }
 
     #[test]
-    fn markers_stay_at_their_operators_and_go_with_them() {
+    fn markers_of_folded_operators_are_dropped_and_others_keep_their_operators() {
         let series = run(4096, 50_000, |_| 0);
         let stats = series.stats(&[("fw_start", 3), ("fw_bw_boundary", 49_999)], &[]);
         assert_eq!(stats.markers, [("fw_bw_boundary".to_owned(), stats.op_index - 1)]);
@@ -404,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_of_earlier_iterations_are_kept_beside_the_newest() {
+    fn markers_of_earlier_iterations_are_kept() {
         let series = run(u64::MAX, 1000, |_| 0);
         let marks: Vec<Mark> =
             (0..10).flat_map(|i| [mark("fw_start", i, 100 * i), mark("end", i, 100 * i + 50)]).collect();
@@ -420,13 +428,13 @@ mod tests {
         let reached = |ticks, operators: &[_]| {
             let mut peak = ReachedPeak::at(3.0 * MIB as f64, 4.0 * MIB as f64, ticks);
             peak.operators = operators.to_vec();
-            series.placed(&peak)
+            series.locate_peak(&peak)
         };
         let id = node("series").id;
         assert_eq!(reached(75, &[id]), AllocatedPeak::new(3.0, 4.0, Some(8), true));
         assert_eq!(reached(75, &[]), AllocatedPeak::new(3.0, 4.0, Some(8), false));
         assert_eq!(reached(5000, &[id]).op_index, Some(100));
         let folded = run(1, 60_000, |_| 0);
-        assert_eq!(folded.placed(&ReachedPeak::at(1.0, 1.0, 10)).op_index, None);
+        assert_eq!(folded.locate_peak(&ReachedPeak::at(1.0, 1.0, 10)).op_index, None);
     }
 }

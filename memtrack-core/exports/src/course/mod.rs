@@ -1,5 +1,5 @@
-//! The course of memory over time, for formats with an axis of time: the times of events ([`Times`]), the bytes of a
-//! device after each ([`Course`]), and the running scopes and ranges ([`running`], [`ranges`]).
+//! Memory over time, for formats with a time axis: the times of events ([`Times`]), the bytes of a device after each event
+//! ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
 
 pub(crate) mod ranges;
 pub(crate) mod running;
@@ -14,17 +14,17 @@ use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_course};
 use std::collections::{BTreeMap, HashMap};
 
-/// The times of events, in nanoseconds from the oldest moment of the snapshot on.
+/// The times of events, in nanoseconds since the oldest moment of the snapshot.
 pub(crate) struct Times<'a> {
     snapshot: &'a Snapshot,
     /// The oldest moment, in nanoseconds since the Unix epoch.
     pub(crate) start_ns: u64,
-    /// Whether all events have a time. Otherwise it is their number, in microseconds.
+    /// Whether all events have a time. If not, the number of an event, in microseconds, is used as its time.
     pub(crate) known: bool,
 }
 
 impl<'a> Times<'a> {
-    /// Returns the times of a snapshot.
+    /// Creates the times of a snapshot.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         let oldest_event = snapshot.events.ticks.iter().copied().min();
         let oldest_mark = snapshot.marks.rows.iter().map(|mark| mark.ticks).min();
@@ -33,7 +33,7 @@ impl<'a> Times<'a> {
         let oldest_range =
             ranges.and_then(|notes| (0..notes.len()).map(|row| notes.number(row, Key::TimeUs)).min());
         let known = snapshot.has_times();
-        // Without times, ranges of a profiler cannot be located among the events.
+        // If events have no times, the position of profiler ranges among them is unknown.
         let oldest_range = oldest_range.filter(|_| known);
         let oldest = [oldest_event, oldest_mark, readings, oldest_range].into_iter().flatten().min();
         let oldest = oldest.map(|ticks| snapshot.clock.time_ns(ticks));
@@ -44,7 +44,7 @@ impl<'a> Times<'a> {
 
     /// Returns the time of `ticks`.
     pub(crate) fn ns(&self, ticks: u64) -> u64 {
-        // No format allows more than 63 bits.
+        // No format can hold more than 63 bits.
         self.snapshot.clock.time_ns(ticks).saturating_sub(self.start_ns).min(i64::MAX as u64)
     }
 
@@ -54,12 +54,12 @@ impl<'a> Times<'a> {
     }
 }
 
-/// A clock of one list of events, which never goes back: in a trace of PyTorch's, times may go back a little.
+/// A clock for one list of events that never goes back; in PyTorch's traces, times may go back a little.
 #[derive(Default)]
-pub(crate) struct Rising(u64);
+pub(crate) struct MonotonicClock(u64);
 
-impl Rising {
-    /// Returns `ns`, or the newest time so far if that is later.
+impl MonotonicClock {
+    /// Returns `ns`, or the latest time so far if that is later.
     pub(crate) fn at(&mut self, ns: u64) -> u64 {
         self.0 = self.0.max(ns);
         self.0
@@ -67,28 +67,28 @@ impl Rising {
 }
 
 /// The bytes of a device over time.
-pub(crate) struct Course<'a> {
+pub(crate) struct DeviceTimeline<'a> {
     snapshot: &'a Snapshot,
     /// The device.
     pub(crate) device: DeviceId,
-    /// Its name in reports.
+    /// The device's name in reports.
     pub(crate) name: String,
-    /// Its blocks.
+    /// The lifetimes of its blocks.
     pub(crate) lifetimes: Vec<Lifetime>,
-    /// The origins of blocks, each once.
+    /// The distinct origins of blocks.
     pub(crate) origins: Vec<Origin>,
-    /// By block: the index of its origin in [`Self::origins`].
+    /// The index in [`Self::origins`] for each of [`Self::lifetimes`].
     pub(crate) origin_of: Vec<u32>,
-    /// Its peak.
+    /// The peak of the device.
     pub(crate) peak: Peak,
-    /// Whether its numbers are estimates, because blocks were sampled.
+    /// Whether the numbers are estimates, because blocks were sampled.
     pub(crate) estimated: bool,
-    /// Rows of its events.
+    /// The rows of the device's events.
     rows: Vec<u32>,
 }
 
-impl<'a> Course<'a> {
-    /// Returns the course of `device`; `None` if there is no data about it.
+impl<'a> DeviceTimeline<'a> {
+    /// Creates the timeline of `device`; `None` if the snapshot has no data on it.
     pub(crate) fn of(snapshot: &'a Snapshot, device: DeviceId) -> Option<Self> {
         let rows: Vec<u32> = snapshot.events.rows_of(device).map(|row| row as u32).collect();
         let lifetimes = lifetimes(snapshot, device);
@@ -99,13 +99,13 @@ impl<'a> Course<'a> {
         let by_lifetime = Origins::of(snapshot, &lifetimes);
         let mut known: HashMap<Origin, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut origins = Vec::new();
-        let mut place = |origin| {
+        let mut index_of = |origin| {
             *known.entry(origin).or_insert_with(|| {
                 origins.push(origin);
                 origins.len() as u32 - 1
             })
         };
-        let origin_of = lifetimes.iter().map(|one| place(by_lifetime.origin(one))).collect();
+        let origin_of = lifetimes.iter().map(|lifetime| index_of(by_lifetime.origin(lifetime))).collect();
         Some(Self {
             snapshot,
             origins,
@@ -119,23 +119,25 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Returns the rows of its events, in order.
+    /// Returns the rows of the device's events, in order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
         self.rows.iter().map(|&row| row as usize)
     }
 
-    /// Returns the requested bytes that were live: before the first event, and after each row that changed them. The
-    /// highest is [`Self::peak`].
+    /// Returns the live requested bytes: before the first event, and after each row that changed them. Their maximum is
+    /// [`Self::peak`].
     pub(crate) fn live(&self) -> (u64, Vec<(usize, u64)>) {
-        let place = |row: usize| self.rows.binary_search(&(row as u32)).ok();
+        let index_of = |row: usize| self.rows.binary_search(&(row as u32)).ok();
         let mut changes = vec![0i128; self.rows.len()];
         let mut live = 0i128;
         for lifetime in &self.lifetimes {
             match lifetime.from {
                 None => live += i128::from(lifetime.bytes),
-                Some(row) => place(row).into_iter().for_each(|at| changes[at] += i128::from(lifetime.bytes)),
+                Some(row) => {
+                    index_of(row).into_iter().for_each(|at| changes[at] += i128::from(lifetime.bytes))
+                }
             }
-            let end = lifetime.to.and_then(place);
+            let end = lifetime.to.and_then(index_of);
             end.into_iter().for_each(|at| changes[at] -= i128::from(lifetime.bytes));
         }
         let clamped = |bytes: i128| u64::try_from(bytes.max(0)).unwrap_or(u64::MAX);
@@ -147,8 +149,8 @@ impl<'a> Course<'a> {
         (before, after.collect())
     }
 
-    /// Returns the bytes in segments, in the same way; `None` where none were reserved, or the file does not contain
-    /// them.
+    /// Returns the reserved bytes in the same form; `None` if no memory was reserved, or the file does not contain
+    /// segments.
     pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
         if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
@@ -157,28 +159,28 @@ impl<'a> Course<'a> {
         Some((before, after.collect()))
     }
 
-    /// Returns the free bytes of the device, by ticks, at the moments at which they were queried: in the driver's
-    /// readings, and when memory ran out.
+    /// Returns the free bytes of the device with their times, in ticks, whenever they were queried: in the readings of the
+    /// driver, and when memory ran out.
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
         if self.device.is_accelerator() {
             let at_row =
                 |row: usize| Some((self.snapshot.events.ticks[row], self.snapshot.oom_free_bytes(row)?));
-            free.extend(self.ran_out().filter_map(at_row));
+            free.extend(self.oom_rows().filter_map(at_row));
         }
         free.sort_unstable();
         free.dedup();
         free
     }
 
-    /// Returns the rows at which memory ran out.
-    pub(crate) fn ran_out(&self) -> impl Iterator<Item = usize> + '_ {
+    /// Returns the rows of out-of-memory events.
+    pub(crate) fn oom_rows(&self) -> impl Iterator<Item = usize> + '_ {
         self.rows().filter(|&row| self.snapshot.events.action[row] == Action::Oom)
     }
 
-    /// Returns the meaning of its bytes, in a sentence.
-    pub(crate) fn about_live(&self) -> &'static str {
+    /// Returns a description of the numbers of [`Self::live`].
+    pub(crate) fn live_description(&self) -> &'static str {
         match self.estimated {
             true => {
                 "Bytes that were live, as requested: an estimate from sampled blocks, each with the bytes it stands for"
@@ -187,37 +189,37 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Returns the name, with a note if its numbers are estimates.
+    /// Returns the name of the device, with a note if the numbers are estimates.
     pub(crate) fn heading(&self) -> String {
         if self.estimated { format!("{} (estimates)", self.name) } else { self.name.clone() }
     }
 }
 
-/// The moments with one name that one thread marked.
-pub(crate) struct Marked<'a> {
-    /// Their name.
+/// The marks with one name on one thread.
+pub(crate) struct MarkSeries<'a> {
+    /// The name.
     pub(crate) name: &'a str,
     /// The thread.
     pub(crate) thread: ThreadId,
-    /// Their times, in order. Each two of them enclose an interval of the program's, such as a step.
+    /// The times of the marks, in order. Two successive ones enclose an interval of the program, such as a step.
     pub(crate) ns: Vec<u64>,
 }
 
-/// Returns all moments that the program marked.
-pub(crate) fn marked<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<Marked<'a>> {
+/// Returns all marks of the program, by name and thread.
+pub(crate) fn mark_series<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<MarkSeries<'a>> {
     let mut all: BTreeMap<(u32, ThreadId), Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
         all.entry((mark.name, mark.thread)).or_default().push(times.ns(mark.ticks));
     }
-    let named = |name: u32| snapshot.marks.names.get(name as usize).map_or("", String::as_str);
-    let marked = all.into_iter().map(|((name, thread), mut ns)| {
+    let name_of = |name: u32| snapshot.marks.names.get(name as usize).map_or("", String::as_str);
+    let series = all.into_iter().map(|((name, thread), mut ns)| {
         ns.sort_unstable();
-        Marked { name: named(name), thread, ns }
+        MarkSeries { name: name_of(name), thread, ns }
     });
-    marked.collect()
+    series.collect()
 }
 
-/// Returns the name of the program, without its folder, or a replacement where it is unknown.
+/// Returns the name of the program, without its folder, or a generic name if it is unknown.
 pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
     let name = memtrack_model::paths::file_name(&snapshot.meta.program);
     match (name.is_empty(), snapshot.pytorch.is_some()) {
@@ -227,7 +229,7 @@ pub(crate) fn program_name(snapshot: &Snapshot) -> &str {
     }
 }
 
-/// Returns the remarks that apply to all of a snapshot's numbers, in short sentences.
+/// Returns the remarks that apply to the whole snapshot, as short sentences.
 pub(crate) fn remarks(snapshot: &Snapshot, times: &Times<'_>) -> Vec<String> {
     let mut remarks = vec![format!("memtrack {}", env!("CARGO_PKG_VERSION"))];
     if !times.known {

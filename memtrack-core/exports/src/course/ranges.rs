@@ -1,5 +1,5 @@
-//! The ranges of PyTorch's profiler. Those of several threads need not be nested, so they are spread over the
-//! smallest number of tracks on which they are.
+//! The ranges of PyTorch's profiler. Ranges of several threads may overlap without being nested, so they are distributed over
+//! the smallest number of tracks on which all are nested.
 
 use super::Times;
 use memtrack_model::Snapshot;
@@ -8,23 +8,23 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// The most ranges that may be open at once; further ones are omitted, as on memtrack's page.
+/// The maximum number of ranges that are open at once; further ranges are omitted, as on memtrack's HTML page.
 const MAX_OPEN: usize = 256;
 
 /// A range of the profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// Its name.
+    /// The name of the range.
     pub(crate) name: StringId,
-    /// Its start.
+    /// The start time.
     pub(crate) from_ns: u64,
-    /// Its end.
+    /// The end time.
     pub(crate) to_ns: u64,
 }
 
-/// Ranges of which any two are disjoint, or one is inside the other; in the order of their starts, the outer first.
+/// Ranges of which any two are disjoint or nested, ordered by start; an outer range comes before an inner one.
 pub(crate) struct Track {
-    /// Their device; `None`: no device.
+    /// The device; `None` for ranges without a device.
     pub(crate) device: Option<DeviceId>,
     /// The ranges.
     pub(crate) ranges: Vec<Range>,
@@ -38,7 +38,7 @@ pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId
             continue;
         }
         ranges.sort_by_key(|range| (range.from_ns, std::cmp::Reverse(range.to_ns)));
-        // The ends of the open ranges on each track.
+        // For each track, the end times of its open ranges.
         let mut open: Vec<Vec<u64>> = Vec::new();
         let first = all.len();
         for range in ranges {
@@ -76,8 +76,8 @@ fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId
         match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
             b"START" if open.len() < MAX_OPEN => open.push((name, ns)),
             b"END" => {
-                let Some(place) = open.iter().rposition(|(known, _)| *known == name) else { continue };
-                let (_, from_ns) = open.remove(place);
+                let Some(index) = open.iter().rposition(|(known, _)| *known == name) else { continue };
+                let (_, from_ns) = open.remove(index);
                 by_device.entry(device).or_default().push(Range { name, from_ns, to_ns: ns });
             }
             _ => {}

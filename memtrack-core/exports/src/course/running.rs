@@ -1,16 +1,16 @@
-//! The running scopes of each thread, as nested intervals. A scope is visible only at events, so its interval lasts
-//! from the first to the last event of its thread that was made in it.
+//! The running scopes of each thread, as nested intervals. Only events have scopes, so the interval of a scope is from the first
+//! to the last event that its thread recorded in it.
 
-use super::{Rising, Times};
+use super::{MonotonicClock, Times};
 use memtrack_model::Snapshot;
 use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
 use memtrack_model::snapshot::ScopeKind;
 use std::collections::HashMap;
 
-/// The most nested scopes that are distinguished; deeper ones belong to their outermost.
+/// The maximum depth of nested scopes; of a deeper path, only the innermost scopes are kept.
 const MAX_DEPTH: usize = 256;
 
-/// The lane of nested intervals: a thread, or in PyTorch's form, which has no threads, a device's trace.
+/// A lane of nested intervals: a thread, or the trace of a device in PyTorch's form, which has no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lane {
     /// A thread of a recording.
@@ -19,9 +19,9 @@ pub(crate) enum Lane {
     Trace(DeviceId),
 }
 
-/// The start or end of a scope. Those of one lane come in the order of time, and the inner one ends first.
+/// The start or end of a scope. Those of one lane are in chronological order, and an inner scope ends before an outer one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum ScopeEvent {
     /// A scope is entered.
     Begin { lane: Lane, scope: ScopeId, ns: u64 },
     /// A scope is left.
@@ -30,24 +30,25 @@ pub(crate) enum Step {
 
 /// The state of a lane while the events are visited.
 #[derive(Default)]
-struct Running {
+struct LaneState {
     open: Vec<(ScopeId, u64)>,
-    clock: Rising,
+    clock: MonotonicClock,
     last_ns: u64,
 }
 
-/// Calls `step` for all scopes: in recordings those of all threads, in PyTorch's form those of these `devices`.
+/// Calls `visit` for all starts and ends of scopes: in a recording those of all threads, in PyTorch's form those of
+/// `devices`.
 pub(crate) fn scopes<E>(
     snapshot: &Snapshot,
     times: &Times<'_>,
     devices: &[DeviceId],
-    mut step: impl FnMut(Step) -> Result<(), E>,
+    mut visit: impl FnMut(ScopeEvent) -> Result<(), E>,
 ) -> Result<(), E> {
     if snapshot.scopes.rows.len() <= 1 {
         return Ok(());
     }
     let events = &snapshot.events;
-    let mut lanes: HashMap<Lane, Running> = HashMap::new();
+    let mut lanes: HashMap<Lane, LaneState> = HashMap::new();
     for row in 0..events.len() {
         let lane = match snapshot.pytorch {
             None => Lane::Thread(events.thread[row]),
@@ -60,35 +61,35 @@ pub(crate) fn scopes<E>(
         if running.open.last().map_or(ScopeId::NONE, |open| open.0) != scope {
             let path = path(snapshot, scope);
             let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.0 == **scope).count();
-            close(running, lane, same, &mut step)?;
+            close(running, lane, same, &mut visit)?;
             for &scope in &path[same..] {
                 running.open.push((scope, ns));
-                step(Step::Begin { lane, scope, ns })?;
+                visit(ScopeEvent::Begin { lane, scope, ns })?;
             }
         }
         running.last_ns = ns;
     }
-    let mut rest: Vec<(Lane, Running)> = lanes.into_iter().collect();
+    let mut rest: Vec<(Lane, LaneState)> = lanes.into_iter().collect();
     rest.sort_unstable_by_key(|(lane, _)| *lane);
-    rest.iter_mut().try_for_each(|(lane, running)| close(running, *lane, 0, &mut step))
+    rest.iter_mut().try_for_each(|(lane, running)| close(running, *lane, 0, &mut visit))
 }
 
-/// Ends the open scopes below `depth`.
+/// Ends the open scopes that are deeper than `depth`.
 fn close<E>(
-    running: &mut Running,
+    running: &mut LaneState,
     lane: Lane,
     depth: usize,
-    step: &mut impl FnMut(Step) -> Result<(), E>,
+    visit: &mut impl FnMut(ScopeEvent) -> Result<(), E>,
 ) -> Result<(), E> {
     while running.open.len() > depth
         && let Some((scope, from_ns)) = running.open.pop()
     {
-        step(Step::End { lane, scope, from_ns, ns: running.last_ns })?;
+        visit(ScopeEvent::End { lane, scope, from_ns, ns: running.last_ns })?;
     }
     Ok(())
 }
 
-/// Returns a scope and those around it, the outermost first.
+/// Returns the path of a scope: the enclosing scopes and the scope itself, the outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
@@ -101,7 +102,7 @@ fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     path
 }
 
-/// Returns the kind of a scope, in a word.
+/// Returns the name of a kind of scope, in one word.
 pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     match kind {
         ScopeKind::Operator => "operator",
@@ -132,13 +133,13 @@ mod tests {
     use std::convert::Infallible;
 
     #[test]
-    fn a_scope_lasts_from_the_first_to_the_last_event_of_its_thread_in_it() {
+    fn a_scope_lasts_from_its_first_to_its_last_event_on_a_thread() {
         let mut snapshot = Snapshot::default();
         for (parent, name) in [(0, "model"), (1, "matmul"), (0, "backward")] {
             let scope = Scope { parent: ScopeId(parent), name: name.into(), ..Scope::default() };
             snapshot.scopes.rows.push(scope);
         }
-        // By time: the event's thread and scope.
+        // The thread and the scope of each event, in chronological order.
         let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
         for (ticks, (thread, scope)) in events.into_iter().enumerate() {
             let (ticks, thread, scope) = (ticks as u64, ThreadId(thread), ScopeId(scope));
@@ -147,10 +148,10 @@ mod tests {
         let mut ended = Vec::new();
         let mut depths: HashMap<Lane, Vec<ScopeId>> = HashMap::new();
         let times = Times::of(&snapshot);
-        let Ok(()) = scopes(&snapshot, &times, &[], |step| {
-            match step {
-                Step::Begin { lane, scope, .. } => depths.entry(lane).or_default().push(scope),
-                Step::End { lane, scope, from_ns, ns } => {
+        let Ok(()) = scopes(&snapshot, &times, &[], |event| {
+            match event {
+                ScopeEvent::Begin { lane, scope, .. } => depths.entry(lane).or_default().push(scope),
+                ScopeEvent::End { lane, scope, from_ns, ns } => {
                     assert_eq!(
                         depths.get_mut(&lane).and_then(Vec::pop),
                         Some(scope),

@@ -1,4 +1,4 @@
-//! The types of markers of a profile.
+//! The types of markers in a profile.
 
 use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, Profile, StaticSchemaMarker,
@@ -12,16 +12,16 @@ const ALL_LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
 
 /// An interval: a scope, or a range of PyTorch's profiler.
 #[derive(Clone, Debug)]
-pub(super) struct Running {
-    /// Its name.
+pub(super) struct IntervalMarker {
+    /// The name.
     pub(super) name: StringHandle,
-    /// Its kind: a module, an operator.
+    /// The kind, such as `module` or `operator`.
     pub(super) kind: StringHandle,
-    /// Its color.
+    /// The category, which determines the colour.
     pub(super) category: CategoryHandle,
 }
 
-impl StaticSchemaMarker for Running {
+impl StaticSchemaMarker for IntervalMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "memtrack-running";
     const DESCRIPTION: Option<&'static str> =
         Some("What was running, from the first to the last event that was made in it");
@@ -48,23 +48,23 @@ impl StaticSchemaMarker for Running {
     }
 
     fn number_field_value(&self, _: u32) -> f64 {
-        // There is no such field.
+        // This marker has no number fields.
         0.0
     }
 }
 
 /// A moment: memory ran out, or the program marked it.
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
-    /// Its name.
+pub(super) struct MomentMarker {
+    /// The name.
     pub(super) name: StringHandle,
     /// Further details.
     pub(super) detail: StringHandle,
-    /// Its color.
+    /// The category, which determines the colour.
     pub(super) category: CategoryHandle,
 }
 
-impl StaticSchemaMarker for Moment {
+impl StaticSchemaMarker for MomentMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "memtrack-moment";
     const DESCRIPTION: Option<&'static str> = Some("Memory ran out, or the program marked the moment");
     const LOCATIONS: MarkerLocations = ALL_LOCATIONS;
@@ -90,7 +90,7 @@ impl StaticSchemaMarker for Moment {
     }
 
     fn number_field_value(&self, _: u32) -> f64 {
-        // There is no such field.
+        // This marker has no number fields.
         0.0
     }
 }

@@ -1,7 +1,7 @@
 //! A profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process: its main thread has all
-//! allocations and frees with their bytes and stacks, and its memory is counted beside it. That profiler keeps the
-//! allocations of a process in one thread, and the memory of a process in its tracks, so devices in one process could
-//! not be distinguished. The program is a process of its own, whose threads show the running scopes.
+//! allocations and frees with their bytes and stacks, and counters show its memory. The profiler shows the allocations of a
+//! process on one thread, and the memory of a process as its tracks, so devices in one process could not be distinguished.
+//! The program is a separate process, whose threads show the running scopes.
 //!
 //! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows it
 //! (0.8, MIT or Apache-2.0; `debugid`, `uuid`, `bitflags`, `rustc-hash`).
@@ -14,15 +14,15 @@ mod tests;
 
 use crate::ExportOptions;
 use crate::course::ranges::tracks;
-use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
-use crate::course::{Course, Rising, Times, marked, program_name, remarks};
-use crate::stacks::{Shown, Stacks};
+use crate::course::running::{Lane, ScopeEvent, kind_name, lane_name, scopes};
+use crate::course::{DeviceTimeline, MonotonicClock, Times, mark_series, program_name, remarks};
+use crate::stacks::{ExportedStack, Stacks};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CounterHandle, Frame, FrameFlags, FrameInfo, GraphColor, MarkerTiming,
     ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
     WeightType,
 };
-use markers::{Moment, Running};
+use markers::{IntervalMarker, MomentMarker};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_report::analysis::ownership::short;
@@ -30,16 +30,16 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// The bytes that are written at once.
-const BUFFERED: usize = 64 << 10;
+/// The bytes of the output buffer.
+const BUFFER_BYTES: usize = 64 << 10;
 
-/// The pause, in nanoseconds, after which the number before is repeated: the profiler joins numbers of a counter by a
-/// straight line, which has to be level until the number changes.
-const PAUSE_NS: u64 = 1_000_000;
+/// If a counter does not change for longer than this, in nanoseconds, its value is repeated just before the next change: the
+/// profiler connects values by straight lines, and the line must be horizontal until the change.
+const MAX_GAP_NS: u64 = 1_000_000;
 
-/// The profiler finds the allocation for a free by its address. Other blocks at the address of a block that is older
-/// than the trace are unknown, so these older blocks get addresses of their own, from this one on: above all memory,
-/// and exact in JavaScript's numbers.
+/// The first of the unique addresses for blocks that are older than the trace. The profiler finds the allocation for a free by
+/// the address, and the real addresses of older blocks may be those of other blocks too. The unique addresses are above all
+/// memory, and JavaScript's numbers represent them exactly.
 const FIRST_OLDER_ADDRESS: u64 = 1 << 52;
 
 /// Writes the requested devices of the snapshot.
@@ -54,14 +54,14 @@ pub(crate) fn write(
     let mut writer = Writer::new(snapshot, &times);
     let mut stacks = Stacks::new(snapshot, &options.rules);
     for &device in &devices {
-        if let Some(course) = Course::of(snapshot, device) {
-            writer.device(&course, &mut stacks, symbols);
+        if let Some(timeline) = DeviceTimeline::of(snapshot, device) {
+            writer.device(&timeline, &mut stacks, symbols);
         }
     }
     writer.scopes(&devices);
     writer.ranges(&devices);
     writer.marks();
-    let mut out = BufWriter::with_capacity(BUFFERED, out);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     serde_json::to_writer(&mut out, &writer.profile)?;
     out.flush()
 }
@@ -70,8 +70,9 @@ struct Writer<'a> {
     snapshot: &'a Snapshot,
     times: &'a Times<'a>,
     profile: Profile,
-    /// The program, and its threads by name; created with its first data.
+    /// The process of the program; created when there is data for it.
     program: Option<ProcessHandle>,
+    /// The threads of the program, by name.
     threads: HashMap<String, ThreadHandle>,
     /// The category of all frames.
     allocations: CategoryHandle,
@@ -81,12 +82,12 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(snapshot: &'a Snapshot, times: &'a Times<'a>) -> Self {
-        // Remarks about a profile as a whole have no other place.
+        // The format has no other field for remarks on the whole profile.
         let product = format!("{} — {}", program_name(snapshot), remarks(snapshot, times).join("; "));
         let start_ns = if times.known { times.start_ns } else { 0 };
         let start = ReferenceTimestamp::from_millis_since_unix_epoch(start_ns as f64 / 1e6);
         let mut profile = Profile::new(&product, start, SamplingInterval::from_millis(1));
-        // All names are known: the profiler has nothing to symbolicate.
+        // All names are resolved, so the profiler need not symbolicate.
         profile.set_symbolicated(true);
         let allocations = profile.add_category("Allocation", CategoryColor::Blue);
         let scopes = profile.add_category("Running", CategoryColor::Green);
@@ -95,25 +96,25 @@ impl<'a> Writer<'a> {
         Self { snapshot, times, profile, program: None, threads, allocations, scopes, memory }
     }
 
-    /// Writes a device: its allocations, its counters, and the moments at which its memory ran out.
-    fn device(&mut self, course: &Course<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
-        let process = self.profile.add_process(&course.heading(), self.snapshot.meta.pid, at(0));
+    /// Writes a device: its allocations, its counters, and its out-of-memory events.
+    fn device(&mut self, timeline: &DeviceTimeline<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
+        let process = self.profile.add_process(&timeline.heading(), self.snapshot.meta.pid, at(0));
         let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
         self.profile.set_thread_samples_weight_type(thread, WeightType::Bytes);
         self.profile.add_initial_visible_thread(thread);
-        let shown = course.origins.iter().map(|&origin| stacks.shown(origin, symbols));
-        let handles: Vec<Option<StackHandle>> = shown.map(|shown| self.stack(thread, &shown)).collect();
-        self.allocations(course, &handles, thread);
-        let (before, live) = course.live();
-        let requested = self.counter(process, "requested", course.about_live(), GraphColor::Blue);
+        let exported = timeline.origins.iter().map(|&origin| stacks.stack(origin, symbols));
+        let handles: Vec<Option<StackHandle>> = exported.map(|stack| self.stack(thread, &stack)).collect();
+        self.allocations(timeline, &handles, thread);
+        let (before, live) = timeline.live();
+        let requested = self.counter(process, "requested", timeline.live_description(), GraphColor::Blue);
         self.count(requested, before, live);
-        if let Some((before, reserved)) = course.reserved() {
+        if let Some((before, reserved)) = timeline.reserved() {
             let about = "Bytes in segments that the allocator held";
             let counter = self.counter(process, "reserved", about, GraphColor::Grey);
             self.count(counter, before, reserved);
         }
-        self.free(course, process);
-        for row in course.ran_out() {
+        self.free(timeline, process);
+        for row in timeline.oom_rows() {
             let name = self.profile.intern_string("out of memory");
             let requested = self.snapshot.events.size_bytes[row];
             let free = self.snapshot.oom_free_bytes(row);
@@ -123,56 +124,61 @@ impl<'a> Writer<'a> {
             };
             let detail = self.profile.intern_string(&detail);
             let timing = MarkerTiming::Instant(at(self.times.ns(self.snapshot.events.ticks[row])));
-            self.profile.add_marker(thread, timing, Moment { name, detail, category: self.memory });
+            self.profile.add_marker(thread, timing, MomentMarker { name, detail, category: self.memory });
         }
     }
 
-    /// Writes every block, with its allocation and its free; those live before the first event, at the beginning. A
-    /// sample has the bytes that it represents. Blocks without bytes are omitted.
-    fn allocations(&mut self, course: &Course<'_>, stacks: &[Option<StackHandle>], thread: ThreadHandle) {
+    /// Writes the allocation and the free of every block. Blocks that were live before the first event are allocated at the
+    /// beginning. A sample has the bytes that it represents. Blocks of zero bytes are omitted.
+    fn allocations(
+        &mut self,
+        timeline: &DeviceTimeline<'_>,
+        stacks: &[Option<StackHandle>],
+        thread: ThreadHandle,
+    ) {
         let snapshot = self.snapshot;
-        let add = |profile: &mut Profile, ns, place: usize, sign: i64| {
-            let one = &course.lifetimes[place];
-            let stack = stacks[course.origin_of[place] as usize];
-            let address = match one.from {
+        let add = |profile: &mut Profile, ns, index: usize, sign: i64| {
+            let lifetime = &timeline.lifetimes[index];
+            let stack = stacks[timeline.origin_of[index] as usize];
+            let address = match lifetime.from {
                 Some(row) => snapshot.events.address[row],
-                None => FIRST_OLDER_ADDRESS + place as u64,
+                None => FIRST_OLDER_ADDRESS + index as u64,
             };
-            let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
-            // Without bytes, an allocation and a free are indistinguishable.
+            let bytes = i64::try_from(lifetime.bytes).unwrap_or(i64::MAX);
+            // With zero bytes, an allocation and a free are indistinguishable.
             if bytes == 0 {
                 return;
             }
             profile.add_allocation_sample(thread, at(ns), stack, address, sign * bytes);
         };
-        let lifetimes = &course.lifetimes;
-        // Lifetimes are in the order of their allocations, except those that are older than the trace.
+        let lifetimes = &timeline.lifetimes;
+        // Lifetimes are in order of allocation, except those of blocks that are older than the trace.
         let mut started = (0..lifetimes.len()).filter(|&at| lifetimes[at].from.is_some()).peekable();
         let mut ended: Vec<u32> =
             (0..lifetimes.len() as u32).filter(|&at| lifetimes[at as usize].to.is_some()).collect();
         ended.sort_by_key(|&at| lifetimes[at as usize].to);
         let mut ended = ended.into_iter().map(|at| at as usize).peekable();
-        for (place, _) in lifetimes.iter().enumerate().filter(|(_, one)| one.from.is_none()) {
-            add(&mut self.profile, 0, place, 1);
+        for (index, _) in lifetimes.iter().enumerate().filter(|(_, lifetime)| lifetime.from.is_none()) {
+            add(&mut self.profile, 0, index, 1);
         }
-        let mut clock = Rising::default();
-        for row in course.rows() {
+        let mut clock = MonotonicClock::default();
+        for row in timeline.rows() {
             let ns = clock.at(self.times.ns(snapshot.events.ticks[row]));
-            // Memory that is allocated again was freed before.
-            while let Some(place) = ended.next_if(|&place| lifetimes[place].to <= Some(row)) {
-                add(&mut self.profile, ns, place, -1);
+            // Frees come first, because memory that is allocated again was freed before.
+            while let Some(index) = ended.next_if(|&index| lifetimes[index].to <= Some(row)) {
+                add(&mut self.profile, ns, index, -1);
             }
-            while let Some(place) = started.next_if(|&place| lifetimes[place].from <= Some(row)) {
-                add(&mut self.profile, ns, place, 1);
+            while let Some(index) = started.next_if(|&index| lifetimes[index].from <= Some(row)) {
+                add(&mut self.profile, ns, index, 1);
             }
         }
     }
 
-    /// Returns a stack of a thread. Its frames are labels with their lines, which have no other place in the format.
-    fn stack(&mut self, thread: ThreadHandle, shown: &Shown) -> Option<StackHandle> {
-        let names: Vec<String> = match shown {
-            Shown::Stack(places) => places.iter().flat_map(|place| place.frames.iter().map(short)).collect(),
-            Shown::Unknown(texts) => texts.clone(),
+    /// Returns the handle of a stack. Frames are labels that include the line, for which the format has no other field.
+    fn stack(&mut self, thread: ThreadHandle, stack: &ExportedStack) -> Option<StackHandle> {
+        let names: Vec<String> = match stack {
+            ExportedStack::Stack(keys) => keys.iter().flat_map(|key| key.frames.iter().map(short)).collect(),
+            ExportedStack::Unknown(texts) => texts.clone(),
         };
         let category_pair = self.allocations.into();
         let mut frames = Vec::with_capacity(names.len());
@@ -196,14 +202,14 @@ impl<'a> Writer<'a> {
         counter
     }
 
-    /// Writes a counter's numbers: before the first event, and after rows.
+    /// Writes the values of a counter: before the first event, and after each row that changed it.
     fn count(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
-        let mut clock = Rising::default();
+        let mut clock = MonotonicClock::default();
         let mut last = (0, before);
         self.profile.add_counter_sample(counter, at(0), before as f64, 0);
         for (row, bytes) in after {
             let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
-            if ns - last.0 > PAUSE_NS {
+            if ns - last.0 > MAX_GAP_NS {
                 self.profile.add_counter_sample(counter, at(ns - 1), 0.0, 0);
             }
             self.profile.add_counter_sample(counter, at(ns), difference(last.1, bytes), 1);
@@ -215,9 +221,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the free bytes of the device, at the moments at which they were queried.
-    fn free(&mut self, course: &Course<'_>, process: ProcessHandle) {
-        let free = course.free();
+    /// Writes the free bytes of the device, whenever they were queried.
+    fn free(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
+        let free = timeline.free();
         if free.is_empty() {
             return;
         }
@@ -232,7 +238,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns a thread of the program.
+    /// Returns the thread of the program with this name, which is created if necessary.
     fn thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
         if let Some(&known) = self.threads.get(name) {
             return known;
@@ -259,8 +265,8 @@ impl<'a> Writer<'a> {
     fn scopes(&mut self, devices: &[DeviceId]) {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut threads: HashMap<Lane, ThreadHandle> = HashMap::new();
-        let done: Result<(), std::convert::Infallible> = scopes(snapshot, times, devices, |step| {
-            let Step::End { lane, scope, from_ns, ns } = step else { return Ok(()) };
+        let done: Result<(), std::convert::Infallible> = scopes(snapshot, times, devices, |event| {
+            let ScopeEvent::End { lane, scope, from_ns, ns } = event else { return Ok(()) };
             let thread = *threads.entry(lane).or_insert_with(|| {
                 let os_id = match lane {
                     Lane::Thread(thread) => {
@@ -279,13 +285,13 @@ impl<'a> Writer<'a> {
 
     /// Writes the ranges of PyTorch's profiler.
     fn ranges(&mut self, devices: &[DeviceId]) {
-        for found in tracks(self.snapshot, self.times, devices) {
-            let name = match found.device {
+        for track in tracks(self.snapshot, self.times, devices) {
+            let name = match track.device {
                 Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
                 None => "profiler".to_owned(),
             };
             let thread = self.thread(&name, 0);
-            for range in found.ranges {
+            for range in track.ranges {
                 let name = self.snapshot.strings.get(range.name);
                 self.running(thread, (range.from_ns, range.to_ns), &name, "profiler");
             }
@@ -295,34 +301,34 @@ impl<'a> Writer<'a> {
     fn running(&mut self, thread: ThreadHandle, (from_ns, to_ns): (u64, u64), name: &str, kind: &str) {
         let (name, kind) = (self.profile.intern_string(name), self.profile.intern_string(kind));
         let timing = MarkerTiming::Interval(at(from_ns), at(to_ns));
-        self.profile.add_marker(thread, timing, Running { name, kind, category: self.scopes });
+        self.profile.add_marker(thread, timing, IntervalMarker { name, kind, category: self.scopes });
     }
 
-    /// Writes the moments that the program marked, and the time from each to the next of its name: a step, a request.
+    /// Writes the marks of the program, and the interval from each mark to the next of the same name: a step, a request.
     fn marks(&mut self) {
-        for marked in marked(self.snapshot, self.times) {
-            let lane = lane_name(self.snapshot, Lane::Thread(marked.thread));
-            let os_id = self.snapshot.threads.get(marked.thread.index()).map_or(0, |known| known.os_id);
+        for series in mark_series(self.snapshot, self.times) {
+            let lane = lane_name(self.snapshot, Lane::Thread(series.thread));
+            let os_id = self.snapshot.threads.get(series.thread.index()).map_or(0, |known| known.os_id);
             let thread = self.thread(&lane, os_id);
-            let name = self.profile.intern_string(marked.name);
+            let name = self.profile.intern_string(series.name);
             let detail = self.profile.intern_string("marked by the program");
-            for &ns in &marked.ns {
-                let moment = Moment { name, detail, category: self.scopes };
+            for &ns in &series.ns {
+                let moment = MomentMarker { name, detail, category: self.scopes };
                 self.profile.add_marker(thread, MarkerTiming::Instant(at(ns)), moment);
             }
-            for pair in marked.ns.windows(2) {
-                self.running(thread, (pair[0], pair[1]), marked.name, "step");
+            for pair in series.ns.windows(2) {
+                self.running(thread, (pair[0], pair[1]), series.name, "step");
             }
         }
     }
 }
 
-/// Converts to a time of the profile.
+/// Converts nanoseconds to a timestamp of the profile.
 fn at(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 
-/// Returns the growth of a number. Exact below 2^53, as all of JavaScript's numbers are.
+/// Returns the difference of two numbers, exact up to 2^53, like all numbers of JavaScript.
 fn difference(from: u64, to: u64) -> f64 {
     (i128::from(to) - i128::from(from)) as f64
 }

@@ -1,5 +1,5 @@
-//! The Firefox Profiler's processed profile format, version 55, as its types document it: exactly the fields that
-//! memtrack writes. For tests.
+//! For tests: the Firefox Profiler's processed profile format, version 55, as documented by its types, with exactly the fields
+//! that memtrack writes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) struct Profile {
     pub(super) counters: Vec<Counter>,
 }
 
-/// The data about a profile as a whole.
+/// Data on the whole profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -50,7 +50,7 @@ pub(super) struct Category {
     pub(super) subcategories: Vec<String>,
 }
 
-/// The display of markers of a type.
+/// How a type of marker is displayed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -91,7 +91,7 @@ pub(super) struct Thread {
     show_markers_in_timeline: bool,
 }
 
-/// Frames: a function at a place.
+/// The table of frames: each is a function and a position in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -109,7 +109,7 @@ pub(super) struct Frames {
     column: Vec<Option<u32>>,
 }
 
-/// Functions.
+/// The table of functions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -126,7 +126,7 @@ pub(super) struct Functions {
     column_number: Vec<Option<u32>>,
 }
 
-/// Markers: intervals and moments.
+/// The table of markers: intervals and moments.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Markers {
@@ -140,14 +140,14 @@ pub(super) struct Markers {
     pub(super) start_time: Vec<Option<f64>>,
 }
 
-/// The content of a marker besides its name; texts are numbers of strings.
+/// The data of a marker in addition to its name. Texts are indices into the table of strings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, tag = "type")]
 pub(super) enum Payload {
     /// An interval.
     #[serde(rename = "memtrack-running")]
     Running {
-        /// Its kind.
+        /// The kind.
         kind: usize,
     },
     /// A moment.
@@ -158,7 +158,7 @@ pub(super) enum Payload {
     },
 }
 
-/// Samples of time, which are empty.
+/// Samples over time; memtrack writes none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -185,7 +185,7 @@ pub(super) struct Allocations {
     pub(super) length: usize,
 }
 
-/// Stacks as a tree: each is a frame and the stack of its caller.
+/// The table of stacks, a tree: each is a frame and the stack of the caller.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stacks {
@@ -207,7 +207,7 @@ pub(super) struct Counter {
     pub(super) color: String,
 }
 
-/// The growth of a counter, and the number of operations, since the number before.
+/// The values of a counter: each is the growth and the number of operations since the previous one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Counts {

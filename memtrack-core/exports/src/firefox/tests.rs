@@ -1,8 +1,8 @@
-//! The written profile is read again, field by field, and compared with memtrack's reports.
+//! Tests that read the written profile, field by field, and compare it with memtrack's reports.
 
 use super::reader::{Counter, Payload, Profile, Thread};
 use super::*;
-use crate::fixtures::{Expected, everything, snapshots};
+use crate::fixtures::{Expected, full_recording, snapshots};
 use std::collections::HashMap;
 
 fn read(snapshot: &Snapshot) -> Profile {
@@ -66,7 +66,7 @@ fn check_tables(profile: &Profile, thread: &Thread) {
     }
 }
 
-/// Returns a counter's numbers, with their times in milliseconds.
+/// Returns the times of a counter, in milliseconds, and its values.
 fn numbers(counter: &Counter) -> Vec<(f64, f64)> {
     let samples = &counter.samples;
     assert_eq!([samples.count.len(), samples.number.len(), samples.time_deltas.len()], [samples.length; 3]);
@@ -105,16 +105,16 @@ fn counters_and_allocations_agree_with_reports() {
     for (file, snapshot) in snapshots() {
         let profile = read(&snapshot);
         for device in snapshot.device_ids() {
-            let Some(course) = Course::of(&snapshot, device) else { continue };
+            let Some(timeline) = DeviceTimeline::of(&snapshot, device) else { continue };
             let expected = Expected::of(&snapshot, device);
-            let what = format!("{file}, {}", course.name);
+            let what = format!("{file}, {}", timeline.name);
             let thread =
-                profile.threads.iter().find(|thread| thread.process_name == course.heading()).unwrap();
-            assert!(thread.is_main_thread && thread.name == course.heading(), "{what}");
+                profile.threads.iter().find(|thread| thread.process_name == timeline.heading()).unwrap();
+            assert!(thread.is_main_thread && thread.name == timeline.heading(), "{what}");
             let requested = numbers(counter(&profile, thread, "requested").unwrap());
             let highest = |numbers: &[(f64, f64)]| numbers.iter().map(|number| number.1 as u64).max();
-            if course.estimated {
-                // Where small blocks were sampled the series is an estimate, and reports show the recorder's count.
+            if timeline.estimated {
+                // If small blocks were sampled, the series is an estimate, but reports use the recorder's exact count.
                 assert!(highest(&requested).is_some(), "{what}");
                 continue;
             }
@@ -124,10 +124,10 @@ fn counters_and_allocations_agree_with_reports() {
                 assert_eq!(highest(&numbers(reserved)), Some(expected.reserved), "{what}");
             }
             let Some(allocations) = &thread.native_allocations else {
-                assert!(course.lifetimes.is_empty(), "{what}");
+                assert!(timeline.lifetimes.is_empty(), "{what}");
                 continue;
             };
-            // As the profiler finds retained memory: each free goes with the allocation at its address.
+            // The profiler finds retained memory in the same way: it pairs each free with the allocation at its address.
             let mut live: HashMap<u64, i64> = HashMap::new();
             let (mut allocated, mut sum, mut highest) = (0, 0, 0);
             for (&weight, &address) in allocations.weight.iter().zip(&allocations.memory_address) {
@@ -141,11 +141,12 @@ fn counters_and_allocations_agree_with_reports() {
                 highest = highest.max(sum);
             }
             let older = requested[0].1 as i64;
-            assert_eq!((allocated - older) as u64, expected.in_all.0, "{what}");
+            assert_eq!((allocated - older) as u64, expected.allocated.0, "{what}");
             assert_eq!((highest as u64, sum as u64), (expected.peak, expected.at_end.0), "{what}");
             assert_eq!(live.values().sum::<i64>() as u64, expected.at_end.0, "{what}");
-            if !course.estimated {
-                let empty = course.lifetimes.iter().filter(|one| one.bytes == 0 && one.to.is_none()).count();
+            if !timeline.estimated {
+                let empty =
+                    timeline.lifetimes.iter().filter(|block| block.bytes == 0 && block.to.is_none()).count();
                 assert_eq!((live.len() + empty) as u64, expected.at_end.1, "{what}");
             }
         }
@@ -153,8 +154,8 @@ fn counters_and_allocations_agree_with_reports() {
 }
 
 #[test]
-fn all_data_is_in_its_table() {
-    let profile = read(&everything());
+fn all_data_is_in_the_right_table() {
+    let profile = read(&full_recording());
     assert!(profile.meta.product.starts_with("train — memtrack "), "{}", profile.meta.product);
     assert_eq!(profile.meta.start_time, 1000.0);
     let names: Vec<_> = profile

@@ -1,10 +1,11 @@
-//! A device's allocations as a heap profile: the allocations and frees of each stack up to the first event, the peak
-//! and the end. A heap has a sequence of its own, because Perfetto assigns all numbers of one sequence to one heap.
+//! The allocations of a device as a heap profile: dumps with the allocations and frees of each stack, before the first event,
+//! at the peak and at the end. Each heap has a separate packet sequence, because Perfetto assigns all numbers of a sequence to
+//! one heap.
 
 use super::messages::*;
 use super::trace::Trace;
-use crate::course::{Course, Rising, Times};
-use crate::stacks::{Shown, Stacks, file_of, line_of};
+use crate::course::{DeviceTimeline, MonotonicClock, Times};
+use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
 use memtrack_model::snapshot::Module;
 use memtrack_model::{Frame as NamedFrame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
@@ -13,46 +14,46 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io;
 
-/// The stacks in one packet: packets should stay small, so that readers need not buffer a large one.
+/// The maximum number of stacks in one packet: packets should be small, because readers buffer a whole packet.
 const STACKS_PER_PACKET: usize = 512;
 
-/// Writes the dumps of a device.
+/// Writes the heap dumps of a device.
 pub(super) fn write(
     trace: &mut Trace<'_>,
     snapshot: &Snapshot,
     (stacks, symbols): (&mut Stacks<'_>, &mut Symbolizer),
     times: &Times<'_>,
-    course: &Course<'_>,
+    timeline: &DeviceTimeline<'_>,
     pid: u32,
 ) -> io::Result<()> {
-    if course.lifetimes.is_empty() {
+    if timeline.lifetimes.is_empty() {
         return Ok(());
     }
-    let mut described = Described::new(trace, snapshot);
-    for part in course.origins.chunks(STACKS_PER_PACKET) {
-        let shown = part.iter().map(|&origin: &Origin| stacks.shown(origin, symbols));
-        described.describe(trace, shown)?;
+    let mut interned = InternedStacks::new(trace, snapshot);
+    for part in timeline.origins.chunks(STACKS_PER_PACKET) {
+        let exported = part.iter().map(|&origin: &Origin| stacks.stack(origin, symbols));
+        interned.write(trace, exported)?;
     }
     let mut index = 0;
-    let mut clock = Rising::default();
-    for after in moments(course) {
+    let mut clock = MonotonicClock::default();
+    for after in moments(timeline) {
         let ns = match after {
             None => 0,
             Some(row) => snapshot.events.ticks.get(row).map_or_else(|| times.end_ns(), |&at| times.ns(at)),
         };
         let ns = clock.at(ns);
-        let sums = sums_after(course, after);
+        let sums = sums_after(timeline, after);
         let parts = sums.chunks(STACKS_PER_PACKET);
         let last = parts.len() - 1;
         for (place, part) in parts.enumerate() {
             let first = place * STACKS_PER_PACKET;
-            let samples = part.iter().enumerate().map(|(at, sums)| sums.sample(callstack(first + at)));
+            let samples = part.iter().enumerate().map(|(at, sums)| sums.sample(callstack_id(first + at)));
             let heap = ProcessHeapSamples {
                 pid: Some(pid.into()),
                 samples: samples.collect(),
                 timestamp: Some(ns),
-                heap_name: Some(course.heading()),
-                sampling_interval_bytes: Some(interval(snapshot, course)),
+                heap_name: Some(timeline.heading()),
+                sampling_interval_bytes: Some(interval(snapshot, timeline)),
             };
             let dump = ProfilePacket {
                 process_dumps: vec![heap],
@@ -62,7 +63,7 @@ pub(super) fn write(
             index += 1;
             trace.packet(&TracePacket {
                 timestamp: Some(ns),
-                trusted_packet_sequence_id: Some(described.sequence),
+                trusted_packet_sequence_id: Some(interned.sequence),
                 sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
                 data: Some(Data::ProfilePacket(dump)),
                 ..TracePacket::default()
@@ -72,22 +73,22 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Returns the rows after which there are dumps: before the first event if anything was live then, at the peak, and
-/// at the end.
-fn moments(course: &Course<'_>) -> Vec<Option<usize>> {
-    let older = course.lifetimes.iter().any(|one| one.from.is_none());
+/// Returns the rows after which to write dumps: `None` (before the first event) if blocks were live then, the peak, and the
+/// end.
+fn moments(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
+    let has_older = timeline.lifetimes.iter().any(|lifetime| lifetime.from.is_none());
     let mut moments = Vec::new();
-    if older || course.peak.row.is_none() {
+    if has_older || timeline.peak.row.is_none() {
         moments.push(None);
     }
-    moments.extend(course.peak.row.map(Some));
+    moments.extend(timeline.peak.row.map(Some));
     moments.push(Some(usize::MAX));
     moments
 }
 
-/// Returns the mean interval between samples: 1 where every byte counts.
-fn interval(snapshot: &Snapshot, course: &Course<'_>) -> u64 {
-    if !course.estimated {
+/// Returns the mean number of bytes between samples; 1 if all blocks were recorded.
+fn interval(snapshot: &Snapshot, timeline: &DeviceTimeline<'_>) -> u64 {
+    if !timeline.estimated {
         return 1;
     }
     let widest = snapshot.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
@@ -115,26 +116,27 @@ impl Sums {
     }
 }
 
-/// Returns the sums by origin after a row, or before the first: of all origins, so that dumps can be compared.
-fn sums_after(course: &Course<'_>, row: Option<usize>) -> Vec<Sums> {
-    let mut sums = vec![Sums::default(); course.origins.len()];
-    for (one, &origin) in course.lifetimes.iter().zip(&course.origin_of) {
+/// Returns the sums of all origins after `row`, or before the first event if that is `None`. All dumps have all origins, so
+/// that they can be compared.
+fn sums_after(timeline: &DeviceTimeline<'_>, row: Option<usize>) -> Vec<Sums> {
+    let mut sums = vec![Sums::default(); timeline.origins.len()];
+    for (lifetime, &origin) in timeline.lifetimes.iter().zip(&timeline.origin_of) {
         let sums = &mut sums[origin as usize];
-        // `None < Some(0)`: blocks live from the start come before every row.
-        if one.from <= row {
-            sums.allocated_bytes = sums.allocated_bytes.saturating_add(one.bytes);
-            sums.allocated += one.blocks;
+        // `None < Some(0)`: blocks that were live from the start come before every row.
+        if lifetime.from <= row {
+            sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
+            sums.allocated += lifetime.blocks;
         }
-        if one.to.is_some_and(|to| Some(to) <= row) {
-            sums.freed_bytes = sums.freed_bytes.saturating_add(one.bytes);
-            sums.freed += one.blocks;
+        if lifetime.to.is_some_and(|to| Some(to) <= row) {
+            sums.freed_bytes = sums.freed_bytes.saturating_add(lifetime.bytes);
+            sums.freed += lifetime.blocks;
         }
     }
     sums
 }
 
-/// Returns the number of an origin's stack; 0 would be none.
-fn callstack(origin: usize) -> u64 {
+/// Returns the ID of the stack of an origin; 0 would mean no stack.
+fn callstack_id(origin: usize) -> u64 {
     origin as u64 + 1
 }
 
@@ -148,11 +150,11 @@ struct FrameKey {
     line: Option<u32>,
 }
 
-/// The strings, frames and stacks that a sequence has described.
-struct Described<'a> {
+/// The strings, frames and stacks that a sequence has interned.
+struct InternedStacks<'a> {
     snapshot: &'a Snapshot,
     sequence: u32,
-    /// By their starts.
+    /// Sorted by start address.
     modules: Vec<&'a Module>,
     names: HashMap<String, u64>,
     sources: HashMap<String, u64>,
@@ -162,7 +164,7 @@ struct Described<'a> {
     callstacks: usize,
 }
 
-impl<'a> Described<'a> {
+impl<'a> InternedStacks<'a> {
     fn new(trace: &mut Trace<'_>, snapshot: &'a Snapshot) -> Self {
         let mut modules: Vec<&Module> = snapshot.modules.iter().collect();
         modules.sort_by_key(|module| module.start);
@@ -179,21 +181,25 @@ impl<'a> Described<'a> {
         }
     }
 
-    /// Writes the next stacks, with the frames and strings that are new.
-    fn describe(&mut self, trace: &mut Trace<'_>, some: impl Iterator<Item = Shown>) -> io::Result<()> {
+    /// Writes the next stacks, with their new frames and strings.
+    fn write(
+        &mut self,
+        trace: &mut Trace<'_>,
+        stacks: impl Iterator<Item = ExportedStack>,
+    ) -> io::Result<()> {
         let flags = if self.callstacks == 0 { INCREMENTAL_STATE_CLEARED } else { NEEDS_INCREMENTAL_STATE };
         let mut fresh = InternedData::default();
-        for shown in some {
+        for stack in stacks {
             let mut frames: Vec<u64> = Vec::new();
-            match shown {
-                Shown::Stack(places) => {
-                    for place in &places {
+            match stack {
+                ExportedStack::Stack(keys) => {
+                    for key in &keys {
                         frames.extend(
-                            place.frames.iter().map(|frame| self.frame(Some(place.key), frame, &mut fresh)),
+                            key.frames.iter().map(|frame| self.frame(Some(key.key), frame, &mut fresh)),
                         );
                     }
                 }
-                Shown::Unknown(texts) => {
+                ExportedStack::Unknown(texts) => {
                     for function in texts {
                         let frame = NamedFrame { function, ..NamedFrame::default() };
                         frames.push(self.frame(None, &frame, &mut fresh));
@@ -201,7 +207,7 @@ impl<'a> Described<'a> {
                 }
             }
             frames.reverse();
-            fresh.callstacks.push(Callstack { iid: Some(callstack(self.callstacks)), frame_ids: frames });
+            fresh.callstacks.push(Callstack { iid: Some(callstack_id(self.callstacks)), frame_ids: frames });
             self.callstacks += 1;
         }
         trace.packet(&TracePacket {
@@ -213,7 +219,7 @@ impl<'a> Described<'a> {
         })
     }
 
-    /// Returns the number of a frame, whose key is an address in a recording; none for a text in place of a stack.
+    /// Returns the ID of a frame. `key` is the return address in a recording; `None` for a text in place of a stack.
     fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
         let address = key.filter(|_| self.snapshot.pytorch.is_none());
         let module = address.and_then(|address| Some((address, self.module(address)?)));
@@ -223,14 +229,13 @@ impl<'a> Described<'a> {
                 let mapping = self.mapping((path, module.start), Some(module), fresh);
                 (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
             }
-            // The file of a script takes the place of the binary.
+            // The file of a script is used in place of the binary.
             None => {
                 let path = file_of(frame).unwrap_or_default().to_owned();
                 (self.mapping((path, 0), None, fresh), 0)
             }
         };
-        // The line belongs to the name: Perfetto identifies frames by address and name, and scripts have no
-        // addresses.
+        // The name includes the line, because Perfetto identifies frames by address and name, and scripts have no addresses.
         let name = if key.is_some() { short(frame) } else { frame.function.clone() };
         let frame_key = FrameKey {
             name: intern(&mut self.names, &name, &mut fresh.function_names),
@@ -268,7 +273,7 @@ impl<'a> Described<'a> {
         let iid = self.mappings.len() as u64 + 1;
         let build_id = module.and_then(|module| bytes_of_hex(&module.build_id));
         if let Some(bytes) = &build_id {
-            // Each mapping has its own: its number is the mapping's.
+            // Each mapping has a separate build ID, which gets the ID of the mapping.
             fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
         }
         fresh.mappings.push(Mapping {
@@ -283,7 +288,7 @@ impl<'a> Described<'a> {
     }
 }
 
-/// Returns the number of a string.
+/// Returns the ID of a string.
 fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<InternedString>) -> u64 {
     if let Some(&iid) = known.get(text) {
         return iid;
@@ -294,7 +299,7 @@ fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<Interned
     iid
 }
 
-/// Decodes hexadecimal digits; `None` where there are none, or other characters.
+/// Decodes hexadecimal digits; `None` if the text is empty or contains other characters.
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;

@@ -4,7 +4,7 @@
 
 use prost::Message;
 
-/// A packet of a trace; a file is a sequence of these.
+/// A packet of a trace; a file is a sequence of packets.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
@@ -32,9 +32,9 @@ pub(crate) enum Data {
     TrackDescriptor(TrackDescriptor),
 }
 
-/// `TracePacket.SequenceFlags`: entries interned before are no longer valid.
+/// `TracePacket.SequenceFlags`: earlier interned entries are no longer valid.
 pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
-/// `TracePacket.SequenceFlags`: refers to entries interned before.
+/// `TracePacket.SequenceFlags`: the packet refers to earlier interned entries.
 pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 /// The readings of several clocks at one moment.
@@ -55,12 +55,12 @@ pub(crate) struct Clock {
 
 /// `BuiltinClock`: nanoseconds since the Unix epoch.
 pub(crate) const REALTIME: u32 = 1;
-/// `BuiltinClock`: the clock of heap profiles' dumps.
+/// `BuiltinClock`: the clock of heap dumps.
 pub(crate) const MONOTONIC_COARSE: u32 = 4;
 /// `BuiltinClock`: the clock of all packets' timestamps.
 pub(crate) const BOOTTIME: u32 = 6;
 
-/// A row of the picture.
+/// A track: a row in Perfetto's timeline.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
@@ -128,7 +128,7 @@ pub(crate) const SLICE_BEGIN: i32 = 1;
 pub(crate) const SLICE_END: i32 = 2;
 /// `TrackEvent.Type`: a moment.
 pub(crate) const INSTANT: i32 = 3;
-/// `TrackEvent.Type`: a number of a counter.
+/// `TrackEvent.Type`: a value of a counter.
 pub(crate) const COUNTER: i32 = 4;
 
 /// A detail of an event.
@@ -140,7 +140,7 @@ pub(crate) struct DebugAnnotation {
     pub(crate) uint_value: Option<u64>,
 }
 
-/// Entries that later packets of the sequence refer to by number.
+/// Interned entries, which later packets of the sequence refer to by ID.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -163,7 +163,7 @@ pub(crate) struct InternedData {
     pub(crate) mappings: Vec<Mapping>,
 }
 
-/// `EventName` and `EventCategory`, which are alike.
+/// `EventName` and `EventCategory`, which have the same fields.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Name {
     #[prost(uint64, optional, tag = "1")]
@@ -172,7 +172,7 @@ pub(crate) struct Name {
     pub(crate) name: Option<String>,
 }
 
-/// A string of a stack.
+/// A string that frames and mappings refer to.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InternedString {
     #[prost(uint64, optional, tag = "1")]
@@ -181,7 +181,7 @@ pub(crate) struct InternedString {
     pub(crate) str: Option<Vec<u8>>,
 }
 
-/// A function at a place.
+/// A frame: a function and a position in it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Frame {
     #[prost(uint64, optional, tag = "1")]
@@ -198,7 +198,7 @@ pub(crate) struct Frame {
     pub(crate) line_number: Option<u32>,
 }
 
-/// A loaded binary, or a file of a script.
+/// A loaded binary, or the file of a script.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Mapping {
     #[prost(uint64, optional, tag = "1")]
@@ -233,7 +233,7 @@ pub(crate) struct ProfilePacket {
     pub(crate) index: Option<u64>,
 }
 
-/// The allocations and frees of stacks on one heap up to a moment.
+/// The allocations and frees on one heap up to a moment, by stack.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProcessHeapSamples {
     #[prost(uint64, optional, tag = "1")]
@@ -248,7 +248,7 @@ pub(crate) struct ProcessHeapSamples {
     pub(crate) sampling_interval_bytes: Option<u64>,
 }
 
-/// One stack's part: since the beginning, not since the last dump.
+/// The allocations and frees of one stack, since the beginning and not since the last dump.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeapSample {
     #[prost(uint64, optional, tag = "1")]

@@ -1,6 +1,6 @@
-//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, running scopes as slices, moments at which memory
-//! ran out or that the program marked, and each device's allocations as a heap profile. All data is written; nothing
-//! is thinned out.
+//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, running scopes as slices, out-of-memory events and marks of
+//! the program as instants, and the allocations of each device as a heap profile. All data is written; counters are not
+//! thinned out.
 
 mod heap;
 mod messages;
@@ -10,8 +10,8 @@ mod trace;
 
 use crate::ExportOptions;
 use crate::course::ranges::{Range, tracks};
-use crate::course::running::{Lane, Step, kind_name, lane_name, scopes};
-use crate::course::{Course, Rising, Times, marked, program_name, remarks};
+use crate::course::running::{Lane, ScopeEvent, kind_name, lane_name, scopes};
+use crate::course::{DeviceTimeline, MonotonicClock, Times, mark_series, program_name, remarks};
 use crate::stacks::Stacks;
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 use trace::{Events, Trace};
 
-/// The bytes that are written at once.
-const BUFFERED: usize = 64 << 10;
+/// The bytes of the output buffer.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes the requested devices of the snapshot.
 pub(crate) fn write(
@@ -33,14 +33,14 @@ pub(crate) fn write(
 ) -> io::Result<()> {
     let devices: Vec<DeviceId> = options.devices.iter().map(|&(device, _)| device).collect();
     let times = Times::of(snapshot);
-    let mut out = BufWriter::with_capacity(BUFFERED, out);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     let mut writer = Writer::begin(snapshot, &times, Trace::new(&mut out))?;
     let mut stacks = Stacks::new(snapshot, &options.rules);
     for &device in &devices {
-        if let Some(course) = Course::of(snapshot, device) {
-            writer.device(&course)?;
-            let named = (&mut stacks, &mut *symbols);
-            heap::write(&mut writer.trace, snapshot, named, &times, &course, writer.pid)?;
+        if let Some(timeline) = DeviceTimeline::of(snapshot, device) {
+            writer.device(&timeline)?;
+            let stacks_and_symbols = (&mut stacks, &mut *symbols);
+            heap::write(&mut writer.trace, snapshot, stacks_and_symbols, &times, &timeline, writer.pid)?;
         }
     }
     writer.scopes(&devices)?;
@@ -53,16 +53,16 @@ struct Writer<'a> {
     snapshot: &'a Snapshot,
     times: &'a Times<'a>,
     trace: Trace<'a>,
-    /// The sequence of all tracks' descriptions.
+    /// The packet sequence of track descriptions.
     descriptions: u32,
     process: u64,
     pid: u32,
-    /// The number of tracks below the process so far.
-    rank: i32,
+    /// The number of tracks of the process so far.
+    track_count: i32,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins a trace with its clocks and its process.
+    /// Begins a trace: writes the clocks and the process.
     fn begin(snapshot: &'a Snapshot, times: &'a Times<'a>, mut trace: Trace<'a>) -> io::Result<Self> {
         let descriptions = trace.sequence();
         let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
             data: Some(Data::ClockSnapshot(ClockSnapshot { clocks })),
             ..TracePacket::default()
         })?;
-        // A process must have a number; 0 is the idle one's.
+        // A process must have an ID; 0 is the idle process.
         let pid = snapshot.meta.pid.clamp(1, i32::MAX as u32);
         let process = ProcessDescriptor {
             pid: Some(pid as i32),
@@ -89,47 +89,47 @@ impl<'a> Writer<'a> {
             ..TrackDescriptor::default()
         };
         let process = trace.track(descriptions, process)?;
-        Ok(Self { snapshot, times, trace, descriptions, process, pid, rank: 0 })
+        Ok(Self { snapshot, times, trace, descriptions, process, pid, track_count: 0 })
     }
 
-    /// Writes a track below the process, after the existing ones.
+    /// Writes a track of the process, below the existing ones.
     fn track(&mut self, name: String, counter: bool, about: Option<&str>) -> io::Result<u64> {
-        self.rank += 1;
+        self.track_count += 1;
         let track = TrackDescriptor {
             name: Some(name),
             parent_uuid: Some(self.process),
             counter: counter.then_some(CounterDescriptor { unit: Some(UNIT_SIZE_BYTES) }),
-            sibling_order_rank: Some(self.rank),
+            sibling_order_rank: Some(self.track_count),
             description: about.map(str::to_owned),
             ..TrackDescriptor::default()
         };
         self.trace.track(self.descriptions, track)
     }
 
-    /// Writes the counters of a device, and the moments at which its memory ran out.
-    fn device(&mut self, course: &Course<'_>) -> io::Result<()> {
-        let heading = course.heading();
-        let (before, live) = course.live();
-        self.counter(format!("{heading}: requested"), course.about_live(), before, live)?;
-        if let Some((before, reserved)) = course.reserved() {
+    /// Writes the counters of a device, and its out-of-memory events.
+    fn device(&mut self, timeline: &DeviceTimeline<'_>) -> io::Result<()> {
+        let heading = timeline.heading();
+        let (before, live) = timeline.live();
+        self.counter(format!("{heading}: requested"), timeline.live_description(), before, live)?;
+        if let Some((before, reserved)) = timeline.reserved() {
             let about = "Bytes in segments that the allocator held";
-            self.counter(format!("{}: reserved", course.name), about, before, reserved)?;
+            self.counter(format!("{}: reserved", timeline.name), about, before, reserved)?;
         }
-        let free = course.free();
+        let free = timeline.free();
         if !free.is_empty() {
             let about = "Free bytes of the device, at the moments at which the driver was queried; unknown \
                          in between";
-            let track = self.track(format!("{}: free", course.name), true, Some(about))?;
+            let track = self.track(format!("{}: free", timeline.name), true, Some(about))?;
             let mut events = Events::new(&mut self.trace);
             for (ticks, bytes) in free {
                 let ns = self.times.ns(ticks);
-                events.event(&mut self.trace, ns, count(track, bytes))?;
+                events.event(&mut self.trace, ns, counter_event(track, bytes))?;
             }
         }
-        self.ran_out(course)
+        self.oom_events(timeline)
     }
 
-    /// Writes a counter with all its numbers: before the first event, and after rows.
+    /// Writes a counter: its value before the first event, and after each row that changed it.
     fn counter(
         &mut self,
         name: String,
@@ -139,21 +139,21 @@ impl<'a> Writer<'a> {
     ) -> io::Result<()> {
         let track = self.track(name, true, Some(about))?;
         let mut events = Events::new(&mut self.trace);
-        events.event(&mut self.trace, 0, count(track, before))?;
-        let mut clock = Rising::default();
+        events.event(&mut self.trace, 0, counter_event(track, before))?;
+        let mut clock = MonotonicClock::default();
         for (row, bytes) in after {
             let ns = clock.at(self.times.ns(self.snapshot.events.ticks[row]));
-            events.event(&mut self.trace, ns, count(track, bytes))?;
+            events.event(&mut self.trace, ns, counter_event(track, bytes))?;
         }
         Ok(())
     }
 
-    fn ran_out(&mut self, course: &Course<'_>) -> io::Result<()> {
-        let mut rows = course.ran_out().peekable();
+    fn oom_events(&mut self, timeline: &DeviceTimeline<'_>) -> io::Result<()> {
+        let mut rows = timeline.oom_rows().peekable();
         if rows.peek().is_none() {
             return Ok(());
         }
-        let track = self.track(format!("{}: out of memory", course.name), false, None)?;
+        let track = self.track(format!("{}: out of memory", timeline.name), false, None)?;
         let mut events = Events::new(&mut self.trace);
         for row in rows {
             let detail =
@@ -169,19 +169,19 @@ impl<'a> Writer<'a> {
                 ..TrackEvent::default()
             };
             let ns = self.times.ns(self.snapshot.events.ticks[row]);
-            events.named(&mut self.trace, ns, ("out of memory", "memory"), event)?;
+            events.named_event(&mut self.trace, ns, ("out of memory", "memory"), event)?;
         }
         Ok(())
     }
 
-    /// Writes the running scopes, a track for each thread.
+    /// Writes the running scopes, on one track for each thread.
     fn scopes(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut events = Events::new(&mut self.trace);
         let mut known = HashMap::new();
-        scopes(snapshot, times, devices, |step| {
-            let lane = match step {
-                Step::Begin { lane, .. } | Step::End { lane, .. } => lane,
+        scopes(snapshot, times, devices, |event| {
+            let lane = match event {
+                ScopeEvent::Begin { lane, .. } | ScopeEvent::End { lane, .. } => lane,
             };
             let track = match known.get(&lane) {
                 Some(&track) => track,
@@ -192,13 +192,13 @@ impl<'a> Writer<'a> {
                     track
                 }
             };
-            match step {
-                Step::Begin { scope, ns, .. } => {
+            match event {
+                ScopeEvent::Begin { scope, ns, .. } => {
                     let scope = &snapshot.scopes.rows[scope.index()];
-                    let named = (scope.name.as_str(), kind_name(scope.kind));
-                    events.named(&mut self.trace, ns, named, begin(track))
+                    let name_and_kind = (scope.name.as_str(), kind_name(scope.kind));
+                    events.named_event(&mut self.trace, ns, name_and_kind, slice_begin(track))
                 }
-                Step::End { ns, .. } => events.end(&mut self.trace, track, ns),
+                ScopeEvent::End { ns, .. } => events.end(&mut self.trace, track, ns),
             }
         })
     }
@@ -206,19 +206,19 @@ impl<'a> Writer<'a> {
     /// Writes the ranges of PyTorch's profiler.
     fn ranges(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let mut events = Events::new(&mut self.trace);
-        for found in tracks(self.snapshot, self.times, devices) {
-            let name = match found.device {
+        for ranges in tracks(self.snapshot, self.times, devices) {
+            let name = match ranges.device {
                 Some(device) => format!("{}: profiler", self.snapshot.device_name(device)),
                 None => "profiler".to_owned(),
             };
             let track = self.track(name, false, Some("Ranges of PyTorch's profiler"))?;
             let mut open: Vec<u64> = Vec::new();
-            for Range { name, from_ns, to_ns } in found.ranges {
+            for Range { name, from_ns, to_ns } in ranges.ranges {
                 while let Some(end) = open.pop_if(|end| *end <= from_ns) {
                     events.end(&mut self.trace, track, end)?;
                 }
                 let name = self.snapshot.strings.get(name);
-                events.named(&mut self.trace, from_ns, (&name, "profiler"), begin(track))?;
+                events.named_event(&mut self.trace, from_ns, (&name, "profiler"), slice_begin(track))?;
                 open.push(to_ns);
             }
             while let Some(end) = open.pop() {
@@ -228,27 +228,27 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the moments that the program marked, and from each to the next of its name a slice: a step, a request.
+    /// Writes the marks of the program, and a slice from each mark to the next of the same name: a step, a request.
     fn marks(&mut self) -> io::Result<()> {
-        for marked in marked(self.snapshot, self.times) {
-            let name = match marked.thread.is_none() {
-                true => marked.name.to_owned(),
+        for series in mark_series(self.snapshot, self.times) {
+            let name = match series.thread.is_none() {
+                true => series.name.to_owned(),
                 false => {
-                    format!("{}: {}", lane_name(self.snapshot, Lane::Thread(marked.thread)), marked.name)
+                    format!("{}: {}", lane_name(self.snapshot, Lane::Thread(series.thread)), series.name)
                 }
             };
             let track =
                 self.track(name, false, Some("Moments that the program marked, and the time between them"))?;
             let mut events = Events::new(&mut self.trace);
-            for (place, &ns) in marked.ns.iter().enumerate() {
-                if place > 0 {
+            for (index, &ns) in series.ns.iter().enumerate() {
+                if index > 0 {
                     events.end(&mut self.trace, track, ns)?;
                 }
                 let instant =
                     TrackEvent { track_uuid: Some(track), r#type: Some(INSTANT), ..TrackEvent::default() };
-                events.named(&mut self.trace, ns, (marked.name, "mark"), instant)?;
-                if place + 1 < marked.ns.len() {
-                    events.named(&mut self.trace, ns, (marked.name, "step"), begin(track))?;
+                events.named_event(&mut self.trace, ns, (series.name, "mark"), instant)?;
+                if index + 1 < series.ns.len() {
+                    events.named_event(&mut self.trace, ns, (series.name, "step"), slice_begin(track))?;
                 }
             }
         }
@@ -256,11 +256,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn begin(track: u64) -> TrackEvent {
+fn slice_begin(track: u64) -> TrackEvent {
     TrackEvent { track_uuid: Some(track), r#type: Some(SLICE_BEGIN), ..TrackEvent::default() }
 }
 
-fn count(track: u64, bytes: u64) -> TrackEvent {
+fn counter_event(track: u64, bytes: u64) -> TrackEvent {
     TrackEvent {
         track_uuid: Some(track),
         r#type: Some(COUNTER),

@@ -1,29 +1,29 @@
-//! The written trace is read again and compared with memtrack's reports. `tests/tools/perfetto_trace.py` does the
-//! same with Perfetto's own definitions.
+//! Tests that read the written trace and compare it with memtrack's reports. `tests/tools/perfetto_trace.py` does the same
+//! with Perfetto's own definitions.
 
 use super::*;
-use crate::fixtures::{Expected, everything, snapshots};
+use crate::fixtures::{Expected, full_recording, snapshots};
 use prost::Message;
 use prost::bytes::Buf;
 use std::collections::BTreeMap;
 
-/// A trace, with the names in place of their numbers.
+/// A parsed trace, with names in place of their IDs.
 #[derive(Default)]
-struct Read {
+struct ParsedTrace {
     tracks: BTreeMap<u64, TrackDescriptor>,
     counters: BTreeMap<String, Vec<(u64, i64)>>,
-    /// Track, depth, name, begin and end.
+    /// Track, depth, name, begin and end of each slice.
     slices: Vec<(String, usize, String, u64, u64)>,
     instants: Vec<(String, String, u64)>,
     dumps: BTreeMap<String, Vec<(u64, Vec<HeapSample>)>>,
     stacks: BTreeMap<(u32, u64), Vec<String>>,
 }
 
-fn read(snapshot: &Snapshot) -> Read {
+fn read(snapshot: &Snapshot) -> ParsedTrace {
     let mut bytes = Vec::new();
     let options = ExportOptions::of(snapshot);
     write(snapshot, &mut Symbolizer::of(snapshot), &options, &mut bytes).unwrap();
-    let mut read = Read::default();
+    let mut read = ParsedTrace::default();
     let mut names: BTreeMap<(u32, u64), String> = BTreeMap::new();
     let mut functions: BTreeMap<(u32, u64), String> = BTreeMap::new();
     let mut frames: BTreeMap<(u32, u64), String> = BTreeMap::new();
@@ -91,8 +91,9 @@ fn read(snapshot: &Snapshot) -> Read {
 
 /// Returns the bytes and blocks that are live in a dump.
 fn live(samples: &[HeapSample]) -> (u64, u64) {
-    let bytes = samples.iter().map(|one| one.self_allocated.unwrap() - one.self_freed.unwrap()).sum();
-    let blocks = samples.iter().map(|one| one.alloc_count.unwrap() - one.free_count.unwrap()).sum();
+    let bytes =
+        samples.iter().map(|sample| sample.self_allocated.unwrap() - sample.self_freed.unwrap()).sum();
+    let blocks = samples.iter().map(|sample| sample.alloc_count.unwrap() - sample.free_count.unwrap()).sum();
     (bytes, blocks)
 }
 
@@ -101,12 +102,12 @@ fn counters_and_heaps_agree_with_reports() {
     for (file, snapshot) in snapshots() {
         let read = read(&snapshot);
         for device in snapshot.device_ids() {
-            let Some(course) = Course::of(&snapshot, device) else { continue };
-            let (heading, expected) = (course.heading(), Expected::of(&snapshot, device));
+            let Some(timeline) = DeviceTimeline::of(&snapshot, device) else { continue };
+            let (heading, expected) = (timeline.heading(), Expected::of(&snapshot, device));
             let requested = &read.counters[&format!("{heading}: requested")];
             let highest = requested.iter().map(|(_, bytes)| *bytes as u64).max();
-            if course.estimated {
-                // Where small blocks were sampled the series is an estimate, and reports show the recorder's count.
+            if timeline.estimated {
+                // If small blocks were sampled, the series is an estimate, but reports use the recorder's exact count.
                 assert!(highest.is_some(), "{file}, {heading}");
                 continue;
             }
@@ -116,7 +117,7 @@ fn counters_and_heaps_agree_with_reports() {
                 Some(expected.at_end.0),
                 "{file}, {heading}"
             );
-            if let Some(reserved) = read.counters.get(&format!("{}: reserved", course.name)) {
+            if let Some(reserved) = read.counters.get(&format!("{}: reserved", timeline.name)) {
                 let highest = reserved.iter().map(|(_, bytes)| *bytes as u64).max();
                 assert_eq!(highest, Some(expected.reserved), "{file}, {heading}");
             }
@@ -124,26 +125,26 @@ fn counters_and_heaps_agree_with_reports() {
                 assert_eq!(expected.peak, 0, "{file}, {heading}");
                 continue;
             };
-            // Where the blocks are estimates, those of each stack are rounded separately.
-            let room = if course.estimated { course.origins.len() as u64 } else { 0 };
-            let alike = |(bytes, blocks): (u64, u64), expected: (u64, u64)| {
-                bytes == expected.0 && blocks.abs_diff(expected.1) <= room
+            // If the numbers of blocks are estimates, that of each stack is rounded separately.
+            let tolerance = if timeline.estimated { timeline.origins.len() as u64 } else { 0 };
+            let is_close = |(bytes, blocks): (u64, u64), expected: (u64, u64)| {
+                bytes == expected.0 && blocks.abs_diff(expected.1) <= tolerance
             };
             let (_, end) = dumps.last().unwrap();
-            assert!(alike(live(end), expected.at_end), "{file}, {heading}: {:?}", live(end));
+            assert!(is_close(live(end), expected.at_end), "{file}, {heading}: {:?}", live(end));
             let peak = dumps.iter().map(|(_, samples)| live(samples)).max().unwrap();
-            assert!(alike(peak, expected.at_peak), "{file}, {heading}: {peak:?}");
+            assert!(is_close(peak, expected.at_peak), "{file}, {heading}: {peak:?}");
             let older = if requested[0].1 > 0 { live(&dumps[0].1).0 } else { 0 };
             assert_eq!(older, requested[0].1 as u64, "{file}, {heading}");
-            let allocated: u64 = end.iter().map(|one| one.self_allocated.unwrap()).sum();
-            assert_eq!(allocated - older, expected.in_all.0, "{file}, {heading}");
+            let allocated: u64 = end.iter().map(|sample| sample.self_allocated.unwrap()).sum();
+            assert_eq!(allocated - older, expected.allocated.0, "{file}, {heading}");
             assert!(dumps.is_sorted_by_key(|dump| dump.0));
         }
     }
 }
 
 #[test]
-fn numbers_of_a_stack_only_grow_from_dump_to_dump() {
+fn numbers_of_a_stack_never_decrease_from_dump_to_dump() {
     for (file, snapshot) in snapshots() {
         for (heap, dumps) in read(&snapshot).dumps {
             for pair in dumps.windows(2) {
@@ -160,7 +161,7 @@ fn numbers_of_a_stack_only_grow_from_dump_to_dump() {
 
 #[test]
 fn all_events_are_on_their_tracks_at_their_times() {
-    let read = read(&everything());
+    let read = read(&full_recording());
     let track = |name: &str| read.counters[name].clone();
     let older = 500 + 300;
     assert_eq!(

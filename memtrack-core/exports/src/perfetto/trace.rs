@@ -1,4 +1,4 @@
-//! A trace file that is being written: packets, tracks, and the names that events of a sequence refer to.
+//! A writer of trace files: packets, tracks, and the names that the events of a sequence refer to.
 
 use super::messages::*;
 use prost::Message;
@@ -22,7 +22,7 @@ impl<'a> Trace<'a> {
         Self { out, buffer: Vec::new(), sequences: 0, tracks: 0 }
     }
 
-    /// Returns the number of a new sequence of packets.
+    /// Begins a new packet sequence and returns its ID.
     pub(crate) fn sequence(&mut self) -> u32 {
         self.sequences += 1;
         self.sequences
@@ -36,7 +36,7 @@ impl<'a> Trace<'a> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Writes a track and returns its new number.
+    /// Writes a new track and returns its ID.
     pub(crate) fn track(&mut self, sequence: u32, track: TrackDescriptor) -> io::Result<u64> {
         self.tracks += 1;
         let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
@@ -49,20 +49,20 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A sequence of events on tracks, with the names it has used.
+/// A packet sequence of events on tracks, with the names that it has interned.
 pub(crate) struct Events {
-    /// Its number.
+    /// The ID of the sequence.
     pub(crate) sequence: u32,
     names: HashMap<String, u64>,
     categories: HashMap<&'static str, u64>,
-    begun: bool,
+    has_begun: bool,
 }
 
 impl Events {
     /// Creates an empty sequence.
     pub(crate) fn new(trace: &mut Trace<'_>) -> Self {
         let sequence = trace.sequence();
-        Self { sequence, names: HashMap::new(), categories: HashMap::new(), begun: false }
+        Self { sequence, names: HashMap::new(), categories: HashMap::new(), has_begun: false }
     }
 
     /// Writes an event.
@@ -77,7 +77,7 @@ impl Events {
     }
 
     /// Writes an event with a name and a category.
-    pub(crate) fn named(
+    pub(crate) fn named_event(
         &mut self,
         trace: &mut Trace<'_>,
         ns: u64,
@@ -111,8 +111,8 @@ impl Events {
         event: TrackEvent,
         interned_data: Option<InternedData>,
     ) -> io::Result<()> {
-        let flags = if self.begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
-        self.begun = true;
+        let flags = if self.has_begun { NEEDS_INCREMENTAL_STATE } else { INCREMENTAL_STATE_CLEARED };
+        self.has_begun = true;
         trace.packet(&TracePacket {
             timestamp: Some(ns),
             trusted_packet_sequence_id: Some(self.sequence),

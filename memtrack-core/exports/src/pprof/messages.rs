@@ -1,8 +1,8 @@
-//! The messages of pprof's `profile.proto`, by their public field numbers. Texts are numbers of rows in the table of
-//! strings, whose row 0 is empty; ids begin at 1, and 0 is none.
+//! The messages of pprof's `profile.proto`, with their public field numbers. Texts are indices into the table of strings,
+//! whose first string is empty. IDs begin at 1; 0 means none.
 //!
-//! **Why prost with messages of our own?** pprof's schema is seven messages: no build needs `protoc`, nor a crate of
-//! generated code whose releases follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, its derive `itertools` and
+//! **Why prost with handwritten messages?** pprof's schema has only seven messages. This way no build needs `protoc`, nor a
+//! crate of generated code whose releases follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, its derive `itertools` and
 //! `anyhow`; only the command compiles it (feature `exports`).
 
 use prost::Message;
@@ -22,7 +22,7 @@ pub(crate) struct Profile {
     pub(crate) function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
     pub(crate) string_table: Vec<String>,
-    /// Since the Unix epoch.
+    /// The start time, since the Unix epoch.
     #[prost(int64, tag = "9")]
     pub(crate) time_nanos: i64,
     #[prost(int64, tag = "10")]
@@ -46,10 +46,10 @@ pub(crate) struct ValueType {
     pub(crate) unit: i64,
 }
 
-/// A stack with a value of each type.
+/// A stack with one value for each of the profile's sample types.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Sample {
-    /// Innermost first.
+    /// The frames, innermost first.
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
@@ -58,7 +58,7 @@ pub(crate) struct Sample {
     pub(crate) label: Vec<Label>,
 }
 
-/// Further data about a sample.
+/// Additional data on a sample.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Label {
     #[prost(int64, tag = "1")]
@@ -90,7 +90,7 @@ pub(crate) struct Mapping {
     pub(crate) has_inline_frames: bool,
 }
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Location {
     #[prost(uint64, tag = "1")]
@@ -99,7 +99,7 @@ pub(crate) struct Location {
     pub(crate) mapping_id: u64,
     #[prost(uint64, tag = "3")]
     pub(crate) address: u64,
-    /// Innermost inlined function first; none where it has no name.
+    /// The functions at this position, the innermost inlined one first; empty if they have no names.
     #[prost(message, repeated, tag = "4")]
     pub(crate) line: Vec<Line>,
 }

@@ -1,14 +1,14 @@
-//! pprof's `profile.proto`, gzip: allocated memory and memory in use, blocks and bytes, by stack. One file has all
-//! devices; each sample's labels contain its device, stream, operator and phase.
+//! pprof's `profile.proto`, compressed with gzip: blocks and bytes that were allocated and that are in use, by stack. One file
+//! has all devices; the labels of a sample contain the device, stream, operator, module and phase.
 //!
-//! Where small blocks were sampled, values are those of all the blocks that the samples represent, and comments
-//! contain the error of the sums.
+//! If small blocks were sampled, the values include all blocks that the samples represent, and comments contain the
+//! error of the totals.
 
 mod messages;
 mod tables;
 
 use crate::ExportOptions;
-use crate::stacks::{Shown, Stacks};
+use crate::stacks::{ExportedStack, Stacks};
 use crate::usage::{Counts, Group, Usage};
 use flate2::write::GzEncoder;
 use memtrack_model::Snapshot;
@@ -24,8 +24,8 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use tables::Tables;
 
-/// The values of a sample, in their order, and their units. Tools show the last one first.
-const TYPES: [(&str, &str); 4] = [
+/// The sample types: the values of a sample, in order, with their units. Tools show the last one by default.
+const SAMPLE_TYPES: [(&str, &str); 4] = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
     ("inuse_objects", "count"),
@@ -40,9 +40,9 @@ pub(crate) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let profile = profile(snapshot, symbols, options);
-    let mut packer = GzEncoder::new(out, flate2::Compression::default());
-    packer.write_all(&profile.encode_to_vec())?;
-    packer.finish()?;
+    let mut encoder = GzEncoder::new(out, flate2::Compression::default());
+    encoder.write_all(&profile.encode_to_vec())?;
+    encoder.finish()?;
     Ok(())
 }
 
@@ -52,11 +52,12 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         .iter()
         .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
         .collect();
-    // All stacks are named before the first location is made, because only then are the missing binaries known.
+    // The functions of all stacks are looked up before the first location is created, because the missing binaries are known
+    // only then.
     let mut stacks = Stacks::new(snapshot, &options.rules);
-    let shown: Vec<Vec<Shown>> = usages
+    let exported: Vec<Vec<ExportedStack>> = usages
         .iter()
-        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.shown(row.group.origin, symbols)).collect())
+        .map(|(_, _, usage)| usage.rows.iter().map(|row| stacks.stack(row.group.origin, symbols)).collect())
         .collect();
     let missing: HashSet<_> = symbols.missing().map(|module| (module.path.clone(), module.start)).collect();
     let mut tables = Tables::new(&snapshot.modules, &missing);
@@ -64,17 +65,17 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     let mut labels = Labels { snapshot, attributor: Attributor::new(snapshot, &patterns) };
 
     let mut profile = Profile::default();
-    for (kind, unit) in TYPES {
+    for (kind, unit) in SAMPLE_TYPES {
         profile.sample_type.push(ValueType { kind: tables.string(kind), unit: tables.string(unit) });
     }
-    profile.default_sample_type = tables.string(TYPES[3].0);
-    for ((device, moment, usage), shown) in usages.iter().zip(&shown) {
+    profile.default_sample_type = tables.string(SAMPLE_TYPES[3].0);
+    for ((device, moment, usage), exported) in usages.iter().zip(&exported) {
         let name = snapshot.device_name(*device);
         let (mut allocated, mut in_use) = (CarriedRounding::default(), CarriedRounding::default());
-        for (row, shown) in usage.rows.iter().zip(shown) {
-            let location_id = match shown {
-                Shown::Stack(places) => places.iter().map(|place| tables.location(place)).collect(),
-                Shown::Unknown(texts) => texts.iter().map(|text| tables.text(text)).collect(),
+        for (row, stack) in usage.rows.iter().zip(exported) {
+            let location_id = match stack {
+                ExportedStack::Stack(keys) => keys.iter().map(|key| tables.location(key)).collect(),
+                ExportedStack::Unknown(texts) => texts.iter().map(|text| tables.text(text)).collect(),
             };
             let [blocks, bytes] = allocated.values(row.allocated);
             let [blocks_in_use, bytes_in_use] = in_use.values(row.in_use[0]);
@@ -88,8 +89,8 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
             continue;
         }
         let mut comments = vec![
-            format!("{name}: inuse: {} {}", usage.in_use[0].words(), moment.name()),
-            format!("{name}: alloc: {}, allocated within the trace", usage.allocated.words()),
+            format!("{name}: inuse: {} {}", usage.in_use[0].to_text(), moment.name()),
+            format!("{name}: alloc: {}, allocated within the trace", usage.allocated.to_text()),
         ];
         if usage.in_use[0].is_estimate() || usage.allocated.is_estimate() {
             comments.push(format!(
@@ -98,9 +99,9 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         }
         profile.comment.extend(comments.iter().map(|comment| tables.string(comment)));
     }
-    let words =
+    let note =
         "bytes are requested bytes; memory in use that is older than the trace is not counted as allocated";
-    profile.comment.push(tables.string(words));
+    profile.comment.push(tables.string(note));
     add_times(&mut profile, snapshot);
     add_period(&mut profile, snapshot, &mut tables);
     profile.string_table = tables.strings;
@@ -110,8 +111,8 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile
 }
 
-/// Rounds numbers of blocks, which are fractions for samples: the rounding error of one stack is carried over to the
-/// next, so that the sum is right.
+/// A rounder for numbers of blocks, which have fractions if blocks were sampled: the rounding error of each stack is carried
+/// over to the next, so that the total is right.
 #[derive(Default)]
 struct CarriedRounding {
     blocks: f64,
@@ -119,7 +120,7 @@ struct CarriedRounding {
 }
 
 impl CarriedRounding {
-    /// Returns the blocks and bytes of one stack.
+    /// Returns the blocks, rounded, and the bytes of one stack.
     fn values(&mut self, counts: Counts) -> [i64; 2] {
         self.blocks += counts.blocks;
         let blocks = self.blocks.round() as i64 - self.emitted;
@@ -128,7 +129,7 @@ impl CarriedRounding {
     }
 }
 
-/// Sets the start and the duration, as far as events contain them.
+/// Sets the start and the duration, if events have times.
 fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     let ns = |ticks: u64| snapshot.clock.time_ns(ticks);
     let Some(last) = snapshot.events.ticks.iter().max().filter(|_| snapshot.has_times()) else { return };
@@ -138,7 +139,7 @@ fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     profile.duration_nanos = i64::try_from(end - start).unwrap_or(0);
 }
 
-/// Sets the mean number of bytes between samples: 1 where every block was recorded; omitted where it changed.
+/// Sets the mean number of bytes between samples: 1 if every block was recorded; omitted if the number changed while recording.
 fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     let period = match snapshot.meta.sample_mean_bytes {
         mean if mean > 0 => mean,
@@ -149,7 +150,7 @@ fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     profile.period = i64::try_from(period).unwrap_or(0);
 }
 
-/// The labels of samples.
+/// A builder for the labels of samples.
 struct Labels<'a> {
     snapshot: &'a Snapshot,
     attributor: Attributor<'a>,

@@ -1,4 +1,4 @@
-//! The interned parts of a profile: strings, functions, locations and the binaries they are in.
+//! The interned parts of a profile: strings, functions, locations and binaries.
 
 use super::messages::{Function, Line, Location, Mapping};
 use crate::stacks::{InlinedFrames, file_of, line_of};
@@ -6,7 +6,7 @@ use memtrack_model::Frame;
 use memtrack_model::snapshot::Module;
 use std::collections::{HashMap, HashSet};
 
-/// The tables while they grow.
+/// The tables of a profile while it is built.
 pub(crate) struct Tables {
     pub(crate) strings: Vec<String>,
     string_rows: HashMap<String, i64, foldhash::fast::RandomState>,
@@ -15,14 +15,14 @@ pub(crate) struct Tables {
     pub(crate) locations: Vec<Location>,
     location_ids: HashMap<InlinedFrames, u64, foldhash::fast::RandomState>,
     pub(crate) mappings: Vec<Mapping>,
-    /// The loaded binaries by their first address, each with a flag whether it is missing, so that its functions have
-    /// no names. Empty for PyTorch's files, whose keys are not addresses.
+    /// The loaded binaries, sorted by start address, each with a flag that is set if the binary is missing; its functions have
+    /// no names then. Empty for PyTorch's files, in which the keys of frames are not addresses.
     modules: Vec<(Module, bool)>,
     mapping_ids: HashMap<usize, u64>,
 }
 
 impl Tables {
-    /// Creates the tables for stacks through `modules`, of which those with these paths and starts are missing.
+    /// Creates the tables for stacks in `modules`, of which those in `missing` (path and start address) are missing.
     pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
         let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
         let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();
@@ -40,7 +40,7 @@ impl Tables {
         }
     }
 
-    /// Returns the row of a text.
+    /// Returns the index of a string.
     pub(crate) fn string(&mut self, text: &str) -> i64 {
         if let Some(&row) = self.string_rows.get(text) {
             return row;
@@ -51,36 +51,39 @@ impl Tables {
         row
     }
 
-    /// Returns the location of a place of a stack.
-    pub(crate) fn location(&mut self, place: &InlinedFrames) -> u64 {
-        if let Some(&id) = self.location_ids.get(place) {
+    /// Returns the ID of the location for the functions of one key.
+    pub(crate) fn location(&mut self, functions: &InlinedFrames) -> u64 {
+        if let Some(&id) = self.location_ids.get(functions) {
             return id;
         }
-        // A return address may be the first of the next function; the call is before it.
-        let call = place.key.saturating_sub(1);
+        // A return address may already be in the next function; the call is before it.
+        let call = functions.key.saturating_sub(1);
         let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
         let module = module.filter(|&row| call < self.modules[row].0.end);
         let mapping_id = module.map_or(0, |row| self.mapping(row));
         let is_unnamed = module.is_some_and(|row| self.modules[row].1);
-        // A function outside all binaries has no address: PyTorch's files number their frames.
+        // A key outside all binaries is not an address: PyTorch's files number their frames.
         let address = if module.is_some() { call } else { 0 };
-        let line =
-            if is_unnamed { Vec::new() } else { place.frames.iter().map(|frame| self.line(frame)).collect() };
+        let line = if is_unnamed {
+            Vec::new()
+        } else {
+            functions.frames.iter().map(|frame| self.line(frame)).collect()
+        };
         let id = self.add(Location { id: 0, mapping_id, address, line });
-        self.location_ids.insert(place.clone(), id);
+        self.location_ids.insert(functions.clone(), id);
         id
     }
 
-    /// Returns the location of a text in place of a function.
+    /// Returns the ID of the location for a text in place of a function.
     pub(crate) fn text(&mut self, text: &str) -> u64 {
         let frame = Frame { function: text.to_owned(), ..Frame::default() };
-        let place = InlinedFrames { key: 0, frames: vec![frame] };
-        if let Some(&id) = self.location_ids.get(&place) {
+        let functions = InlinedFrames { key: 0, frames: vec![frame] };
+        if let Some(&id) = self.location_ids.get(&functions) {
             return id;
         }
-        let line = vec![self.line(&place.frames[0])];
+        let line = vec![self.line(&functions.frames[0])];
         let id = self.add(Location { id: 0, mapping_id: 0, address: 0, line });
-        self.location_ids.insert(place, id);
+        self.location_ids.insert(functions, id);
         id
     }
 
@@ -95,7 +98,8 @@ impl Tables {
         let next = self.functions.len() as u64 + 1;
         let id = *self.function_ids.entry((name, file)).or_insert(next);
         if id == next {
-            // Without a linker name, tools leave this one unchanged: they would treat `<module>` as a C++ template.
+            // There is no `system_name`, so that tools do not demangle the name: they would treat `<module>` as a C++
+            // template.
             self.functions.push(Function { id, name, filename: file });
         }
         Line { function_id: id, line: line_of(frame).map_or(0, i64::from) }
@@ -106,21 +110,21 @@ impl Tables {
             return id;
         }
         let (module, is_missing) = &self.modules[row];
-        let (start, limit, named) = (module.start, module.end, !is_missing);
+        let (start, limit, has_names) = (module.start, module.end, !is_missing);
         let (path, build_id) = (module.path.clone(), module.build_id.clone());
         let id = self.mappings.len() as u64 + 1;
         let (filename, build_id) = (self.string(&path), self.string(&build_id));
-        // The names are present, so tools need not look them up.
+        // If the functions have names, tools need not look them up.
         self.mappings.push(Mapping {
             id,
             memory_start: start,
             memory_limit: limit,
             filename,
             build_id,
-            has_functions: named,
-            has_filenames: named,
-            has_line_numbers: named,
-            has_inline_frames: named,
+            has_functions: has_names,
+            has_filenames: has_names,
+            has_line_numbers: has_names,
+            has_inline_frames: has_names,
         });
         self.mapping_ids.insert(row, id);
         id

@@ -1,7 +1,7 @@
-//! The ticks of an axis and their labels: at most a handful, at round numbers, with no more digits than their distance
-//! needs.
+//! The ticks of an axis and their labels: at most a handful, at round numbers, with no more digits than the distance
+//! between ticks needs.
 
-/// The values an axis shows and its ticks.
+/// The range of values of an axis, and its ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// The lower end.
@@ -20,16 +20,17 @@ impl Axis {
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// Creates an axis from 0 to at least `to`, with some `ticks_wanted` ticks; it ends at the last of them if `whole`.
-    pub fn from_zero(to: f64, ticks_wanted: f64, whole: bool) -> Self {
+    /// Creates an axis from 0 to at least `to`, with about `tick_count` ticks. If `ends_at_tick`, the last tick is at the end
+    /// of the axis.
+    pub fn from_zero(to: f64, tick_count: f64, ends_at_tick: bool) -> Self {
         let to = if to > 0.0 { to } else { 1.0 };
-        let step = round_step(to / ticks_wanted);
-        let to = if whole { (to / step - 1e-9).ceil() * step } else { to };
+        let step = round_step(to / tick_count);
+        let to = if ends_at_tick { (to / step - 1e-9).ceil() * step } else { to };
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// Creates an axis of memory that contains `low..=high`. It starts at 0 unless the values are all so far
-    /// from it that their course would be a flat line.
+    /// Creates an axis of memory that contains `low..=high`. It starts at 0 unless all values are so far from 0 that their
+    /// graph would be a flat line.
     pub fn of_memory(low: f64, high: f64) -> Self {
         let (mut from, mut to) = (low.min(0.0), high.max(0.0));
         if low > 0.0 && low > 0.75 * high {
@@ -38,27 +39,27 @@ impl Axis {
         if high < 0.0 && high < 0.75 * low {
             to = high;
         }
-        // A constant line lies in the middle of the axis.
+        // A constant value is drawn in the middle of the axis.
         if to - from <= to.abs().max(from.abs()) * 1e-9 {
             let half = if to == 0.0 { 1.0 } else { to.abs() * 0.05 };
             (from, to) = (from - half, to + half);
         }
         let step = round_step((to - from) / 5.0);
-        // From tick to tick, so that the highest value has a label above it.
+        // Both ends are ticks, so that there is a label above the highest value.
         let (from, to) = ((from / step).floor() * step, (to / step).ceil() * step);
         Self { from, to, ticks: ticks(from, to, step) }
     }
 
-    /// Returns how far along the axis a value is, from 0 to 1.
-    pub fn share(&self, value: f64) -> f64 {
+    /// Returns the position of a value on the axis, from 0 to 1.
+    pub fn position(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 }
 
-/// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10f64.powi(least.log10().floor() as i32);
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * (1.0 - 1e-9));
+/// Returns the smallest number that is at least `min` and 1, 2 or 5 times a power of ten.
+fn round_step(min: f64) -> f64 {
+    let power = 10f64.powi(min.log10().floor() as i32);
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= min * (1.0 - 1e-9));
     factor.unwrap_or(10.0) * power
 }
 
@@ -68,13 +69,13 @@ fn ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, label(value, step))).collect()
 }
 
-/// Formats a number with the digits its tick distance needs, thousands set apart.
+/// Formats a number with as many decimals as the distance between ticks needs, and commas between thousands.
 fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e9 || step < 1e-4 {
         return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };
     }
     let decimals = (-step.log10().floor()).max(0.0) as usize;
-    // A sum of steps may miss 0 by rounding, and -0 is no label.
+    // Rounding errors may turn 0 into a tiny number, and the label must not be -0.
     let value = if value.abs() < step / 2.0 { 0.0 } else { value };
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_counted_in_whole_steps() {
+    fn ticks_of_calls_are_whole_numbers() {
         assert_eq!(labels(&Axis::of_calls(3)), ["0", "1", "2", "3"]);
         assert_eq!(
             labels(&Axis::of_calls(70_000)),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_starts_at_zero_unless_it_is_far_away() {
+    fn an_axis_of_memory_starts_at_zero_unless_the_values_are_far_from_it() {
         assert_eq!(labels(&Axis::of_memory(0.3, 1.1)), ["0.0", "0.5", "1.0", "1.5"]);
         assert_eq!(
             labels(&Axis::of_memory(1000.0, 1010.0)),

@@ -1,6 +1,6 @@
-//! A frame with its private parts replaced: the function and the file, in any notation.
+//! Scrubs a frame: replaces the private parts of its function and its file, in any notation.
 
-use super::native::Naming;
+use super::native::NameScrubber;
 use super::paths;
 use super::pseudonyms::Pseudonyms;
 use super::public;
@@ -9,8 +9,8 @@ use crate::analysis::torch_stacks::{PROFILED_MODULE, ParsedFrame};
 use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
 
-/// Parts of Python's names that are Python's own.
-const PYTHON: [&str; 10] = [
+/// Parts of Python function names that identify no user.
+const PYTHON_WORDS: [&str; 10] = [
     "<module>",
     "<lambda>",
     "<listcomp>",
@@ -23,14 +23,14 @@ const PYTHON: [&str; 10] = [
     "main",
 ];
 
-/// Words of `<built-in method mul_ of Parameter object at 0x0>`.
-const BUILT_IN: [&str; 9] =
+/// The words of texts such as `<built-in method mul_ of Parameter object at 0x0>` that identify no user.
+const BUILT_IN_WORDS: [&str; 9] =
     ["built-in", "method", "function", "of", "type", "object", "at", "module", "PyCapsule"];
 
 /// Returns the frame with its private parts replaced.
 pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
     let line = ParsedFrame::of(frame);
-    // A profiler's frame is completely in the function's name: `file.py(12): function`.
+    // PyTorch's profiler puts a whole frame into the function's name: `file.py(12): function`.
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
     if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
         let number = &frame.function[line.file.len()..at + 3];
@@ -61,25 +61,25 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         let number = number.map_or_else(String::new, |number| format!("_{number}"));
         format!("{PROFILED_MODULE}{class}{number}")
     } else if frame.function.starts_with("<built-in ") {
-        built_in(&frame.function, pseudonyms)
-    } else if let Some(place) = in_a_binary(&frame.function, keep, pseudonyms) {
+        scrub_built_in(&frame.function, pseudonyms)
+    } else if let Some(place) = scrub_binary_offset(&frame.function, keep, pseudonyms) {
         place
     } else if line.is_python {
-        if is_kept || is_public { frame.function.clone() } else { python(&frame.function, pseudonyms) }
+        if is_kept || is_public { frame.function.clone() } else { scrub_python(&frame.function, pseudonyms) }
     } else {
-        native(frame, line.file, is_public, is_kept, keep, pseudonyms)
+        scrub_native(frame, line.file, is_public, is_kept, keep, pseudonyms)
     };
     let file = frame.file.as_deref().map(|file| match function == frame.function && is_generated(file) {
         true => file.to_owned(),
         false => paths::scrubbed(file, keep, pseudonyms),
     });
-    // The file does not name the binary, so neither does the snapshot in memory.
+    // Scrubbed files do not name binaries, so the scrubbed snapshot in memory does not either.
     Frame { function, file, line: frame.line, binary: None }
 }
 
-/// Returns whether PyTorch's build writes a file of that name, without a folder: `RegisterCUDA.cpp`.
+/// Returns whether `file` is the name of a file that PyTorch's build generates, without a folder: `RegisterCUDA.cpp`.
 fn is_generated(file: &str) -> bool {
-    const BEGINNINGS: [&str; 6] = [
+    const PREFIXES: [&str; 6] = [
         "Register",
         "VariableType_",
         "TraceType_",
@@ -89,17 +89,17 @@ fn is_generated(file: &str) -> bool {
     ];
     !file.contains(is_separator)
         && file.ends_with(".cpp")
-        && BEGINNINGS.iter().any(|name| file.starts_with(name))
+        && PREFIXES.iter().any(|name| file.starts_with(name))
 }
 
 /// Scrubs `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`.
-fn in_a_binary(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> Option<String> {
+fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> Option<String> {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if matches!(function, "" | "??" | "[unknown]") || function.strip_prefix("0x").is_some_and(is_hex) {
         return Some(function.to_owned());
     }
-    // A build id identifies the binary.
-    let (place, without) = match function.split_once(" [build id ") {
+    // A build ID identifies the binary, so it is removed.
+    let (place, suffix) = match function.split_once(" [build id ") {
         Some((place, _)) => (place, ""),
         None => match function.strip_suffix(" [no build id]") {
             Some(place) => (place, " [no build id]"),
@@ -107,15 +107,15 @@ fn in_a_binary(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> 
         },
     };
     let (file, offset) = place.rsplit_once("+0x").filter(|(_, offset)| is_hex(offset))?;
-    Some(format!("{}+0x{offset}{without}", paths::scrubbed(file, keep, pseudonyms)))
+    Some(format!("{}+0x{offset}{suffix}", paths::scrubbed(file, keep, pseudonyms)))
 }
 
 /// Scrubs `Class.method.<locals>.<lambda>`, part by part.
-fn python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
+fn scrub_python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     let part = |part: &str| {
         let is_special = part.len() > 4 && part.starts_with("__") && part.ends_with("__");
-        // `__secret__` is as private as any other name.
-        if PYTHON.contains(&part) || (is_special && SPECIAL.contains(&part)) {
+        // A name such as `__secret__` is as private as any other.
+        if PYTHON_WORDS.contains(&part) || (is_special && SPECIAL_METHODS.contains(&part)) {
             return part.to_owned();
         }
         let is_class = part.starts_with(char::is_uppercase);
@@ -124,8 +124,8 @@ fn python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     function.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// Python's special methods.
-const SPECIAL: [&str; 14] = [
+/// The special methods of Python that are kept.
+const SPECIAL_METHODS: [&str; 14] = [
     "__init__",
     "__call__",
     "__new__",
@@ -142,7 +142,7 @@ const SPECIAL: [&str; 14] = [
     "__torch_dispatch__",
 ];
 
-fn built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
+fn scrub_built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     let mut out = String::new();
     let mut rest = function;
     while !rest.is_empty() {
@@ -152,7 +152,7 @@ fn built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
         let is_address =
             word.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if word.is_empty()
-            || BUILT_IN.contains(&word)
+            || BUILT_IN_WORDS.contains(&word)
             || is_address
             || public::is_class(word)
             || word == "run_backward"
@@ -170,7 +170,7 @@ fn built_in(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     out
 }
 
-fn native(
+fn scrub_native(
     frame: &Frame,
     file: &str,
     is_public: bool,
@@ -178,18 +178,19 @@ fn native(
     keep: &[String],
     pseudonyms: &mut Pseudonyms,
 ) -> String {
-    const STARTS_A_FILE: &str = "_GLOBAL__sub_I_";
-    if let Some(inner) = frame.function.strip_prefix(STARTS_A_FILE).filter(|_| !is_kept) {
-        return format!("{STARTS_A_FILE}{}", pseudonyms.of("function", inner));
+    const FILE_INITIALIZER: &str = "_GLOBAL__sub_I_";
+    if let Some(inner) = frame.function.strip_prefix(FILE_INITIALIZER).filter(|_| !is_kept) {
+        return format!("{FILE_INITIALIZER}{}", pseudonyms.of("function", inner));
     }
     let keeps = |path: &str| keep.iter().any(|glob| on_name(glob, path));
     let is_cpp = match file.rsplit_once('.') {
         Some((_, ending)) => ending != "rs",
-        // Rust's names have no arguments.
+        // Names of Rust functions contain no arguments.
         None => frame.function.contains('('),
     };
-    let in_own_file = file.contains(is_separator) && !is_public;
-    Naming { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_own_file }.scrubbed(&frame.function)
+    let in_program_file = file.contains(is_separator) && !is_public;
+    NameScrubber { pseudonyms, is_kept, keeps: &keeps, is_rust: !is_cpp, in_program_file }
+        .scrubbed(&frame.function)
 }
 
 #[cfg(test)]

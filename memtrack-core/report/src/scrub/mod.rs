@@ -1,9 +1,9 @@
-//! Snapshots for sharing: paths, the names of functions, scopes, threads and moments, process ids and the time of day are
-//! replaced by pseudonyms, before anything is written. This is a function from snapshot to snapshot, so that it applies
-//! to every writer and every report; sizes, relative times, lines and the structure stay, so reports are the same but for
-//! the names.
+//! Snapshots for sharing: paths and the names of functions, scopes, threads and marks are replaced by pseudonyms, and process
+//! IDs and the time of day by other numbers, before the snapshot is written. This is a function from snapshot to snapshot, so
+//! it applies to every writer and every report. Sizes, relative times, line numbers and the structure stay, so reports are
+//! the same except for the names.
 //!
-//! The repository's docs/EXPORT.md lists what a reader can still infer.
+//! The repository's docs/EXPORT.md lists the facts that a reader of a scrubbed snapshot can still infer.
 
 mod frames;
 mod native;
@@ -24,13 +24,13 @@ use pseudonyms::Pseudonyms;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The default key: it distinguishes names, but does not hide them from guessing.
+/// The default key. It is well known, so anyone can confirm a guessed name.
 const DEFAULT_KEY: &str = "memtrack";
 
-/// The begin of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
-const BEGINS_NS: u64 = 946_684_800_000_000_000;
+/// The start time of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
+const START_NS: u64 = 946_684_800_000_000_000;
 
-/// Replaces everything in a snapshot that identifies its author.
+/// Scrubs snapshots: replaces everything that identifies the author.
 ///
 /// ```
 /// # use memtrack_model::Snapshot;
@@ -56,14 +56,14 @@ impl Default for Scrub {
 
 impl Scrub {
     /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard
-    /// libraries …), and hides others under a public key: a guessed name can be confirmed.
+    /// libraries …), and replaces other names by pseudonyms from a well-known key: anyone can confirm a guessed name.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
     }
 
-    /// Also keeps matching names: functions, files and everything below a folder, as in [`Rules`], and names of scopes, threads
-    /// and moments.
+    /// Also keeps names that match `glob`: functions, files and everything below a folder, as in [`Rules`], and the names of
+    /// scopes, threads and marks.
     ///
     /// [`Rules`]: crate::analysis::ownership::Rules
     #[must_use]
@@ -72,16 +72,16 @@ impl Scrub {
         self
     }
 
-    /// Hides names under this key: with the same key, the same name has the same pseudonym in every snapshot, and without
-    /// it no guess can be confirmed.
+    /// Derives pseudonyms from `key`: with the same key, a name has the same pseudonym in every snapshot. Without the key, no
+    /// guessed name can be confirmed.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.pseudonyms = Pseudonyms::new(key);
         self
     }
 
-    /// Returns the snapshot with pseudonyms. A recording's stacks are named by `names` first, and the result
-    /// contains the new names, without the binaries: [`Symbolizer::of`] the new snapshot has them. Scrubbing
+    /// Returns the snapshot with pseudonyms. The frames of a recording are looked up in `names` first; the result contains
+    /// the scrubbed frames instead of addresses and binaries, and [`Symbolizer::of`] the result returns them. Scrubbing
     /// twice is the same as scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
@@ -90,36 +90,36 @@ impl Scrub {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
     }
 
-    /// Sets the time of day of an operator trace to that of scrubbed snapshots, if it has one; everything else
-    /// stays. Its names are hidden in the snapshot that is made of it.
+    /// Moves the times of an operator trace to the start time of scrubbed snapshots, if they are times of day. All else
+    /// stays: the names are scrubbed in the snapshot that is made from the trace.
     pub fn times(&self, trace: &mut OperatorTrace) {
         let Some(first) =
             trace.records.first().map(|record| record.time_ns).filter(|_| trace.header.unix_time)
         else {
             return;
         };
-        // A whole number of microseconds, so that they are rounded as before.
-        let offset = first.div_euclid(1000).saturating_mul(1000).saturating_sub(BEGINS_NS as i64);
+        // A whole number of microseconds, so that the times are rounded as before.
+        let offset = first.div_euclid(1000).saturating_mul(1000).saturating_sub(START_NS as i64);
         for record in &mut trace.records {
             record.time_ns = record.time_ns.saturating_sub(offset);
             record.end_ns = record.end_ns.map(|end| end.saturating_sub(offset));
         }
     }
 
-    /// Returns the name of a file with its private parts replaced, for titles.
+    /// Returns the path of a file with its private parts replaced, for titles.
     #[must_use]
     pub fn file(&mut self, path: &Path) -> String {
         paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns the number of pseudonyms that are longer because the first digits were those of another name.
+    /// Returns the number of pseudonyms that are longer because another name already had the same first digits.
     #[must_use]
     pub fn collisions(&self) -> usize {
         self.pseudonyms.collisions
     }
 
     fn recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
-        // Numbers instead of addresses: addresses, and the binaries' build ids, identify the binaries.
+        // Frames are numbered, because addresses and build IDs identify the binaries.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         let mut stacks = StackTable::default();
         let mut known = KnownNames::default();
@@ -141,16 +141,16 @@ impl Scrub {
         snapshot.stacks = stacks;
         snapshot.names = known;
         snapshot.modules.clear();
-        // A recording has none of these; those of a damaged one have no owner.
+        // A valid recording has none of these tables; in a damaged one, no row refers to them.
         (snapshot.strings, snapshot.frames, snapshot.named) =
             (StringTable::default(), Default::default(), Default::default());
-        self.common(&mut snapshot);
-        snapshot.clock = shifted(snapshot.clock);
+        self.scrub_common(&mut snapshot);
+        snapshot.clock = shift_clock(snapshot.clock);
         snapshot
     }
 
-    /// Scrubs the parts that all snapshots have.
-    fn common(&mut self, snapshot: &mut Snapshot) {
+    /// Scrubs the parts that recordings and PyTorch's snapshots have in common.
+    fn scrub_common(&mut self, snapshot: &mut Snapshot) {
         let meta = &mut snapshot.meta;
         meta.program = paths::scrubbed(&meta.program, &self.keep, &mut self.pseudonyms);
         meta.pid = self.pseudonyms.number(meta.pid.into()) as u32;
@@ -170,7 +170,7 @@ impl Scrub {
         for name in &mut snapshot.marks.names {
             *name = self.label("mark", name);
         }
-        snapshot.operators = self.operators(&snapshot.operators);
+        snapshot.operators = self.scrub_operators(&snapshot.operators);
         if let Some(categories) = snapshot.categories.take() {
             let names = categories.names.iter().map(|name| self.label("name", name)).collect();
             let _ = snapshot.categories.set(EventCategories { names, of_event: categories.of_event });
@@ -181,17 +181,17 @@ impl Scrub {
         frames::scrubbed(frame, &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns whether the user keeps that name.
+    /// Returns whether a glob of the user keeps `name`.
     fn keeps_label(&self, name: &str) -> bool {
         self.keep.iter().any(|glob| matches(glob, name))
     }
 
-    /// Scrubs a name that the program chose, part by part: `layers.0.attention` has three, of which numbers stay.
+    /// Scrubs a name that the program chose, part by part: `layers.0.attention` has three parts. Numbers stay.
     fn label(&mut self, kind: &'static str, name: &str) -> String {
         if name.is_empty() || public::is_common(name) || self.keeps_label(name) {
             return name.to_owned();
         }
-        if is_of_pytorch(name) {
+        if is_pytorch_operator(name) {
             return name.to_owned();
         }
         let part = |part: &str| {
@@ -204,8 +204,8 @@ impl Scrub {
         name.split('.').map(part).collect::<Vec<_>>().join(".")
     }
 
-    /// Scrubs the log of operators: names of modules, parameters and states. Unknown lines are left out.
-    fn operators(&mut self, log: &OperatorLog) -> OperatorLog {
+    /// Scrubs the log of operators: the names of modules, parameters and states. Unknown lines are omitted.
+    fn scrub_operators(&mut self, log: &OperatorLog) -> OperatorLog {
         let mut pieces = Vec::with_capacity(log.pieces.len());
         for piece in &log.pieces {
             let mut out = Vec::with_capacity(piece.lines.len());
@@ -221,7 +221,7 @@ impl Scrub {
     }
 
     fn operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
-        let mut named = |owned: &memtrack_file::operators::Owned<'_>| {
+        let mut scrub_owned = |owned: &memtrack_file::operators::Owned<'_>| {
             (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
         };
         let (mut line, tensors): (OperatorLine, Vec<&LoggedTensor>) = match entry {
@@ -230,18 +230,18 @@ impl Scrub {
             Entry::Inputs(tensors) => (OperatorLine::inputs(), tensors.iter().collect()),
             Entry::Outputs(tensors) => (OperatorLine::outputs(), tensors.iter().collect()),
             Entry::Parameter(owned, tensor, gradient) => {
-                let (owner, class, name) = named(owned);
+                let (owner, class, name) = scrub_owned(owned);
                 (
                     OperatorLine::parameter(owner, &class, &name),
                     [tensor].into_iter().chain(gradient).collect(),
                 )
             }
             Entry::Buffer(owned, tensor) => {
-                let (owner, class, name) = named(owned);
+                let (owner, class, name) = scrub_owned(owned);
                 (OperatorLine::buffer(owner, &class, &name), vec![tensor])
             }
             Entry::State(owned, parameter, state) => {
-                let (owner, class, name) = named(owned);
+                let (owner, class, name) = scrub_owned(owned);
                 (OperatorLine::state(owner, &class, &name), vec![parameter, state])
             }
             Entry::Gradient(parameter, gradient) => {
@@ -255,15 +255,15 @@ impl Scrub {
     }
 }
 
-/// Returns whether a name is PyTorch's: `aten::mm`, `autograd::engine::evaluate_function` and the like.
-fn is_of_pytorch(name: &str) -> bool {
+/// Returns whether a name is one of PyTorch's operators: `aten::mm`, `nccl::all_reduce` and the like.
+fn is_pytorch_operator(name: &str) -> bool {
     let Some((root, rest)) = name.split_once("::") else { return false };
     matches!(root, "aten" | "prim" | "c10d" | "nccl")
         && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
 }
 
-/// Returns whether a name is a step's: `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` and `iteration_12`:
-/// reports find steps by these names.
+/// Returns whether a name is that of a step: `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` or `iteration_12`.
+/// Reports find steps by these names.
 fn is_step(name: &str) -> bool {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let number = name.len() - stem.len();
@@ -271,12 +271,13 @@ fn is_step(name: &str) -> bool {
     number <= 9 && matches!(stem, "ProfilerStep" | "step" | "iteration")
 }
 
-/// Shifts the clock to another time of day, by a whole number of microseconds, so that seconds are rounded as before.
-fn shifted(clock: Clock) -> Clock {
+/// Moves the clock to the start time of scrubbed snapshots, by a whole number of microseconds, so that seconds are rounded as
+/// before.
+fn shift_clock(clock: Clock) -> Clock {
     if clock == Clock::default() {
         return clock;
     }
-    let first = BEGINS_NS + clock.first.1 % 1000;
+    let first = START_NS + clock.first.1 % 1000;
     let since = clock.last.1.saturating_sub(clock.first.1);
     Clock { first: (clock.first.0, first), last: (clock.last.0, first.saturating_add(since)) }
 }
@@ -307,8 +308,8 @@ mod tests {
         let pieces = vec![OperatorLines { base_ticks: 900, lines: bytes }];
         let log = OperatorLog { pieces, left_out: 3 };
         let mut scrub = Scrub::new();
-        let scrubbed = scrub.operators(&log);
-        assert_eq!(scrub.operators(&scrubbed), scrubbed, "twice is once");
+        let scrubbed = scrub.scrub_operators(&log);
+        assert_eq!(scrub.scrub_operators(&scrubbed), scrubbed, "twice is once");
         let text = String::from_utf8_lossy(&scrubbed.pieces[0].lines).into_owned();
         assert!(
             !text.to_lowercase().contains("secret") && text.contains("exp_avg") && text.contains("Linear"),

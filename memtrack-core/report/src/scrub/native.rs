@@ -1,64 +1,73 @@
-//! Names of functions of Rust, C++ and C, whose identifiers become pseudonyms one by one: arguments in brackets may be
-//! private even if the function is not (`Vec<my::Secret>::push`), and reports need the form of a name (whether it is a
-//! trait's method, or an allocator's entry).
+//! Scrubs names of Rust, C++ and C functions, one identifier at a time: arguments in brackets may be private even if the
+//! function is not (`Vec<my::Secret>::push`), and reports need the form of a name (whether it is a method of a trait, or an
+//! entry point of an allocator).
 
 use super::pseudonyms::Pseudonyms;
 use super::public;
 
-/// The context that decides on the paths in a name.
-pub(super) struct Naming<'a> {
+/// The context that determines which paths in a name are kept.
+pub(super) struct NameScrubber<'a> {
     pub(super) pseudonyms: &'a mut Pseudonyms,
-    /// Whether the function itself stays; its arguments are judged separately.
+    /// Whether the function itself is kept; this does not apply to its arguments.
     pub(super) is_kept: bool,
-    /// Returns whether the user keeps a path such as `my::Type`.
+    /// Returns whether a glob of the user keeps a path such as `my::Type`.
     pub(super) keeps: &'a dyn Fn(&str) -> bool,
-    /// Rust's, or else C's and C++'s.
+    /// Whether the name is from Rust; otherwise it is from C or C++.
     pub(super) is_rust: bool,
-    /// Whether the source file is known and not a public library's.
-    pub(super) in_own_file: bool,
+    /// Whether the source file is known and does not belong to a public library.
+    pub(super) in_program_file: bool,
 }
 
-/// Words of the languages, including types, that stay.
-const WORDS: &str = "\
+/// Keywords and built-in types of the languages, which are kept.
+const LANGUAGE_WORDS: &str = "\
     as for impl dyn mut const fn unsafe extern where bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 \
     f32 f64 int long short unsigned signed void float double auto decltype volatile restrict static virtual thunk to \
     vtable typeinfo guard variable non-virtual wchar_t char8_t char16_t char32_t __int128 nullptr_t bfloat16 new delete \
     true false self Self C _object";
 
-/// Words that compilers use in braces and after dots.
-const COMPILERS: &str = "\
+/// Words that compilers write in braces and after dots.
+const COMPILER_WORDS: &str = "\
     closure impl shim lambda vtable type env async_fn async_block async_closure async_fn_env async_block_env closure_env \
     coroutine constant default arg unnamed once drop_in_place clone reify cold part constprop isra llvm lto_priv localalias \
     default_resolver fn_ptr";
 
 fn is_word(word: &str) -> bool {
-    WORDS.split_ascii_whitespace().any(|known| known == word)
+    LANGUAGE_WORDS.split_ascii_whitespace().any(|known| known == word)
 }
 
-/// An open bracket and the path in it.
+/// An open bracket and the path inside it.
 #[derive(Debug)]
 struct Level {
     bracket: char,
-    /// Whether the current path stays.
-    path: Option<bool>,
-    /// The decision after the next name of the path: a name within a trait's method is the type's again.
-    then: Option<bool>,
-    /// The path before `as` or `for`.
-    first: Option<Option<bool>>,
+    /// Whether the current path is kept; `None` before it begins.
+    keeps_path: Option<bool>,
+    /// Whether the rest of the path is kept after its next name: names inside the method of a trait belong to the type again.
+    keeps_rest: Option<bool>,
+    /// The value of `keeps_path` for the path before `as` or `for`, if there was one of these words.
+    kept_before: Option<Option<bool>>,
+    /// Whether the bracket begins with `impl`, as in `slice::<impl [T]>`.
     is_impl: bool,
-    /// It begins a path: `<X as Y>::f`, and not `X<Y>`.
+    /// Whether the bracket begins a path, as in `<X as Y>::f`; not so in `X<Y>`.
     is_qualified: bool,
-    /// Whether it is the function itself, and no argument.
+    /// Whether the path is the function itself, and not an argument.
     is_subject: bool,
 }
 
 impl Level {
     fn new(bracket: char, is_qualified: bool, is_subject: bool) -> Self {
-        Self { bracket, path: None, then: None, first: None, is_impl: false, is_qualified, is_subject }
+        Self {
+            bracket,
+            keeps_path: None,
+            keeps_rest: None,
+            kept_before: None,
+            is_impl: false,
+            is_qualified,
+            is_subject,
+        }
     }
 }
 
-impl Naming<'_> {
+impl NameScrubber<'_> {
     /// Returns the name with its private parts replaced.
     pub(super) fn scrubbed(&mut self, name: &str) -> String {
         const ANONYMOUS: &str = "(anonymous namespace)";
@@ -67,8 +76,8 @@ impl Naming<'_> {
         let (mut rest, mut after_colons, mut after_name) = (name, false, false);
         while let Some(letter) = rest.chars().next() {
             let level = levels.len() - 1;
-            if is_letter(letter) {
-                let end = rest.find(|letter| !is_letter(letter)).unwrap_or(rest.len());
+            if is_identifier_char(letter) {
+                let end = rest.find(|letter| !is_identifier_char(letter)).unwrap_or(rest.len());
                 let (word, after) = rest.split_at(end);
                 let before_dot = out.ends_with('.');
                 out.push_str(&self.word(word, after, after_colons, before_dot, &mut levels[level]));
@@ -101,7 +110,7 @@ impl Naming<'_> {
                 '>' if out.ends_with('-') => {}
                 '>' | ')' | ']' | '}' if level > 0 && closes(levels[level].bracket, letter) => {
                     let inner = levels.pop().unwrap_or_else(|| Level::new(' ', false, false));
-                    after_own_bracket(&inner, &mut levels[level - 1]);
+                    after_bracket(&inner, &mut levels[level - 1]);
                     out.push(letter);
                     (rest, after_colons, after_name) = (&rest[1..], false, true);
                     continue;
@@ -110,7 +119,7 @@ impl Naming<'_> {
             }
             out.push(letter);
             rest = &rest[letter.len_utf8()..];
-            // `~vector` is one name.
+            // A destructor such as `~vector` is one name.
             (after_colons, after_name) = (after_colons && letter == '~', false);
         }
         out
@@ -128,51 +137,52 @@ impl Naming<'_> {
             return if word.bytes().all(|byte| byte.is_ascii_digit()) {
                 word.into()
             } else {
-                self.hidden(word, after)
+                self.pseudonym(word, after)
             };
         }
         if (level.bracket == '{' || after_dot)
-            && COMPILERS.split_ascii_whitespace().any(|known| known == word)
+            && COMPILER_WORDS.split_ascii_whitespace().any(|known| known == word)
         {
             return word.to_owned();
         }
         if after_colons {
-            let stays = level.path.unwrap_or(false);
-            if let Some(then) = level.then.take() {
-                level.path = Some(then);
+            let stays = level.keeps_path.unwrap_or(false);
+            if let Some(rest) = level.keeps_rest.take() {
+                level.keeps_path = Some(rest);
             }
-            return if stays || word == "operator" { word.to_owned() } else { self.hidden(word, after) };
+            return if stays || word == "operator" { word.to_owned() } else { self.pseudonym(word, after) };
         }
         if matches!(word, "as" | "for") {
-            level.first = Some(level.path);
-            (level.path, level.then) = (None, None);
+            level.kept_before = Some(level.keeps_path);
+            (level.keeps_path, level.keeps_rest) = (None, None);
             return word.to_owned();
         }
         let is_alone = !after.starts_with("::");
-        // A parameter of a type.
+        // A type parameter.
         let is_parameter = word.len() == 1 && word.starts_with(|letter: char| letter.is_ascii_uppercase());
         if is_alone && (is_word(word) || is_parameter || word == "operator") {
             return word.to_owned();
         }
-        let stays = (level.is_subject && self.is_kept) || self.stays(word, after);
-        (level.path, level.then) = (Some(stays), None);
-        if stays { word.to_owned() } else { self.hidden(word, after) }
+        let stays = (level.is_subject && self.is_kept) || self.keeps_path(word, after);
+        (level.keeps_path, level.keeps_rest) = (Some(stays), None);
+        if stays { word.to_owned() } else { self.pseudonym(word, after) }
     }
 
-    /// Returns whether the path that begins with `word` stays.
-    fn stays(&self, word: &str, after: &str) -> bool {
-        let of_library = if !after.starts_with("::") {
+    /// Returns whether the path that begins with `word` is kept.
+    fn keeps_path(&self, word: &str, after: &str) -> bool {
+        let is_public = if !after.starts_with("::") {
             public::is_function(word)
         } else if self.is_rust {
             public::is_crate(word)
         } else {
-            public::is_namespace(word, self.in_own_file)
+            public::is_namespace(word, self.in_program_file)
         };
-        let more = after.find(|letter: char| !is_letter(letter) && letter != ':').unwrap_or(after.len());
-        of_library || (self.keeps)(format!("{word}{}", &after[..more]).trim_end_matches(':'))
+        let more =
+            after.find(|letter: char| !is_identifier_char(letter) && letter != ':').unwrap_or(after.len());
+        is_public || (self.keeps)(format!("{word}{}", &after[..more]).trim_end_matches(':'))
     }
 
-    fn hidden(&mut self, word: &str, after: &str) -> String {
+    fn pseudonym(&mut self, word: &str, after: &str) -> String {
         let is_inner = after.starts_with("::") && !after.starts_with("::<") && !after.starts_with("::{");
         let kind = match word.chars().next() {
             Some(first) if first.is_uppercase() => "Type",
@@ -183,18 +193,18 @@ impl Naming<'_> {
     }
 }
 
-/// Sets the decision for a path after a bracket that belongs to it.
-fn after_own_bracket(inner: &Level, outer: &mut Level) {
+/// Determines whether the path that continues after the bracket `inner` is kept.
+fn after_bracket(inner: &Level, outer: &mut Level) {
     if inner.is_qualified {
-        // `<[T]>::f` can only be the standard library's.
-        let subject = inner.first.unwrap_or(inner.path);
-        outer.path = inner.path.or(inner.first.is_none().then_some(true));
-        outer.then = inner.first.is_some().then_some(subject.unwrap_or(false));
+        // `<[T]>::f` can only belong to the standard library.
+        let subject = inner.kept_before.unwrap_or(inner.keeps_path);
+        outer.keeps_path = inner.keeps_path.or(inner.kept_before.is_none().then_some(true));
+        outer.keeps_rest = inner.kept_before.is_some().then_some(subject.unwrap_or(false));
     } else if inner.is_impl {
-        // `<impl Y for X>`: the trait is first. For `<impl [T]>` the module around it decides.
-        let of_trait = inner.first.unwrap_or(inner.path);
-        outer.path = of_trait.or(outer.path);
-        outer.then = inner.first.is_some().then_some(inner.path.unwrap_or(false));
+        // In `<impl Y for X>` the trait comes first. For `<impl [T]>` the enclosing module counts.
+        let of_trait = inner.kept_before.unwrap_or(inner.keeps_path);
+        outer.keeps_path = of_trait.or(outer.keeps_path);
+        outer.keeps_rest = inner.kept_before.is_some().then_some(inner.keeps_path.unwrap_or(false));
     }
 }
 
@@ -202,17 +212,17 @@ fn closes(open: char, close: char) -> bool {
     matches!((open, close), ('<', '>') | ('(', ')') | ('[', ']') | ('{', '}'))
 }
 
-fn is_letter(letter: char) -> bool {
+fn is_identifier_char(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '$'
 }
 
-/// Returns the length of the sign of C++'s `operator`.
+/// Returns the length of the symbol after C++'s `operator`.
 fn operator_length(rest: &str) -> usize {
     if rest.starts_with("()") || rest.starts_with("[]") {
         return 2;
     }
-    let signs = ["<=>", "<<=", ">>=", "->*", "<<", ">>", "->", "<=", ">=", "==", "<", ">"];
-    signs.iter().find(|sign| rest.starts_with(**sign)).map_or(0, |sign| sign.len())
+    let symbols = ["<=>", "<<=", ">>=", "->*", "<<", ">>", "->", "<=", ">=", "==", "<", ">"];
+    symbols.iter().find(|symbol| rest.starts_with(**symbol)).map_or(0, |symbol| symbol.len())
 }
 
 #[cfg(test)]
@@ -222,15 +232,15 @@ mod tests {
     fn scrubbed(name: &str, is_rust: bool) -> String {
         let mut pseudonyms = Pseudonyms::new("");
         let keeps = |path: &str| path.starts_with("kept::");
-        let mut naming = Naming {
+        let mut scrubber = NameScrubber {
             pseudonyms: &mut pseudonyms,
             is_kept: false,
             keeps: &keeps,
             is_rust,
-            in_own_file: false,
+            in_program_file: false,
         };
-        let once = naming.scrubbed(name);
-        assert_eq!(naming.scrubbed(&once), once, "twice is once");
+        let once = scrubber.scrubbed(name);
+        assert_eq!(scrubber.scrubbed(&once), once, "twice is once");
         once
     }
 

@@ -1,11 +1,12 @@
-//! Paths of files, folder by folder: the same folder has the same pseudonym, a public library's files keep their place in
-//! it, and folders of a system's usual layout stay, because the owner of the code follows from them.
+//! Scrubs paths of files, one component at a time: the same folder has the same pseudonym everywhere, files of public
+//! libraries keep their paths inside the library, and folders of the usual system layout stay, because reports derive the
+//! owner of the code from them.
 
 use super::pseudonyms::{Pseudonyms, is_pseudonym};
 use super::public;
 use crate::analysis::ownership::on_path;
 
-/// Folders and files of the usual layout of a system, a package or an interpreter, which identify no user.
+/// Folders and files in the usual layout of a system, a package or an interpreter, which identify no user.
 const LAYOUT: &str = "\
     usr local lib lib64 bin opt include src vendor .cargo registry git checkouts rustlib rust rustc library site-packages \
     dist-packages conda miniconda miniconda3 anaconda anaconda3 miniforge3 mambaforge envs pkgs nix store c++ libstdc++-v3 \
@@ -14,14 +15,14 @@ const LAYOUT: &str = "\
     Lib Scripts DLLs x86_64-linux-gnu aarch64-linux-gnu multiprocessing concurrent futures . .. \
     malloc.c libc-start.c pthread_create.c libc_start_call_main.h ceval.c main.rs lib.rs mod.rs __init__.py __main__.py";
 
-/// Suffixes of program files, which stay.
-const ENDINGS: [&str; 25] = [
+/// Suffixes of program files, which are kept.
+const SUFFIXES: [&str; 25] = [
     "py", "pyx", "pyi", "pyc", "ipynb", "rs", "c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "inl",
     "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
 ];
 
-/// Names of interpreters' files that are not real files.
-const PLACES: [&str; 7] = [
+/// Names that interpreters use in place of a file.
+const PSEUDO_FILES: [&str; 7] = [
     "<string>",
     "<stdin>",
     "<unknown>",
@@ -31,8 +32,8 @@ const PLACES: [&str; 7] = [
     "<console>",
 ];
 
-/// Returns the index of the first folder on a path that is a public library's; none where none is.
-fn public_from(parts: &[&str]) -> Option<usize> {
+/// Returns the index of the first component that belongs to a public library; `None` if there is no such component.
+fn first_public_component(parts: &[&str]) -> Option<usize> {
     let stem = |part: &str| part.split('.').next().unwrap_or(part).to_owned();
     let python_folder =
         |part: &str| part.strip_prefix("python3").is_some_and(|rest| rest.bytes().all(is_version_byte));
@@ -44,17 +45,17 @@ fn public_from(parts: &[&str]) -> Option<usize> {
             "rustlib" => next == "src" && parts.get(at + 2) == Some(&"rust"),
             "pytorch" => matches!(next, "torch" | "aten" | "c10"),
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
-            // Python's own modules on Windows.
-            "Lib" => public::is_standard(&stem(next)),
-            // As PyTorch's profiler and its builds write their own files.
+            // The standard library of Python on Windows.
+            "Lib" => public::is_python_module(&stem(next)),
+            // PyTorch's profiler and its builds write paths of PyTorch's files like this.
             "torch" => at == 0 && parts.len() > 1,
-            // The interpreter's own sources, by which PyTorch's reports leave frames out.
+            // Sources of the Python interpreter; PyTorch's reports hide their frames.
             "Objects" | "Python" | "Include" | "Modules" | "Parser" => {
                 let is_c = parts.last().is_some_and(|file| file.ends_with(".c") || file.ends_with(".h"));
                 is_c && parts[..at].iter().any(|folder| folder.to_ascii_lowercase().contains("python"))
             }
             folder if python_folder(folder) => {
-                next != "site-packages" && next != "dist-packages" && public::is_standard(&stem(next))
+                next != "site-packages" && next != "dist-packages" && public::is_python_module(&stem(next))
             }
             folder => registry_crate(parts, at).is_some_and(|name| name == folder),
         };
@@ -65,9 +66,9 @@ fn public_from(parts: &[&str]) -> Option<usize> {
     None
 }
 
-/// Returns the folder of a public crate in cargo's registry, if there is one at `at`.
+/// Returns the component at `at` if it is the folder of a public crate in cargo's registry.
 fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
-    let in_registry = at >= 2 && parts[at - 2] == "src" && is_index(parts[at - 1]);
+    let in_registry = at >= 2 && parts[at - 2] == "src" && is_crates_io(parts[at - 1]);
     let folder = *parts.get(at).filter(|_| in_registry)?;
     let (name, _) = folder.match_indices('-').find_map(|(dash, _)| {
         let version = &folder[dash + 1..];
@@ -76,8 +77,8 @@ fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
     public::is_crate(&name.replace('-', "_")).then_some(folder)
 }
 
-/// Returns whether this is the folder of crates.io's crates; other registries are private.
-fn is_index(folder: &str) -> bool {
+/// Returns whether `folder` is the one that cargo uses for crates from crates.io; other registries are private.
+fn is_crates_io(folder: &str) -> bool {
     let hash = folder.strip_prefix("index.crates.io-").or_else(|| folder.strip_prefix("github.com-"));
     hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
@@ -86,24 +87,24 @@ fn is_version_byte(byte: u8) -> bool {
     byte == b'.' || byte.is_ascii_digit()
 }
 
-/// Returns whether a file is a public library's.
+/// Returns whether a file belongs to a public library.
 pub(super) fn is_public(file: &str) -> bool {
     let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
-    PLACES.contains(&file)
+    PSEUDO_FILES.contains(&file)
         || is_frozen(file)
-        || public_from(&parts).is_some()
+        || first_public_component(&parts).is_some()
         || parts.last().is_some_and(|file| public::is_binary(file))
 }
 
-/// Returns whether this is a frozen module of the standard library: `<frozen importlib._bootstrap>`.
+/// Returns whether `file` is a frozen module of Python's standard library: `<frozen importlib._bootstrap>`.
 fn is_frozen(file: &str) -> bool {
     let module = file.strip_prefix("<frozen ").and_then(|rest| rest.strip_suffix('>'));
-    module.is_some_and(|module| module.split('.').all(public::is_standard))
+    module.is_some_and(|module| module.split('.').all(public::is_python_module))
 }
 
 /// Returns the path with its private parts replaced.
 pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> String {
-    if matches!(file, "" | "??") || PLACES.contains(&file) || is_frozen(file) {
+    if matches!(file, "" | "??") || PSEUDO_FILES.contains(&file) || is_frozen(file) {
         return file.to_owned();
     }
     let numbered = file.strip_prefix("<eval_with_key>");
@@ -114,7 +115,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let inner = &file[1..file.len() - 1];
         return format!("<{}>", pseudonyms.of("file", inner));
     }
-    // The separators of the parts stay.
+    // Each component with the separator after it, which is kept.
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = file;
     while !rest.is_empty() {
@@ -129,43 +130,54 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let tail = names[at..].join("/");
         keep.iter().any(|glob| on_path(glob.trim_start_matches('/'), &tail))
     });
-    let kept_from = [kept_by_glob, public_from(&names)].into_iter().flatten().min().unwrap_or(names.len());
-    let (mut out, mut place) = (String::with_capacity(file.len()), 0);
+    let kept_from =
+        [kept_by_glob, first_public_component(&names)].into_iter().flatten().min().unwrap_or(names.len());
+    let (mut out, mut index) = (String::with_capacity(file.len()), 0);
     for (part, separator) in parts {
-        if part.is_empty() || place >= kept_from {
+        if part.is_empty() || index >= kept_from {
             out.push_str(part);
         } else {
-            out.push_str(&one(part, place + 1 == names.len() && separator.is_empty(), pseudonyms));
+            out.push_str(&scrub_component(
+                part,
+                index + 1 == names.len() && separator.is_empty(),
+                pseudonyms,
+            ));
         }
-        place += usize::from(!part.is_empty());
+        index += usize::from(!part.is_empty());
         out.push_str(separator);
     }
     out
 }
 
-/// Scrubs a folder or a file.
-fn one(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
-    let is_python = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
+/// Scrubs one component of a path: a folder, or the file.
+fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
+    let is_version = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
-        ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_python));
+        ["python", "python-", "Python-"].iter().any(|name| part.strip_prefix(name).is_some_and(is_version));
     let is_layout = LAYOUT.split_ascii_whitespace().any(|known| known == part);
-    // A drive of Windows, and the `?` of `\\\\?\\`.
+    // A Windows drive, or the `?` of the prefix `\\?\`.
     let is_drive = part == "?" || matches!(part.as_bytes(), [drive, b':'] if drive.is_ascii_alphabetic());
-    if is_layout || is_drive || versioned || is_index(part) || is_pseudonym(part) || public::is_binary(part) {
+    if is_layout
+        || is_drive
+        || versioned
+        || is_crates_io(part)
+        || is_pseudonym(part)
+        || public::is_binary(part)
+    {
         return part.to_owned();
     }
     if let Some(user) = part.strip_prefix("torchinductor_") {
         return format!("torchinductor_{}", pseudonyms.of("name", user));
     }
-    let ending = part.split_once('.').and_then(|(_, endings)| {
-        let mut known = endings.split('.').filter(|ending| ENDINGS.contains(ending));
+    let suffix = part.split_once('.').and_then(|(_, suffixes)| {
+        let mut known = suffixes.split('.').filter(|suffix| SUFFIXES.contains(suffix));
         known.next_back()
     });
-    let stem = |ending: &str| part.strip_suffix(ending).and_then(|stem| stem.strip_suffix('.'));
-    match ending {
-        // Its earlier name is complete, including unknown suffixes.
-        Some(ending) if stem(ending).is_some_and(is_pseudonym) => part.to_owned(),
-        Some(ending) => format!("{}.{ending}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
+    let stem = |suffix: &str| part.strip_suffix(suffix).and_then(|stem| stem.strip_suffix('.'));
+    match suffix {
+        // The part was scrubbed before: its pseudonym stands for the whole name, including unknown suffixes.
+        Some(suffix) if stem(suffix).is_some_and(is_pseudonym) => part.to_owned(),
+        Some(suffix) => format!("{}.{suffix}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
         None => pseudonyms.of(if is_file { "file" } else { "path" }, part),
     }
 }
@@ -208,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn public_files_keep_their_place_in_their_library() {
+    fn files_of_public_libraries_keep_their_paths_inside_the_library() {
         for (file, kept) in [
             (
                 "/home/secret/lib/python3.10/site-packages/torch/nn/modules/module.py",

@@ -1,5 +1,5 @@
-//! Pseudonyms: `function_3f9a1c04` for a name, always the same for one name and key. The digits are the beginning of a
-//! keyed hash (HMAC-SHA-256), so that a guess can be confirmed only with the key.
+//! Pseudonyms such as `function_3f9a1c04`: always the same one for the same name and key. The digits are the beginning of a
+//! keyed hash (HMAC-SHA-256), so that a guessed name can be confirmed only with the key.
 //!
 //! **Why `hmac-sha256`?** It has no dependencies and no build script; blake3 needs a crate that runs a C compiler, and
 //! sha2 with hmac eight more crates.
@@ -7,12 +7,12 @@
 use hmac_sha256::HMAC;
 use std::collections::HashMap;
 
-/// Digits of a pseudonym, four bits each.
+/// The number of hexadecimal digits of a pseudonym.
 const DIGITS: usize = 8;
-/// The number of digits if another name already has the first ones.
+/// The number of digits if another name already has the same first ones.
 const LONG_DIGITS: usize = 16;
 
-/// The kind of a name, with which its pseudonym begins.
+/// The kinds of names: a pseudonym begins with the kind.
 pub(super) const KINDS: [&str; 14] = [
     "annotation",
     "class",
@@ -35,20 +35,20 @@ pub(super) const KINDS: [&str; 14] = [
 pub(super) struct Pseudonyms {
     key: Vec<u8>,
     digits: HashMap<String, String>,
-    /// The name of each group of digits.
-    owners: HashMap<String, String>,
-    /// Names whose first digits another name already had.
+    /// The name that has each group of digits.
+    names: HashMap<String, String>,
+    /// The number of names whose first digits another name already had.
     pub(super) collisions: usize,
 }
 
 impl Pseudonyms {
     pub(super) fn new(key: &str) -> Self {
-        // Distinct from other uses of the same text as a key.
+        // Derived, so that it differs from other uses of the same text as a key.
         let key = HMAC::mac(key.as_bytes(), b"memtrack scrub 1").to_vec();
-        Self { key, digits: HashMap::new(), owners: HashMap::new(), collisions: 0 }
+        Self { key, digits: HashMap::new(), names: HashMap::new(), collisions: 0 }
     }
 
-    /// Returns `kind_digits` for a name; a pseudonym stays, so that scrubbing twice equals scrubbing once.
+    /// Returns the pseudonym `kind_digits` of a name. A pseudonym stays as it is, so that scrubbing twice equals scrubbing once.
     pub(super) fn of(&mut self, kind: &'static str, name: &str) -> String {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         if name.is_empty() || is_pseudonym(name) {
@@ -57,7 +57,7 @@ impl Pseudonyms {
         format!("{kind}_{}", self.digits(name))
     }
 
-    /// Replaces a number by another, with its highest bit of 32 set, which no process and no thread has on Linux. 0 stays.
+    /// Replaces the ID of a process or thread by a 32-bit number whose highest bit is set, which no ID on Linux has. 0 stays.
     pub(super) fn number(&self, number: u64) -> u64 {
         const MARK: u64 = 1 << 31;
         if number == 0 || number >> 31 == 1 {
@@ -72,11 +72,11 @@ impl Pseudonyms {
             let mac = HMAC::mac(name.as_bytes(), &self.key);
             let hex: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
             let mut digits = hex[..DIGITS].to_owned();
-            if self.owners.contains_key(&digits) {
+            if self.names.contains_key(&digits) {
                 self.collisions += 1;
                 digits = hex[..LONG_DIGITS].to_owned();
             }
-            self.owners.insert(digits.clone(), name.to_owned());
+            self.names.insert(digits.clone(), name.to_owned());
             self.digits.insert(name.to_owned(), digits);
         }
         &self.digits[name]
@@ -116,7 +116,7 @@ mod tests {
         let taken = names.of("name", "a");
         let digits = taken.trim_start_matches("name_").to_owned();
         let mut again = Pseudonyms::new("");
-        again.owners.insert(digits, "another".into());
+        again.names.insert(digits, "another".into());
         let longer = again.of("name", "a");
         assert!(longer.starts_with(&taken) && longer.len() == taken.len() + 8, "{longer}");
         assert_eq!(again.collisions, 1);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_hidden_once() {
+    fn replacing_a_number_twice_is_the_same_as_once() {
         let names = Pseudonyms::new("k");
         let hidden = names.number(4242);
         assert!(hidden != 4242 && names.number(hidden) == hidden && hidden <= u64::from(u32::MAX));

@@ -1,10 +1,10 @@
-//! Names that may stay: those of well-known public libraries, by exact names. The table of [`ownership`] assigns owners
-//! for reports, where `tokio*` and everything in `site-packages` are a framework's; here a name that is wrongly kept is
-//! disclosed to strangers, so that only names are listed that belong to those libraries alone.
+//! Names that are kept: those of well-known public libraries, as exact names. The table of [`ownership`] is for reports, where
+//! `tokio*` and everything in `site-packages` belong to a framework. Here, a name that is kept by mistake is disclosed to
+//! strangers, so these lists contain only names that belong to public libraries alone.
 //!
 //! [`ownership`]: crate::analysis::ownership
 
-/// Crates.
+/// Rust crates.
 const CRATES: &str = "\
     alloc core std proc_macro test __rustc compiler_builtins backtrace rustc_demangle gimli addr2line hashbrown \
     memtrack_core memtrack_recorder memtrack_model memtrack_file memtrack_cuda memtrack_allocator memtrack_preload \
@@ -25,14 +25,14 @@ const CRATES: &str = "\
     indexmap smallvec bytes once_cell parking_lot parking_lot_core anyhow clap clap_builder libloading criterion divan \
     memmap2 half num_traits rand rand_core flate2 zstd lz4_flex pyo3 numpy";
 
-/// Outermost namespaces of C++.
+/// Outermost C++ namespaces.
 const NAMESPACES: &str = "\
     std __gnu_cxx __cxxabiv1 at c10 torch c10d caffe2 nvfuser pybind11 boost Eigen absl google grpc tensorflow xla \
     stream_executor thrust cub cutlass nvinfer1 oneapi dnnl mkldnn ideep triton llvm onnxruntime";
 
-/// C++ namespaces that programs are unlikely to define themselves. The others stay only where the source file, if one is
-/// known, is not one of the program's.
-const CERTAIN_NAMESPACES: &str =
+/// C++ namespaces that programs are unlikely to define themselves. Other public namespaces are not kept if the source file is
+/// known to be one of the program's.
+const UNAMBIGUOUS_NAMESPACES: &str =
     "std __gnu_cxx __cxxabiv1 c10 c10d pybind11 absl nvfuser onnxruntime cutlass thrust";
 
 /// Python packages, by their folders in `site-packages`.
@@ -45,7 +45,7 @@ const PACKAGES: &str = "\
     aiohttp fastapi uvicorn starlette pydantic joblib numba llvmlite sympy networkx psutil absl hydra omegaconf";
 
 /// Top-level modules of Python's standard library.
-const STANDARD: &str = "\
+const PYTHON_MODULES: &str = "\
     abc argparse ast asyncio base64 bdb bisect bz2 cProfile calendar cmd code codecs codeop collections concurrent \
     configparser contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings \
     enum fnmatch fractions functools gc genericpath getpass gettext glob gzip hashlib heapq hmac html http importlib \
@@ -57,7 +57,7 @@ const STANDARD: &str = "\
     zipimport zoneinfo _bootstrap _bootstrap_external _weakrefset _collections_abc _compat_pickle _pydecimal _strptime \
     _pyio __future__ lib-dynload lib2to3 sre_compile sre_parse unicodedata";
 
-/// C functions by their whole names.
+/// C functions, by their full names.
 const FUNCTIONS: &str = "\
     main _start __libc_start_main __libc_start_call_main __libc_start_main_impl start_thread clone clone3 __clone __clone3 \
     malloc calloc realloc free reallocarray posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size mmap \
@@ -67,8 +67,8 @@ const FUNCTIONS: &str = "\
     method_vectorcall cfunction_call partial_call do_richcompare subtype_dealloc list_resize rust_begin_unwind \
     rust_eh_personality operator list_append dict_resize unicode_resize vgetargskeywords";
 
-/// Prefixes of the C functions of libraries.
-const BEGINNINGS: &str = "\
+/// Prefixes of C functions of public libraries.
+const FUNCTION_PREFIXES: &str = "\
     _Py _IO_ _Unwind_ __cxa_ __rust_ __rdl_ __rg_ _dl_ __libc_ pthread_ pymain_ cuMem cuCtx cuInit cuModule cuLaunch \
     cuLibrary cuStream cuDevice cudaMalloc cudaFree cudaHost cudaMemcpy cudaMemset cudaLaunch cudaStream cudaEvent cudaGet \
     cudaSet cudaDevice __cuda cublas cublasLt cudnn cufft cusparse cusolver curand nccl pnccl ncclComm mkl_ cblas_ openblas \
@@ -81,12 +81,12 @@ const INTERPRETER: &str = "\
     Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
     Thread Time Tuple Type Unicode Vectorcall Weakref Wrapper _RunMain _BytesMain _Main _Finalize _Initialize";
 
-/// Shared libraries without `lib` and everything after the first dot.
+/// Shared libraries, without `lib` and without the part from the first dot on.
 const BINARIES: &str = "\
     c m pthread dl rt stdc++ gcc_s python3 cuda cudart cublas cublasLt cudnn nccl nvrtc torch torch_cpu torch_cuda \
     torch_python c10 c10_cuda gomp iomp5 mkl_core mkl_rt openblas";
 
-/// Classes of `torch.nn` and `torch.optim`, which profilers name modules by.
+/// Classes of `torch.nn` and `torch.optim`; profilers name modules after their classes.
 const CLASSES: &str = "\
     Linear Bilinear LazyLinear Identity Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d MaxPool1d \
     MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveMaxPool2d BatchNorm1d \
@@ -98,7 +98,7 @@ const CLASSES: &str = "\
     BCEWithLogitsLoss KLDivLoss SmoothL1Loss HuberLoss Tensor Parameter Module SGD Adam AdamW Adagrad Adadelta Adamax \
     RMSprop LBFGS NAdam RAdam Rprop SparseAdam ASGD";
 
-/// Common names of moments, threads, operators and states of optimizers.
+/// Common names of marks, threads, operators and optimizer states.
 const COMMON: &str = "\
     main step epoch batch iteration request forward backward optimizer loss train eval (other) tokio-runtime-worker \
     pt_main_thread weight bias exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer running_mean running_var zero_grad \
@@ -106,7 +106,7 @@ const COMMON: &str = "\
     state python3 python";
 
 fn is_in(list: &str, name: &str) -> bool {
-    !name.is_empty() && list.split_ascii_whitespace().any(|one| one == name)
+    !name.is_empty() && list.split_ascii_whitespace().any(|listed| listed == name)
 }
 
 /// Returns whether a crate is public.
@@ -114,25 +114,26 @@ pub(super) fn is_crate(name: &str) -> bool {
     is_in(CRATES, name)
 }
 
-/// Returns whether a namespace is a public library's, for a function whose source file is the program's own or not.
-pub(super) fn is_namespace(name: &str, in_own_file: bool) -> bool {
-    is_in(if in_own_file { CERTAIN_NAMESPACES } else { NAMESPACES }, name)
+/// Returns whether a namespace belongs to a public library. `in_program_file`: whether the function's source file is known to
+/// be one of the program's.
+pub(super) fn is_namespace(name: &str, in_program_file: bool) -> bool {
+    is_in(if in_program_file { UNAMBIGUOUS_NAMESPACES } else { NAMESPACES }, name)
 }
 
-/// Returns whether a folder of `site-packages`, or a file there without its suffix, is a public package's.
+/// Returns whether a folder in `site-packages`, or a file there without its suffix, belongs to a public package.
 pub(super) fn is_package(name: &str) -> bool {
     is_in(PACKAGES, name)
 }
 
-/// Returns whether a folder or file without its suffix is of Python's standard library.
-pub(super) fn is_standard(name: &str) -> bool {
-    is_in(STANDARD, name)
+/// Returns whether a folder, or a file without its suffix, belongs to Python's standard library.
+pub(super) fn is_python_module(name: &str) -> bool {
+    is_in(PYTHON_MODULES, name)
 }
 
-/// Returns whether a C function is a public library's.
+/// Returns whether a C function belongs to a public library.
 pub(super) fn is_function(name: &str) -> bool {
     is_in(FUNCTIONS, name)
-        || BEGINNINGS.split_ascii_whitespace().any(|beginning| name.starts_with(beginning))
+        || FUNCTION_PREFIXES.split_ascii_whitespace().any(|prefix| name.starts_with(prefix))
         || name.strip_prefix("Py").is_some_and(|rest| {
             let object = rest.split_once('_').map_or(rest, |(object, _)| object);
             is_in(INTERPRETER, if object.is_empty() { rest } else { object })
@@ -149,7 +150,7 @@ pub(super) fn is_binary(file: &str) -> bool {
     })
 }
 
-/// Returns whether a class is PyTorch's.
+/// Returns whether a class belongs to PyTorch.
 pub(super) fn is_class(name: &str) -> bool {
     is_in(CLASSES, name)
 }

@@ -1,7 +1,7 @@
-//! Snapshots in PyTorch's form. Everything in them is a table of known keys, or a value under one: strings are replaced
-//! according to their key, and values under unknown keys are left out, because their content is unknown.
+//! Scrubs snapshots in PyTorch's form, which consist of tables with known keys and of values under keys. Strings are replaced
+//! according to their key, and values under unknown keys are removed, because their content is unknown.
 
-use super::{BEGINS_NS, Scrub};
+use super::{START_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, restore_settings};
 use memtrack_model::event::{Action, ScopeId};
 use memtrack_model::snapshot::pytorch::{Key, Kind, Odd, Part, PyTorch, Records, Samples, Shape, known};
@@ -12,46 +12,46 @@ use memtrack_model::{Frame, ScopePosition, ScopeStep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Times below this (in 1973) are not times of day, and stay.
+/// Smaller times (before 1973) are not times of day, and stay.
 const FIRST_TIME_US: u64 = 100_000_000_000_000;
 
-/// Settings of PyTorch's allocators, by the names under which they are in snapshots.
-const SETTINGS: &str = "\
+/// The settings of PyTorch's allocators, as snapshots name them.
+const SETTING_NAMES: &str = "\
     PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF max_split_size garbage_collection_threshold \
     expandable_segments pinned_num_register_threads release_lock_on_cudamalloc pinned_use_cuda_host_register \
     roundup_power2_divisions last_allocator_settings graph_capture_record_stream_reuse max_non_split_rounding_size \
     per_process_memory_fraction pinned_use_background_threads pinned_reserve_segment_size_mb \
     pinned_max_round_threshold_mb pinned_max_cached_size_mb large_segment_size use_expandable_segments memtrack";
 
-/// The words that the strings among them consist of, beside numbers.
-const OPTIONS: &str = "\
+/// The words that values of settings consist of, in addition to numbers.
+const OPTION_WORDS: &str = "\
     max_split_size_mb max_non_split_rounding_mb garbage_collection_threshold expandable_segments backend native \
     cudaMallocAsync roundup_power2_divisions roundup_bypass_threshold_mb release_lock_on_cudamalloc \
     release_lock_on_hipmalloc pinned_use_cuda_host_register pinned_use_hip_host_register pinned_num_register_threads \
     pinned_use_background_threads graph_capture_record_stream_reuse per_process_memory_fraction large_segment_size_mb \
     pinned_reserve_segment_size_mb hipMallocAsync True False true false on off";
 
-/// Names in the records that memtrack writes among the settings.
-const FIELDS: &str = "\
+/// The field names in the records that memtrack adds to the settings.
+const FIELD_NAMES: &str = "\
     device recorded dropped allocated_bytes freed_bytes allocations frees reserved_bytes counted moment ticks free_bytes \
     total_bytes tracked_bytes pools pool_reserved_bytes pool_reserved_peak_bytes pool_used_bytes pool_used_peak_bytes \
     opened opened_bytes threshold_bytes mean_bytes block_bytes budget unrecorded_blocks unrecorded_bytes \
     widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads \
     bytes most_bytes after_us since_us until_us events since_events until_events";
 
-/// Values in them, and other words of PyTorch's and memtrack's own.
-const WORDS: &str = "\
+/// The words that are values of these fields, and other words that PyTorch and memtrack write.
+const FIELD_WORDS: &str = "\
     last fullest out_of_memory operator module root backward optimizer small large START END N/A active_allocated \
     active_pending_free active_awaiting_free inactive placeholder get_attr call_function call_module call_method output";
 
 fn is_in(list: &str, word: &str) -> bool {
-    !word.is_empty() && list.split_ascii_whitespace().any(|one| one == word)
+    !word.is_empty() && list.split_ascii_whitespace().any(|listed| listed == word)
 }
 
 impl Scrub {
     pub(super) fn pytorch(&mut self, mut snapshot: Snapshot) -> Snapshot {
         let Some(mut pytorch) = snapshot.pytorch.take() else { return snapshot };
-        let offset_us = offset_us(&snapshot, &pytorch);
+        let earliest_us = earliest_us(&snapshot, &pytorch);
         let strings = std::mem::take(&mut snapshot.strings);
         let mut tables = Tables {
             scrub: self,
@@ -59,10 +59,10 @@ impl Scrub {
             to: StringInterner::default(),
             texts: HashMap::new(),
             metadata: HashMap::new(),
-            offset_us,
+            earliest_us,
             shared: HashMap::new(),
         };
-        // First the part that determines which metadata are paths of scopes.
+        // The root is first, because it determines which metadata are paths of scopes.
         let root = std::mem::take(&mut pytorch.root);
         pytorch.root = root.into_iter().filter_map(|(key, part)| tables.root(key, part)).collect();
         tables.frames(&mut snapshot.frames.records);
@@ -74,7 +74,7 @@ impl Scrub {
         let tables = tables.to.table;
         for row in 0..snapshot.events.len() {
             if pytorch.events.has(row, Key::TimeUs) {
-                snapshot.events.ticks[row] = moved(snapshot.events.ticks[row], offset_us);
+                snapshot.events.ticks[row] = shift_time(snapshot.events.ticks[row], earliest_us);
             }
         }
         snapshot.strings = tables;
@@ -85,47 +85,47 @@ impl Scrub {
         snapshot.scopes = ScopeTable::default();
         snapshot.names = KnownNames::default();
         snapshot.modules.clear();
-        snapshot.clock = Clock::of_microseconds(moved(snapshot.clock.first.0, offset_us));
+        snapshot.clock = Clock::of_microseconds(shift_time(snapshot.clock.first.0, earliest_us));
         snapshot.pytorch = Some(pytorch);
         restore_settings(&mut snapshot);
-        // Its scopes have their new names.
+        // The scopes were scrubbed already, as part of the settings.
         let scopes = std::mem::take(&mut snapshot.scopes);
-        self.common(&mut snapshot);
+        self.scrub_common(&mut snapshot);
         snapshot.scopes = scopes;
         snapshot
     }
 }
 
-/// Returns the distance of its times from the begin of scrubbed snapshots, in microseconds.
-fn offset_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
+/// Returns the earliest time of day in a snapshot, in microseconds; it becomes the start time of scrubbed snapshots.
+fn earliest_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
     let events = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
     let annotations = &pytorch.annotations;
     let times = events
         .map(|row| snapshot.events.ticks[row])
         .chain((0..annotations.len()).map(|row| annotations.number(row, Key::TimeUs)))
         .chain(pytorch.start_us);
-    times.filter(|&time| time >= FIRST_TIME_US).min().unwrap_or(BEGINS_NS / 1000)
+    times.filter(|&time| time >= FIRST_TIME_US).min().unwrap_or(START_NS / 1000)
 }
 
-fn moved(time_us: u64, offset_us: u64) -> u64 {
+fn shift_time(time_us: u64, earliest_us: u64) -> u64 {
     if time_us < FIRST_TIME_US {
         time_us
     } else {
-        (time_us - offset_us.min(time_us)).saturating_add(BEGINS_NS / 1000)
+        (time_us - earliest_us.min(time_us)).saturating_add(START_NS / 1000)
     }
 }
 
-/// The tables while they are rebuilt.
+/// The tables of a snapshot while they are rebuilt.
 struct Tables<'a> {
     scrub: &'a mut Scrub,
     from: &'a StringTable,
     to: StringInterner,
     texts: HashMap<(Key, StringId), StringId>,
-    /// Metadata that memtrack wrote: paths of scopes, and of samples in them.
+    /// Old → new metadata that memtrack wrote: paths of scopes, and descriptions of samples.
     metadata: HashMap<StringId, StringId>,
-    offset_us: u64,
-    /// Values that are in the file once and referred to often, by their address; they live as long as the snapshot that
-    /// is replaced.
+    earliest_us: u64,
+    /// Old and new values that the file contains once and refers to often, by their address. The old values are kept, so
+    /// that no address is reused.
     shared: HashMap<(usize, Key), (Value, Value)>,
 }
 
@@ -140,7 +140,7 @@ impl Tables<'_> {
         Some((Value::Str(known.id()), part))
     }
 
-    /// Scrubs frames, whose function and file are judged together.
+    /// Scrubs frames: whether a function is kept depends on its file.
     fn frames(&mut self, frames: &mut Records) {
         let mut named = Vec::with_capacity(frames.len());
         for row in 0..frames.len() {
@@ -168,8 +168,8 @@ impl Tables<'_> {
         }
     }
 
-    /// Scrubs a table: unknown keys are removed, and texts are replaced, except under the keys that are judged elsewhere.
-    fn records(&mut self, records: &mut Records, judged_elsewhere: &[Key]) {
+    /// Scrubs a table: removes unknown keys, and replaces texts, except under `excluded` keys.
+    fn records(&mut self, records: &mut Records, excluded: &[Key]) {
         let old_shapes = std::mem::take(&mut records.shapes);
         let mut places: Vec<Vec<Option<u16>>> = Vec::with_capacity(old_shapes.len());
         let mut new_numbers: Vec<u32> = Vec::with_capacity(old_shapes.len());
@@ -200,7 +200,7 @@ impl Tables<'_> {
             };
             let value = self.value(key, &odd.value);
             match value {
-                // The name of an unknown action, which has no column.
+                // A text goes into its column; the name of an unknown action has no column.
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
                     to_columns.push((odd.row as usize, key, id));
                 }
@@ -208,7 +208,7 @@ impl Tables<'_> {
             }
         }
         let texts = Key::ALL.iter().copied().filter(|key| key.kind() == Kind::Text && *key != Key::Action);
-        for key in texts.filter(|key| !judged_elsewhere.contains(key)) {
+        for key in texts.filter(|key| !excluded.contains(key)) {
             if records.column_of(key).is_none() {
                 continue;
             }
@@ -220,7 +220,7 @@ impl Tables<'_> {
         }
         if records.column_of(Key::TimeUs).is_some() {
             for row in 0..records.len() {
-                records.set(row, Key::TimeUs, moved(records.number(row, Key::TimeUs), self.offset_us));
+                records.set(row, Key::TimeUs, shift_time(records.number(row, Key::TimeUs), self.earliest_us));
             }
         }
         for (row, key, id) in to_columns {
@@ -255,10 +255,10 @@ impl Tables<'_> {
             Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.label("annotation", text),
             Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
             Key::Category if is_category(text) => text.to_owned(),
-            // PyTorch's number of a compiled region: `0/1`.
+            // The number of a compiled region, as PyTorch writes it: `0/1`.
             Key::CompileContext if is_number_pair(text) => text.to_owned(),
             Key::SegmentType | Key::State | Key::Stage | Key::CompileContext | Key::FxNodeOp
-                if is_in(WORDS, text) =>
+                if is_in(FIELD_WORDS, text) =>
             {
                 text.to_owned()
             }
@@ -267,7 +267,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Scrubs a value under a key: values under unknown keys are removed, strings and bytes are replaced.
+    /// Scrubs a value under a key: removes values under unknown keys, and replaces strings and bytes.
     fn value(&mut self, key: Key, value: &Value) -> Value {
         let place = match value {
             Value::Tuple(items) | Value::List(items) | Value::Set(items) | Value::FrozenSet(items) => {
@@ -281,7 +281,7 @@ impl Tables<'_> {
         }
         let new = match value {
             Value::None => Value::None,
-            // A number stays only under a key that has numbers.
+            // A number is kept only under a key whose values are numbers.
             Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_)
                 if matches!(key.kind(), Kind::Text | Kind::Stack) =>
             {
@@ -289,17 +289,17 @@ impl Tables<'_> {
             }
             Value::Int(_) | Value::Big(_) if key == Key::TimeUs => match value.as_i128() {
                 Some(time) if time >= FIRST_TIME_US.into() => {
-                    Value::integer(time - i128::from(self.offset_us) + i128::from(BEGINS_NS / 1000))
+                    Value::integer(time - i128::from(self.earliest_us) + i128::from(START_NS / 1000))
                 }
                 _ => value.clone(),
             },
             Value::Float(time) if key == Key::TimeUs && *time >= FIRST_TIME_US as f64 => {
-                Value::Float(time - self.offset_us as f64 + (BEGINS_NS / 1000) as f64)
+                Value::Float(time - self.earliest_us as f64 + (START_NS / 1000) as f64)
             }
             Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Stack(_) | Value::Frame(_) => {
                 value.clone()
             }
-            // Anything longer than an address or a size is a message.
+            // A number longer than any address or size could contain a message.
             Value::Big(bytes) if bytes.len() <= 9 => value.clone(),
             Value::Big(_) | Value::Bytes(_) => Value::None,
             Value::Str(id) => Value::Str(self.text(key, *id)),
@@ -334,16 +334,17 @@ impl Tables<'_> {
         items.iter().map(|item| self.value(key, item)).collect()
     }
 
-    /// Scrubs the allocator's settings: numbers, and strings of the options that PyTorch has.
+    /// Scrubs the allocator's settings: keeps numbers, and strings that consist of PyTorch's options.
     fn settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let entry = |(name, value): &(Value, Value)| {
             let Value::Str(id) = name else { return None };
             let name = self.from.get(*id).into_owned();
-            if !is_in(SETTINGS, &name) {
+            if !is_in(SETTING_NAMES, &name) {
                 return None;
             }
-            let value = if name == "memtrack" { self.own(value) } else { self.setting(value, 0) };
+            let value =
+                if name == "memtrack" { self.memtrack_settings(value) } else { self.setting(value, 0) };
             Some((Value::Str(self.to.intern(name.as_bytes())), value))
         };
         Value::Dict(entries.iter().filter_map(entry).collect())
@@ -356,11 +357,11 @@ impl Tables<'_> {
                 let text = self.from.get(*id).into_owned();
                 let mut words = text.split([':', ',', '[', ']', '>', ' ']).filter(|word| !word.is_empty());
                 let is_number = |word: &str| word.len() <= 20 && word.parse::<f64>().is_ok();
-                let stays = words.all(|word| is_number(word) || is_in(OPTIONS, word));
+                let stays = words.all(|word| is_number(word) || is_in(OPTION_WORDS, word));
                 let text = if stays { text } else { self.scrub.pseudonyms.of("text", &text) };
                 Value::Str(self.to.intern(text.as_bytes()))
             }
-            // Divisions of sizes, by size.
+            // `roundup_power2_divisions`: the number of divisions by size.
             Value::Dict(entries) if depth == 0 => {
                 let entry = |(name, value): &(Value, Value)| {
                     let Value::Str(id) = name else { return None };
@@ -375,8 +376,8 @@ impl Tables<'_> {
         }
     }
 
-    /// Scrubs memtrack's own entries among the settings.
-    fn own(&mut self, settings: &Value) -> Value {
+    /// Scrubs the entries that memtrack adds to the settings.
+    fn memtrack_settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let mut parts: Vec<(String, &Value)> = Vec::new();
         for (name, value) in entries.iter() {
@@ -384,24 +385,24 @@ impl Tables<'_> {
                 parts.push((self.from.get(*id).into_owned(), value));
             }
         }
-        // The others depend on the paths of scopes.
+        // Scopes are first, because the other entries refer to their paths.
         let mut scopes = None;
         if let Some((_, value)) = parts.iter().find(|(name, _)| name == "scopes") {
-            scopes = Some(self.own_scopes(value));
+            scopes = Some(self.memtrack_scopes(value));
         }
         let mut new = Vec::new();
         for (name, value) in parts {
             let part = match name.as_str() {
                 "scopes" => scopes.take(),
-                "scope_sums" => Some(self.own_sums(value)),
-                "samples" => Some(self.own_samples(value)),
+                "scope_sums" => Some(self.memtrack_sums(value)),
+                "samples" => Some(self.memtrack_samples(value)),
                 "driver" | "counts" => match value {
                     Value::List(records) => {
-                        Some(Value::List(records.iter().map(|record| self.own_record(record)).collect()))
+                        Some(Value::List(records.iter().map(|record| self.memtrack_record(record)).collect()))
                     }
                     _ => None,
                 },
-                "sampling" | "sampled" | "counted_peak" | "folded" => Some(self.own_record(value)),
+                "sampling" | "sampled" | "counted_peak" | "folded" => Some(self.memtrack_record(value)),
                 "start_us" => Some(self.value(Key::TimeUs, value)),
                 "heap" | "incomplete" => {
                     Some(self.value(Key::Size, value)).filter(|value| value.as_i128().is_some())
@@ -414,7 +415,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs `[[path, [[kind, name], …]], …]`.
-    fn own_scopes(&mut self, scopes: &Value) -> Value {
+    fn memtrack_scopes(&mut self, scopes: &Value) -> Value {
         let Value::List(entries) = scopes else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries.iter() {
@@ -445,7 +446,7 @@ impl Tables<'_> {
     }
 
     /// Scrubs `[time, folded, [[device, path, bytes, blocks], …]]`.
-    fn own_sums(&mut self, sums: &Value) -> Value {
+    fn memtrack_sums(&mut self, sums: &Value) -> Value {
         let Value::List(parts) = sums else { return Value::List([].into()) };
         let [ticks, folded, Value::List(rows)] = &parts[..] else { return Value::List([].into()) };
         let (ticks, folded) = (self.value(Key::TimeUs, ticks), self.value(Key::Size, folded));
@@ -461,16 +462,16 @@ impl Tables<'_> {
     }
 
     /// Scrubs `[[text, path, size, weight], …]`.
-    fn own_samples(&mut self, samples: &Value) -> Value {
+    fn memtrack_samples(&mut self, samples: &Value) -> Value {
         let Value::List(entries) = samples else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries.iter() {
             let Value::List(parts) = entry else { continue };
             let [Value::Str(text), Value::Str(path), size, weight] = &parts[..] else { continue };
-            let (old_text, before) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
+            let (old_text, old_path) = (self.from.get(*text).into_owned(), self.from.get(*path).into_owned());
             let path = self.text(Key::UserMetadata, *path);
-            // After the path, the text repeats the numbers.
-            let numbers = old_text.strip_prefix(&before).filter(|rest| is_sample(rest.trim_start()));
+            // After the path, the text repeats the size and the weight.
+            let numbers = old_text.strip_prefix(&old_path).filter(|rest| is_sample(rest.trim_start()));
             let new_text = match numbers {
                 Some(numbers) => format!("{}{numbers}", self.to.table.get(path)),
                 None => self.scrub.pseudonyms.of("text", &old_text),
@@ -485,19 +486,19 @@ impl Tables<'_> {
     }
 
     /// Scrubs `[[name, value], …]`.
-    fn own_record(&mut self, record: &Value) -> Value {
+    fn memtrack_record(&mut self, record: &Value) -> Value {
         let Value::List(pairs) = record else { return Value::List([].into()) };
         let pair = |pair: &Value| {
             let Value::List(pair) = pair else { return None };
             let [Value::Str(name), value] = &pair[..] else { return None };
             let name = self.from.get(*name).into_owned();
-            if !is_in(FIELDS, &name) {
+            if !is_in(FIELD_NAMES, &name) {
                 return None;
             }
             let value = match value {
                 Value::Str(word) => {
                     let word = self.from.get(*word).into_owned();
-                    Value::Str(is_in(WORDS, &word).then(|| self.to.intern(word.as_bytes()))?)
+                    Value::Str(is_in(FIELD_WORDS, &word).then(|| self.to.intern(word.as_bytes()))?)
                 }
                 value if name == "ticks" => self.value(Key::TimeUs, value),
                 value => self.value(Key::Size, value),
@@ -508,7 +509,7 @@ impl Tables<'_> {
     }
 }
 
-/// Returns whether a text is `[sample of 48 B, stands for 10.50 blocks]`.
+/// Returns whether a text has the form `[sample of 48 B, stands for 10.50 blocks]`.
 fn is_sample(text: &str) -> bool {
     let inner = text.strip_prefix("[sample of ").and_then(|rest| rest.strip_suffix(" blocks]"));
     let numbers = inner.and_then(|inner| inner.split_once(" B, stands for "));

@@ -1,4 +1,4 @@
-//! The memory tracker: counters after every operator, as PyTorch's `MemoryTracker` keeps them. This module holds the
+//! The memory tracker: counters after every operator, like those of PyTorch's `MemoryTracker`. This module contains the
 //! data of a run, its file, its summary and its figures; they are the same for a recorded and for a loaded run.
 //!
 //! ```

@@ -1,22 +1,22 @@
-//! The peak of a recording's allocated bytes, counted as a tracker counts them: from the moment at which
-//! monitoring began.
+//! The peak of the allocated bytes of a recording, relative to the moment at which monitoring began, like all values of a
+//! tracker.
 
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::peak::Peak;
 use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeKind, Snapshot};
 
-/// The highest level of a device in a recording, and its moment and operators.
+/// The peak of a device's allocated bytes in a recording, with its time and its operators.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReachedPeak {
-    /// Bytes that were allocated for certain; negative if more of older memory had been freed.
+    /// A lower bound, in bytes. Negative if more bytes of memory from before the recording were freed than allocated.
     pub least_bytes: f64,
-    /// Bytes that were not exceeded: the same if the peak is exact, infinite if nothing bounds it.
+    /// An upper bound, in bytes: equal to the lower bound if the peak is exact, infinite if there is none.
     pub most_bytes: f64,
     /// The time, in ticks of the recorder's clock.
     pub ticks: u64,
-    /// The operators, backward passes and optimizer steps around it, the innermost first.
+    /// The operators, backward passes and optimizer steps that enclose the peak, the innermost first.
     pub operators: Vec<ScopeId>,
 }
 
@@ -27,26 +27,27 @@ impl ReachedPeak {
         Self { least_bytes, most_bytes, ticks, operators: Vec::new() }
     }
 
-    /// Finds the peak of `device`; `None` if it was before the first event, or if the recording has no counts to compare
-    /// with.
+    /// Finds the peak of `device`; `None` if it was before the first event, or if the recording has no exact counts for
+    /// the device.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let counts = snapshot.exact_counts(device)?;
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes);
         let (row, ticks) = (peak.row?, peak.ticks?);
-        let older = |of: &dyn Fn(&Lifetime) -> bool| -> f64 {
-            lifetimes.iter().filter(|one| of(one)).map(|one| one.bytes as f64).sum()
+        let bytes_of = |is_counted: &dyn Fn(&Lifetime) -> bool| -> f64 {
+            lifetimes.iter().filter(|block| is_counted(block)).map(|block| block.bytes as f64).sum()
         };
-        // A report counts older memory as live until it is freed; a tracker counts its free as below zero.
+        // A report counts memory from before the recording as live until it is freed; a tracker starts at zero, and freeing
+        // such memory leads below zero.
         let shift = match (peak.estimated, counts.dropped) {
             (false, _) => {
                 let net = counts.allocated_bytes.wrapping_sub(counts.freed_bytes) as i64;
-                net as f64 - older(&|one| one.to.is_none())
+                net as f64 - bytes_of(&|block| block.to.is_none())
             }
-            (true, 0) => -older(&|one| one.from.is_none() && one.to.is_some() && !one.known),
+            (true, 0) => -bytes_of(&|block| block.from.is_none() && block.to.is_some() && !block.known),
             (true, _) => 0.0,
         };
-        // Events that are missing may have been higher.
+        // The peak may have been higher among events that are missing.
         let most = if counts.dropped > 0 { f64::INFINITY } else { peak.error.high };
         let mut operators = Vec::new();
         let (scopes, mut at) = (&snapshot.scopes.rows, snapshot.events.scope[row]);
@@ -67,7 +68,7 @@ mod tests {
     use memtrack_model::event::{Action, Event};
     use memtrack_model::snapshot::{DeviceStatistics, Scope};
 
-    /// Creates one block inside an operator inside a module, and one that is older and freed first.
+    /// Creates a recording with a block that is allocated inside nested operators, and the earlier free of an older block.
     fn recording() -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (parent, kind, name) in
@@ -100,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_counts_from_the_beginning_and_names_the_operators_around_it() {
+    fn a_peak_is_relative_to_the_beginning_and_has_the_enclosing_operators() {
         let peak = ReachedPeak::of(&recording(), DeviceId::HOST).unwrap();
         assert_eq!((peak.least_bytes, peak.most_bytes, peak.ticks), (3900.0, 3900.0, 2));
         assert_eq!(peak.operators, [ScopeId(3), ScopeId(2)]);
     }
 
     #[test]
-    fn a_recording_whose_oldest_events_are_gone_bounds_the_peak_from_below() {
+    fn without_the_oldest_events_the_peak_is_a_lower_bound() {
         let mut snapshot = recording();
         snapshot.devices[0].dropped = 7;
         let peak = ReachedPeak::of(&snapshot, DeviceId::HOST).unwrap();

@@ -12,34 +12,35 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// memtrack's own key: the number of operators that ran before those of the file.
+/// A key that only memtrack writes: the number of operators that ran before those in the file.
 const FOLDED: &str = "memtrack_folded_operators";
-/// Another: the earlier positions of markers that moved.
+/// A key that only memtrack writes: the earlier positions of markers that moved.
 const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
-/// Another: the peak, as MiB that were reached, MiB that were not exceeded, the operator and whether it was inside.
+/// A key that only memtrack writes: the peak, as its lower and upper bound in MiB, its operator, and whether it was inside
+/// that operator.
 const PEAK: &str = "memtrack_peak";
 
 impl TrackerStats {
-    /// Reads the file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, compressed with
-    /// gzip or Zstandard or not. If `op_index` is missing, as in files of older versions, the number of records in
+    /// Reads a file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, uncompressed or
+    /// compressed with gzip or Zstandard. If `op_index` is missing, as in files of older versions, the number of records in
     /// `memories_allocated` is used.
     ///
     /// # Errors
-    /// Fails when the file cannot be read, is not a pickle of plain data, or holds something else.
+    /// Fails when the file cannot be read, is not a pickle of plain data, or contains other data.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, StatsError> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
         Self::read(file, |compression| match compression {
             Compression::None => Limits::for_input(bytes),
-            _ => Limits::for_input(bytes.saturating_mul(stats_input::PACKED)),
+            _ => Limits::for_input(bytes.saturating_mul(stats_input::MAX_COMPRESSION_RATIO)),
         })
     }
 
-    /// Does the same as [`TrackerStats::load`] from any reader. Because the length is not known in advance, it
-    /// reads at most 256 MiB.
+    /// Does the same as [`TrackerStats::load`], from any reader. At most 256 MiB are read, because the length is not known in
+    /// advance.
     ///
     /// # Errors
-    /// Those of [`TrackerStats::load`].
+    /// Fails when [`TrackerStats::load`] would.
     pub fn load_from(reader: impl Read) -> Result<Self, StatsError> {
         Self::read(reader, |_| Limits::default())
     }
@@ -56,7 +57,7 @@ impl TrackerStats {
         Ok(())
     }
 
-    /// Writes the same pickle as [`TrackerStats::save_stats`], and returns the writer, flushed.
+    /// Writes the same pickle as [`TrackerStats::save_stats`], flushes `out`, and returns it.
     ///
     /// # Errors
     /// Fails when `out` cannot be written.
@@ -83,18 +84,18 @@ impl TrackerStats {
                 "memories_reserved" => save_series(writer, &self.memories_reserved),
                 "markers" => writer.default_dict(true, &self.markers, |writer, (name, index)| {
                     writer.text(name)?;
-                    writer.int(signed(*index))
+                    writer.int(saturating_i64(*index))
                 }),
-                "num_alloc_retries" => writer.int(signed(self.num_alloc_retries)),
-                FOLDED => writer.int(signed(self.folded.operators)),
+                "num_alloc_retries" => writer.int(saturating_i64(self.num_alloc_retries)),
+                FOLDED => writer.int(saturating_i64(self.folded.operators)),
                 EARLIER_MARKERS => writer.list(&self.earlier_markers, |writer, (name, index)| {
                     writer.tuple::<2>(|writer| {
                         writer.text(name)?;
-                        writer.int(signed(*index))
+                        writer.int(saturating_i64(*index))
                     })
                 }),
                 PEAK => save_peak(writer, self.peak.as_ref()),
-                _ => writer.int(signed(self.op_index)),
+                _ => writer.int(saturating_i64(self.op_index)),
             }
         })?;
         writer.finish()
@@ -106,33 +107,33 @@ impl TrackerStats {
             let found = document.type_name(document.root);
             return Err(StatsError::Shape(format!("the pickle holds {found}, not a tracker's statistics")));
         };
-        let mut reading = Reading { document: &document, root, operators: HashMap::new() };
+        let mut reader = StatsReader { document: &document, root, operators: HashMap::new() };
         let mut stats = Self {
-            memories_allocated: reading.series("memories_allocated")?,
-            memories_active: reading.series("memories_active")?,
-            memories_reserved: reading.series("memories_reserved")?,
-            markers: reading.markers()?,
-            earlier_markers: reading.earlier_markers()?,
-            peak: reading.peak()?,
-            num_alloc_retries: reading.count("num_alloc_retries")?,
+            memories_allocated: reader.series("memories_allocated")?,
+            memories_active: reader.series("memories_active")?,
+            memories_reserved: reader.series("memories_reserved")?,
+            markers: reader.markers()?,
+            earlier_markers: reader.earlier_markers()?,
+            peak: reader.peak()?,
+            num_alloc_retries: reader.count("num_alloc_retries")?,
             op_index: 0,
             folded: Folded::default(),
         };
         if document.get(root, FOLDED).is_some() {
-            stats.folded.operators = reading.count(FOLDED)?;
+            stats.folded.operators = reader.count(FOLDED)?;
         }
         stats.op_index = match document.get(root, "op_index") {
-            Some(_) => reading.count("op_index")?,
+            Some(_) => reader.count("op_index")?,
             None => stats.memories_allocated.len() as u64,
         };
         Ok(stats)
     }
 }
 
-/// Writes a series: a `defaultdict` without factory, index → (operator, MiB).
+/// Writes a series: a `defaultdict` without a factory, index → (operator, MiB).
 fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
     writer.default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
-        writer.int(signed(index as u64))?;
+        writer.int(saturating_i64(index as u64))?;
         writer.tuple::<2>(|writer| {
             writer.text(&sample.operator)?;
             writer.float(sample.mib)
@@ -147,35 +148,35 @@ fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> 
         writer.float(peak.least_mib)?;
         writer.float(peak.most_mib)?;
         match peak.op_index {
-            Some(index) => writer.int(signed(index))?,
+            Some(index) => writer.int(saturating_i64(index))?,
             None => writer.none()?,
         }
         writer.bool(peak.is_inside)
     })
 }
 
-/// Converts a count for the pickle writer; no count of memtrack's comes near the limit.
-fn signed(count: u64) -> i64 {
+/// Converts a count for the pickle writer, saturating; no real count comes near the limit.
+fn saturating_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A pickle while it is converted to statistics.
-struct Reading<'a> {
+/// A converter from a pickle to statistics.
+struct StatsReader<'a> {
     document: &'a Document,
     root: DictId,
-    /// Operator names by their position in the pickle: the series refer to the same strings.
+    /// Operator names by their position in the pickle, because the three series refer to the same strings.
     operators: HashMap<Span, Arc<str>>,
 }
 
-impl Reading<'_> {
-    /// Returns the value of a key that must be there.
+impl StatsReader<'_> {
+    /// Returns the value of a key that must be present.
     fn required(&self, key: &str) -> Result<Value, StatsError> {
         let value = self.document.get(self.root, key);
         value.ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
     }
 
-    /// Formats the error of a value of the wrong type.
-    fn wrong(&self, place: &str, expected: &str, found: Value) -> StatsError {
+    /// Creates the error for a value of the wrong type.
+    fn wrong_type(&self, place: &str, expected: &str, found: Value) -> StatsError {
         let found = self.document.type_name(found);
         StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
     }
@@ -184,22 +185,22 @@ impl Reading<'_> {
     fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
         match self.required(key)? {
             Value::Dict(id) => Ok(&self.document.dict(id).entries),
-            other => Err(self.wrong(key, "a dictionary", other)),
+            other => Err(self.wrong_type(key, "a dictionary", other)),
         }
     }
 
-    /// Reads a number that counts something.
+    /// Reads a count.
     fn count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
-        self.as_count(value).ok_or_else(|| self.wrong(key, "a count", value))
+        self.as_count(value).ok_or_else(|| self.wrong_type(key, "a count", value))
     }
 
     fn as_count(&self, value: Value) -> Option<u64> {
         self.document.as_i64(value).and_then(|number| u64::try_from(number).ok())
     }
 
-    /// Reads a series. Its indices may come in any order, and a later record replaces an earlier one, but none from 0 to
-    /// the last may be missing.
+    /// Reads a series. Its records may be in any order, and a later record replaces an earlier one with the same index, but
+    /// no index from 0 to the last may be missing.
     fn series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
         let entries = self.entries(key)?.to_vec();
         let mut series: Vec<Option<Sample>> = Vec::with_capacity(entries.len());
@@ -213,7 +214,7 @@ impl Reading<'_> {
             };
             let row = self
                 .as_count(index)
-                .ok_or_else(|| self.wrong(&format!("a key of {key}"), "an index", index))?;
+                .ok_or_else(|| self.wrong_type(&format!("a key of {key}"), "an index", index))?;
             // With `count` entries, a higher index leaves a gap.
             let row = usize::try_from(row).ok().filter(|&row| row < count);
             let row = row.ok_or_else(|| {
@@ -222,15 +223,15 @@ impl Reading<'_> {
             let (name, mib) = match record {
                 Value::Tuple(id) => match self.document.tuple(id) {
                     &[name, mib] => (name, mib),
-                    _ => return Err(self.wrong(&place(), "a pair of operator and MiB", record)),
+                    _ => return Err(self.wrong_type(&place(), "a pair of operator and MiB", record)),
                 },
-                _ => return Err(self.wrong(&place(), "a pair of operator and MiB", record)),
+                _ => return Err(self.wrong_type(&place(), "a pair of operator and MiB", record)),
             };
             let Value::Str(span) = name else {
-                return Err(self.wrong(&place(), "the operator's name", name));
+                return Err(self.wrong_type(&place(), "the operator's name", name));
             };
             let Some(mib) = self.document.as_f64(mib) else {
-                return Err(self.wrong(&place(), "a number of MiB", mib));
+                return Err(self.wrong_type(&place(), "a number of MiB", mib));
             };
             let document = self.document;
             let operator = self.operators.entry(span).or_insert_with(|| document.text(span).into()).clone();
@@ -243,12 +244,12 @@ impl Reading<'_> {
         series.into_iter().enumerate().map(|(index, sample)| sample.ok_or_else(|| gap(index))).collect()
     }
 
-    /// Reads the earlier positions of markers; none in PyTorch's files.
+    /// Reads the earlier positions of markers, which PyTorch's files do not contain.
     fn earlier_markers(&self) -> Result<Vec<(Arc<str>, u64)>, StatsError> {
         let entries = match self.document.get(self.root, EARLIER_MARKERS) {
             None => return Ok(Vec::new()),
             Some(Value::List(id)) => self.document.list(id),
-            Some(other) => return Err(self.wrong(EARLIER_MARKERS, "a list", other)),
+            Some(other) => return Err(self.wrong_type(EARLIER_MARKERS, "a list", other)),
         };
         let mut names: HashMap<Span, Arc<str>> = HashMap::new();
         let mut earlier = Vec::with_capacity(entries.len());
@@ -257,7 +258,7 @@ impl Reading<'_> {
                 Value::Tuple(id) => self.document.tuple(id),
                 _ => &[],
             };
-            let wrong = || self.wrong(EARLIER_MARKERS, "pairs of a name and an index", entry);
+            let wrong = || self.wrong_type(EARLIER_MARKERS, "pairs of a name and an index", entry);
             let &[Value::Str(name), index] = pair else { return Err(wrong()) };
             let index = self.as_count(index).ok_or_else(wrong)?;
             let shared = names.entry(name).or_insert_with(|| self.document.text(name).into());
@@ -266,7 +267,7 @@ impl Reading<'_> {
         Ok(earlier)
     }
 
-    /// Reads the peak; none in PyTorch's files.
+    /// Reads the peak, which PyTorch's files do not contain.
     fn peak(&self) -> Result<Option<AllocatedPeak>, StatsError> {
         let Some(value) = self.document.get(self.root, PEAK) else { return Ok(None) };
         let fields = match value {
@@ -284,18 +285,20 @@ impl Reading<'_> {
             }
             _ => None,
         };
-        read().map(Some).ok_or_else(|| self.wrong(PEAK, "two numbers, an index and a bool", value))
+        read().map(Some).ok_or_else(|| self.wrong_type(PEAK, "two numbers, an index and a bool", value))
     }
 
-    /// Reads the markers, each at its first position with its last value, as in a Python dictionary.
+    /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position and gets its last value.
     fn markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
         let mut markers: Vec<(String, u64)> = Vec::new();
         let mut rows = HashMap::new();
         for &(name, index) in self.entries("markers")? {
-            let Value::Str(span) = name else { return Err(self.wrong("a key of markers", "a name", name)) };
+            let Value::Str(span) = name else {
+                return Err(self.wrong_type("a key of markers", "a name", name));
+            };
             let name = self.document.text(span);
             let Some(index) = self.as_count(index) else {
-                return Err(self.wrong(&format!("the marker {name:?}"), "an index", index));
+                return Err(self.wrong_type(&format!("the marker {name:?}"), "an index", index));
             };
             match rows.get(&name) {
                 Some(&row) => {

@@ -1,21 +1,21 @@
 //! The data of a run of the memory tracker: three series of counters, the markers, and two counts. A recording fills
-//! a [`TrackerStats`], `pickle_file` loads and saves it, summary and figures read it; it has no other state.
+//! a [`TrackerStats`], `pickle_file` loads and saves it, and the summary and the figures read it.
 
 use super::summary::Growth;
 use std::sync::Arc;
 
-/// The counter after one operator.
+/// The value of a counter after one operator.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// The operator's full name, such as `layers.0.forward.addmm.default_3`. The three series share it.
+    /// The operator's full name, such as `layers.0.forward.addmm.default_3`. The three series share the string.
     pub operator: Arc<str>,
-    /// The counter in MiB (bytes / 1048576), read after the operator.
+    /// The value in MiB (bytes / 1048576), read after the operator.
     pub mib: f64,
 }
 
 impl Sample {
-    /// Creates the counter `mib` after `operator`.
+    /// Creates a sample: the counter is `mib` after `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, mib: f64) -> Self {
         Self { operator, mib }
@@ -33,69 +33,70 @@ pub struct TrackerStats {
     pub memories_active: Vec<Sample>,
     /// Memory obtained from the driver.
     pub memories_reserved: Vec<Sample>,
-    /// Markers in the order they were first set: a name, and the index of the operator that came next. PyTorch sets
+    /// Markers in the order they were first set: a name, and the index of the operator that followed. PyTorch sets
     /// `fw_start` and `fw_bw_boundary`.
     pub markers: Vec<(String, u64)>,
-    /// The earlier positions of markers that moved, in order: a name, and the index of the operator that came next. A
-    /// training run has two for each step but the last. Files that PyTorch wrote have none.
+    /// The earlier positions of markers that moved, in order: a name, and the index of the operator that followed. A
+    /// training run has two for each step except the last. Files that PyTorch wrote have none.
     pub earlier_markers: Vec<(Arc<str>, u64)>,
-    /// The highest level of allocated memory, which may lie between two samples; `None` where it is not known, as in files
-    /// that PyTorch wrote.
+    /// The peak of allocated memory, which may lie between two samples; `None` if it is unknown, as in files that PyTorch
+    /// wrote.
     pub peak: Option<AllocatedPeak>,
     /// The number of times that the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
-    /// Number of operators recorded. The same as the length of the series, except in damaged or edited files.
+    /// The number of operators recorded: the length of the series, except in damaged or edited files.
     pub op_index: u64,
-    /// Data on operators that came before those of the series; empty if the series has all operators.
+    /// Data on operators that ran before those in the series; empty if the series contain all operators.
     pub folded: Folded,
 }
 
-/// The highest level of allocated memory in a run. The series are sampled when operators end, so that memory that an
-/// operator allocates and frees again is in no sample.
+/// The peak of allocated memory in a run. The series are sampled when operators end, so no sample includes memory that an
+/// operator allocates and frees again.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AllocatedPeak {
-    /// MiB that were allocated for certain.
+    /// A lower bound, in MiB.
     pub least_mib: f64,
-    /// MiB that were not exceeded: the same if the peak is exact, infinite if nothing bounds it.
+    /// An upper bound, in MiB: equal to the lower bound if the peak is exact, infinite if there is none.
     pub most_mib: f64,
-    /// The operator in which it was reached, or the next one to end; the number of samples if none did. `None` where that
-    /// operator was folded.
+    /// The index of the operator in which the peak was reached, or of the next one to end; the number of samples if no
+    /// operator ended afterwards. `None` if that operator was folded.
     pub op_index: Option<u64>,
-    /// Whether it was reached inside that operator.
+    /// Whether the peak was reached inside that operator.
     pub is_inside: bool,
 }
 
 impl AllocatedPeak {
-    /// Creates a peak between these bounds, in MiB, at an operator of the series.
+    /// Creates a peak between two bounds, in MiB, at an operator of the series.
     #[must_use]
     pub fn new(least_mib: f64, most_mib: f64, op_index: Option<u64>, is_inside: bool) -> Self {
         Self { least_mib, most_mib, op_index, is_inside }
     }
 
-    /// Returns whether the number is exact.
+    /// Returns whether the peak is known exactly.
     pub fn is_exact(&self) -> bool {
         self.least_mib >= self.most_mib
     }
 }
 
-/// Operators that a long run has folded: a tracker keeps the newest
-/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file holds only their number.
+/// Data on the operators that a long run has folded: a tracker keeps only the newest operators
+/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file contains only the number of
+/// folded operators.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Folded {
-    /// The number of operators, all before those of the series.
+    /// The number of folded operators, all of which ran before those in the series.
     pub operators: u64,
-    /// Allocated MiB after the last of them.
+    /// Allocated MiB after the last folded operator.
     pub allocated_mib: f64,
-    /// The most MiB allocated after any of them.
+    /// The maximum allocated MiB after a folded operator.
     pub peak_allocated_mib: f64,
-    /// The most MiB active after any of them.
+    /// The maximum active MiB after a folded operator.
     pub peak_active_mib: f64,
-    /// The most MiB reserved after any of them.
+    /// The maximum reserved MiB after a folded operator.
     pub peak_reserved_mib: f64,
-    /// Those that grew most, 1,000 at most, in the order they ran.
-    pub grown: Vec<Growth>,
+    /// The folded operators that made memory grow most, at most 1,000, in the order they ran.
+    pub growths: Vec<Growth>,
 }
 
 impl TrackerStats {

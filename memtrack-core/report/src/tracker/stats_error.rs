@@ -10,15 +10,16 @@ use std::io;
 pub enum StatsError {
     /// The file cannot be opened or written.
     Io(io::Error),
-    /// The file is not a pickle, or one that holds more than data.
+    /// The file is not a pickle, or the pickle contains more than data.
     Pickle(PickleError),
-    /// The pickle holds something other than the statistics of a memory tracker: what, and where.
+    /// The pickle contains something other than the statistics of a memory tracker: a text with the content and its
+    /// position.
     Shape(String),
     /// There are no records, so there is nothing to summarise. PyTorch raises `KeyError: 0`.
     NoRecords,
     /// The operator index is larger than the number of records in the series.
     MissingRecord {
-        /// The first index that is missing.
+        /// The first missing index.
         index: u64,
         /// The operator index of the file.
         op_index: u64,

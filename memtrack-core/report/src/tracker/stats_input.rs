@@ -1,15 +1,15 @@
-//! The pickle in a file of statistics, compressed or not; and for files of another kind, their kind and the verbs that
-//! read them.
+//! Reads the pickle in a file of statistics, compressed or not. For a file of another kind, the error names the kind and the
+//! commands that read it.
 
 use super::StatsError;
 use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
 use memtrack_formats::{Compression, Counted, Stored, unpack};
 use std::io::{Cursor, Read};
 
-/// The largest ratio of unpacked to stored size for which memory is reserved.
-pub(super) const PACKED: u64 = 8;
+/// The maximum ratio of unpacked to stored size that the limits allow for.
+pub(super) const MAX_COMPRESSION_RATIO: u64 = 8;
 
-/// Reads the pickle within the limits for its packing.
+/// Reads the pickle within the limits for its compression.
 pub(super) fn pickle(
     reader: impl Read,
     limits: impl FnOnce(Compression) -> Limits,
@@ -23,7 +23,7 @@ pub(super) fn pickle(
         _ if head == b"MEMTRACK" => {
             Some("this is a recording, not a tracker's statistics; use `memtrack top`")
         }
-        // Neither of them is an instruction of pickle's.
+        // Neither `{` nor `[` is a pickle opcode.
         [b'{' | b'[', ..] => Some(
             "this is JSON, not a tracker's statistics; if it is a memory snapshot, use `memtrack summary`",
         ),

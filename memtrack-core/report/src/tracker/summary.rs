@@ -1,6 +1,6 @@
-//! The operators that made memory grow most: PyTorch's `MemoryTracker.summary`, its text to the letter. Its quirks
-//! are kept where a file is loaded; a live tracker, which knows what was allocated before, also lists its first
-//! operator.
+//! The operators that made memory grow most: PyTorch's `MemoryTracker.summary`, with exactly the same text. For a loaded
+//! file, PyTorch's quirks are kept; a live tracker, which knows the allocated memory before its first operator, lists that
+//! operator too.
 
 use super::{StatsError, TrackerStats};
 use memtrack_model::python_float::python_float_repr;
@@ -11,27 +11,27 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The growth of memory with one operator.
+/// The growth of memory during one operator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Growth {
     /// The operator's full name.
     #[serde(serialize_with = "as_text")]
     pub operator: Arc<str>,
-    /// Allocated memory after it minus before it, in MiB; negative when it freed memory.
+    /// Allocated memory after the operator minus that before it, in MiB; negative if the operator freed memory.
     pub growth_mib: f64,
 }
 
 impl Growth {
-    /// Creates the growth of allocated memory by `growth_mib` with `operator`.
+    /// Creates the growth of allocated memory by `growth_mib` during `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, growth_mib: f64) -> Self {
         Self { operator, growth_mib }
     }
 }
 
-/// The operators with the largest growth. It displays as the text that PyTorch prints, without the final line feed (the
-/// `MB` in it are MiB), and serialises to the same data.
+/// The operators with the largest growth. Its `Display` text is the one that PyTorch prints, without the final line feed (the
+/// unit `MB` in the text means MiB). It serialises to the same data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -39,17 +39,17 @@ pub struct Summary {
     pub num_alloc_retries: u64,
     /// The number of operators requested.
     pub top: usize,
-    /// The operators, largest growth first; those with equal growth in the order they ran.
+    /// The operators by growth, the largest first; operators with equal growth are in the order they ran.
     pub operators: Vec<Growth>,
-    /// The number of operators that ran before those that were kept; at most the 1,000 of them that grew most
-    /// are ranked.
+    /// The number of folded operators, which ran before those that were kept; at most the 1,000 of them with the largest
+    /// growth are ranked.
     #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }
 
 impl TrackerStats {
     /// Returns the summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
-    /// of several records with the same name the last one counts, at the position of the first.
+    /// of several records with the same name only the last one counts, but it is ranked as if at the position of the first.
     ///
     /// # Errors
     /// Fails when there are no records (PyTorch: `KeyError`), or fewer than `op_index` states.
@@ -67,7 +67,7 @@ impl TrackerStats {
         self.rank(top, 0, baseline_mib)
     }
 
-    /// Ranks the records from `start` on by their growth over the record before, the first over `baseline_mib`.
+    /// Ranks the records from `start` on by their growth since the previous record, the first since `baseline_mib`.
     fn rank(&self, top: usize, start: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
         let samples = &self.memories_allocated;
         if self.op_index > samples.len() as u64 {
@@ -78,7 +78,7 @@ impl TrackerStats {
         let mut rows: HashMap<&str, usize> = HashMap::new();
         let mut previous_mib = baseline_mib;
         if start == 0 && self.folded.operators > 0 {
-            operators.extend_from_slice(&self.folded.grown);
+            operators.extend_from_slice(&self.folded.growths);
             previous_mib = self.folded.allocated_mib;
         }
         for sample in samples.get(start..end).unwrap_or(&[]) {
@@ -98,12 +98,12 @@ impl TrackerStats {
     }
 }
 
-/// Serialises a shared name as text.
+/// Serialises a shared string as a string.
 fn as_text<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(name)
 }
 
-/// Orders larger numbers first, 0 and -0 alike as in Python, and NaN last.
+/// Orders larger numbers first and NaN last; 0 and -0 are equal, as in Python.
 fn descending(a: f64, b: f64) -> Ordering {
     b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_equals_pytorchs() {
+    fn the_text_equals_that_of_pytorch() {
         let summary = run(&[("a", 1.0), ("b", 1.5), ("c", 1.00001)]).summary(5).unwrap();
         assert_eq!(
             summary.to_string(),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_names_counts_at_the_place_of_the_first() {
+    fn the_last_record_of_a_name_counts_at_the_position_of_the_first() {
         let stats = run(&[("x", 0.0), ("a", 5.0), ("b", 6.0), ("a", 7.0)]);
         assert_eq!(listed(&stats.summary(5).unwrap()), [("a", 1.0), ("b", 1.0)]);
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_record_is_an_error_for_a_file_and_empty_for_a_live_run() {
+    fn without_records_a_file_is_an_error_and_a_live_run_is_empty() {
         let stats = TrackerStats::default();
         assert!(matches!(stats.summary(5), Err(StatsError::NoRecords)));
         assert_eq!(stats.summary_since(5, 0.0).unwrap().operators, []);

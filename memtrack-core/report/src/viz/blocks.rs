@@ -1,5 +1,5 @@
-//! Segments and blocks as the texts need them: exact sizes, states as written, and the rules by which PyTorch finds a
-//! block's requested size and stack in files of every age.
+//! Segments and blocks as the text reports need them: exact sizes, states as written in the file, and the rules by which
+//! PyTorch finds a block's requested size and stack in files of all its versions.
 
 use super::number::{integer, integer_of};
 use super::oddities::Oddities;
@@ -17,26 +17,26 @@ pub(super) struct Blocks<'a> {
     pub(super) pytorch: &'a PyTorch,
 }
 
-/// An earlier allocation in a block, as PyTorch wrote them up to 2.0.
-pub(super) struct Tenant {
+/// An entry of a block's history: one earlier allocation in the block, as PyTorch up to 2.0 wrote it.
+pub(super) struct HistoryEntry {
     pub(super) bytes: i128,
-    /// The stack of the entry; none if it has no frames.
+    /// The stack of the allocation; `None` if the entry has no `frames`.
     pub(super) stack: Option<StackId>,
 }
 
 impl<'a> Blocks<'a> {
-    /// Creates the view of a snapshot in PyTorch's form.
+    /// Creates a view of a snapshot in PyTorch's form.
     pub(super) fn of(snapshot: &'a PytorchSnapshot) -> Self {
         Self { snapshot, pytorch: snapshot.details() }
     }
 
-    /// Returns the rows of the devices' segments.
+    /// Returns the rows of the segments on devices.
     pub(super) fn segments(self) -> Range<usize> {
         0..self.pytorch.device_segments
     }
 
     /// Returns the rows of a segment's blocks.
-    pub(super) fn of_segment(self, segment: usize) -> Range<usize> {
+    pub(super) fn segment_blocks(self, segment: usize) -> Range<usize> {
         self.pytorch.segments.rows(segment, Key::Blocks)
     }
 
@@ -50,12 +50,12 @@ impl<'a> Blocks<'a> {
         integer(&self.pytorch.segments, segment, Key::TotalSize)
     }
 
-    /// Appends the stream of a segment as Python writes it.
+    /// Appends the stream of a segment as Python prints it.
     pub(super) fn push_stream(self, out: &mut Vec<u8>, segment: usize) {
         self.push(out, &self.pytorch.segments, segment, Key::Stream);
     }
 
-    /// Returns whether a segment is of the default stream.
+    /// Returns whether a segment belongs to the default stream.
     pub(super) fn is_default_stream(self, segment: usize) -> bool {
         let segments = &self.pytorch.segments;
         match segments.odd_under(segment, Key::Stream) {
@@ -87,23 +87,23 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Reads one earlier allocation.
-    pub(super) fn tenant(self, entry: &Value) -> Tenant {
-        let mut tenant = Tenant { bytes: 0, stack: None };
-        let Value::Dict(entries) = entry else { return tenant };
+    /// Reads one entry of a block's history.
+    pub(super) fn history_entry(self, entry: &Value) -> HistoryEntry {
+        let mut parsed = HistoryEntry { bytes: 0, stack: None };
+        let Value::Dict(entries) = entry else { return parsed };
         for (key, value) in entries.iter() {
             let Value::Str(key) = key else { continue };
             match (self.snapshot.strings.bytes(*key), value) {
-                (b"real_size", value) => tenant.bytes = integer_of(value),
-                (b"frames", Value::Stack(stack)) => tenant.stack = Some(*stack),
-                (b"frames", _) => tenant.stack = Some(StackId::NONE),
+                (b"real_size", value) => parsed.bytes = integer_of(value),
+                (b"frames", Value::Stack(stack)) => parsed.stack = Some(*stack),
+                (b"frames", _) => parsed.stack = Some(StackId::NONE),
                 _ => {}
             }
         }
-        tenant
+        parsed
     }
 
-    /// Returns the requested size of a block and its stack: as written beside its frames, else those of the
+    /// Returns the requested size and the stack of a block: those in the block itself if it has `frames`, else those of the
     /// first entry of its history.
     pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
         let blocks = &self.pytorch.blocks;
@@ -118,8 +118,8 @@ impl<'a> Blocks<'a> {
         }
         match self.history(block) {
             Some([first, ..]) => {
-                let tenant = self.tenant(first);
-                (tenant.bytes, tenant.stack.unwrap_or_default())
+                let entry = self.history_entry(first);
+                (entry.bytes, entry.stack.unwrap_or_default())
             }
             Some([]) => {
                 odd.note("has a history without entries; its size was used", || self.name(block));
@@ -130,7 +130,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Formats a block's name.
+    /// Formats the name of a block for [`Oddities`].
     pub(super) fn name(self, block: usize) -> String {
         format!("block {block} at {:#x}", self.pytorch.blocks.number(block, Key::Address))
     }

@@ -1,5 +1,5 @@
 //! `compare`: the segments that only one of two snapshots has. A segment is identified by its address and size,
-//! so an expandable one that grew counts as gone and new.
+//! so an expandable segment that grew counts as one that disappeared and a new one.
 
 use super::blocks::Blocks;
 use super::folded::Folder;
@@ -14,19 +14,19 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct SegmentKey {
-    /// Its address.
+    /// The address of the segment.
     pub address: i128,
-    /// Its size.
+    /// The size of the segment in bytes.
     pub total_size: i128,
 }
 
-/// Returns the segments of `one` that `other` does not have, by address.
-pub fn only_in(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey> {
-    let (one, other) = (keys(Blocks::of(one)), keys(Blocks::of(other)));
-    one.difference(&other).copied().collect()
+/// Returns the segments of `snapshot` that `other` does not have, sorted by address.
+pub fn only_in(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<SegmentKey> {
+    let (own, other) = (keys(Blocks::of(snapshot)), keys(Blocks::of(other)));
+    own.difference(&other).copied().collect()
 }
 
-/// Writes the lists of addresses and the folded lines of the segments that only one of the two has.
+/// Writes the addresses and the folded lines of the segments that only one of the two snapshots has.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -39,8 +39,8 @@ pub fn compare_folded(
     for (name, one, other) in [("only_before", before, after), ("only_after", after, before)] {
         sink.str(name);
         sink.str(" = [");
-        for (place, key) in only_in(one, other).into_iter().enumerate() {
-            if place > 0 {
+        for (index, key) in only_in(one, other).into_iter().enumerate() {
+            if index > 0 {
                 sink.str(", ");
             }
             sink.decimal(key.address);
@@ -59,16 +59,16 @@ pub fn compare_folded(
     Ok(odd)
 }
 
-/// Returns the segments that only one of the two has, for a picture or as data: before, then after.
+/// Returns the usage of the segments that only `before` has, then of those that only `after` has, for a picture or as data.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
     let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
     let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));
     [gone, new]
 }
 
-/// Returns the rows of `one`'s segments that `other` does not have, in the order of the file.
-fn unmatched(one: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
-    let (blocks, other) = (Blocks::of(one), keys(Blocks::of(other)));
+/// Returns the rows of the segments of `snapshot` that `other` does not have, in file order.
+fn unmatched(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<usize> {
+    let (blocks, other) = (Blocks::of(snapshot), keys(Blocks::of(other)));
     blocks.segments().filter(|&segment| !other.contains(&key(blocks, segment))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Flame graphs of [`Usage`] by inferno, which gets no negative and no empty rows.
+//! Flame graphs of [`Usage`], drawn by inferno. Rows without bytes are omitted.
 //!
 //! **Why in this package and not in the command?** A program draws flame graphs too (`save_memory_usage`). inferno, without its
 //! default features, is a dependency of the feature `plot` only.
@@ -11,7 +11,7 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The meaning of the colours.
+/// The meaning of the colours, shown as the subtitle.
 const LEGEND: &str = "Blue: device, stream, segment. Green: allocated. Grey: free. Yellow: rounding. \
                       Violet: freed, still used by others. Warm: stack frames.";
 
@@ -19,9 +19,9 @@ const fn colour(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
-/// Returns the colour of a frame before the stacks; none for a frame of a stack.
-fn colour_of(frame: &str) -> Option<Color> {
-    let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| frame.starts_with(beginning));
+/// Returns the colour of a frame that precedes the stack; `None` for a frame of the stack itself.
+fn frame_colour(frame: &str) -> Option<Color> {
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| frame.starts_with(prefix));
     match frame {
         "(rounding)" => Some(colour(235, 200, 90)),
         "only_before" => Some(colour(225, 150, 150)),
@@ -34,23 +34,23 @@ fn colour_of(frame: &str) -> Option<Color> {
     }
 }
 
-/// Returns the colours of all frames before the stacks.
+/// Returns the colours of all frames that precede the stacks.
 fn palette(lines: &[String]) -> PaletteMap {
     let mut palette = PaletteMap::default();
-    // The frame around all others has no name.
+    // The root frame has no name.
     palette.insert("", colour(200, 210, 220));
     for line in lines {
         let frames = line.rsplit_once(' ').map_or(line.as_str(), |(frames, _)| frames);
         for frame in frames.split(';') {
-            let Some(colour) = colour_of(frame) else { break };
+            let Some(colour) = frame_colour(frame) else { break };
             palette.insert(frame, colour);
         }
     }
     palette
 }
 
-/// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] has them, as an SVG image that needs nothing else. Equal
-/// lines make equal images; no lines make one with a note.
+/// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] returns them, as a self-contained SVG image. Equal lines
+/// give equal images; without lines, the image contains only a note.
 ///
 /// # Errors
 /// Fails when `out` cannot be written, or a line does not end in a number.
@@ -63,13 +63,13 @@ pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::R
     options.count_name = "bytes".to_owned();
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
-    let nothing = ["(nothing to show) 1".to_owned()];
-    let lines = if lines.is_empty() { &nothing } else { lines };
+    let placeholder = ["(nothing to show) 1".to_owned()];
+    let lines = if lines.is_empty() { &placeholder } else { lines };
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
 /// Draws the contents of a snapshot's segments to `path`, replacing an existing file: requested bytes under
-/// their stacks, rounding apart, free blocks as free.
+/// their stacks, and separately the bytes that rounding added and the free blocks.
 ///
 /// # Errors
 /// Fails when the file cannot be written.

@@ -1,5 +1,5 @@
-//! `segments` and `memory` as folded lines, byte for byte as PyTorch's: also for inactive blocks, whose
-//! requested size is stale, so that gaps may be negative. [`super::Usage`] has the true sizes.
+//! `segments` and `memory` as folded lines, byte for byte the same as PyTorch's. PyTorch also uses the requested size of
+//! inactive blocks, which is stale, so gaps may be negative. [`super::Usage`] has the true sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -8,7 +8,7 @@ use super::stacks::Stacks;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
-/// Writes the folded lines of every segment by itself.
+/// Writes the folded lines of each segment separately.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -22,7 +22,7 @@ pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::
     Ok(folder.odd)
 }
 
-/// Writes the folded lines of all segments of a stream as one.
+/// Writes the folded lines of all segments, those of one stream under a common root.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -39,7 +39,7 @@ pub fn memory_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Re
     Ok(folder.odd)
 }
 
-/// Writes the lines of one snapshot's segments.
+/// A writer of folded lines for the segments of one snapshot.
 pub(super) struct Folder<'a> {
     pub(super) blocks: Blocks<'a>,
     pub(super) odd: Oddities,
@@ -53,15 +53,15 @@ impl<'a> Folder<'a> {
         Self { blocks: Blocks::of(snapshot), odd: Oddities::default(), stacks, prefix: Vec::new() }
     }
 
-    /// Writes the lines of one segment, named by its stream and address after `before`.
+    /// Writes the lines of one segment: each begins with `prefix`, the stream and the segment's address.
     pub(super) fn segment<W: Write>(
         &mut self,
         sink: &mut Sink<'_, W>,
-        before: &str,
+        prefix: &str,
         segment: usize,
     ) -> io::Result<()> {
         self.prefix.clear();
-        self.prefix.extend_from_slice(before.as_bytes());
+        self.prefix.extend_from_slice(prefix.as_bytes());
         self.prefix.extend_from_slice(b"stream_");
         self.blocks.push_stream(&mut self.prefix, segment);
         self.prefix.extend_from_slice(b";seg_");
@@ -71,18 +71,18 @@ impl<'a> Folder<'a> {
 
     fn lines<W: Write>(&mut self, sink: &mut Sink<'_, W>, segment: usize) -> io::Result<()> {
         let blocks = self.blocks;
-        for block in blocks.of_segment(segment) {
+        for block in blocks.segment_blocks(segment) {
             let mut accounted = 0;
             if let Some(history) = blocks.history(block) {
                 for entry in history {
-                    let tenant = blocks.tenant(entry);
-                    accounted += tenant.bytes;
+                    let entry = blocks.history_entry(entry);
+                    accounted += entry.bytes;
                     self.begin(sink, block);
-                    match tenant.stack {
+                    match entry.stack {
                         Some(stack) => self.stacks.push(&mut sink.text, stack),
                         None => sink.str("<no-context>"),
                     }
-                    end(sink, tenant.bytes)?;
+                    end(sink, entry.bytes)?;
                 }
             } else {
                 let (requested, stack) = blocks.requested(block, &mut self.odd);
@@ -113,5 +113,5 @@ fn end<W: Write>(sink: &mut Sink<'_, W>, bytes: i128) -> io::Result<()> {
     sink.text.push(b' ');
     sink.decimal(bytes);
     sink.text.push(b'\n');
-    sink.relax()
+    sink.flush_if_full()
 }

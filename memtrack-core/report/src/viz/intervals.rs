@@ -1,21 +1,22 @@
-//! Finds which of many overlapping address ranges holds an address: the one that was added first. Finding and adding take
-//! logarithmic time, because later ranges only fill the gaps that earlier ones left.
+//! Overlapping address ranges, of which the first one added wins: [`Intervals::find`] returns the first range added that
+//! contains an address. Finding and adding take logarithmic time, because a later range only fills the gaps that earlier
+//! ones left.
 
 use std::collections::BTreeMap;
 
 /// Ranges in the order they were added.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    /// Start → end of the covered parts, neighbours joined.
+    /// Start → end of the covered parts; adjacent parts are merged.
     covered: BTreeMap<i128, i128>,
-    /// Start → end and number of the range that is found there.
+    /// Start → end and the number of the range that `find` returns there.
     pieces: BTreeMap<i128, (i128, u32)>,
     /// The start of each range.
     starts: Vec<i128>,
 }
 
 impl Intervals {
-    /// Adds a range; its number is the number of ranges that were added before.
+    /// Adds a range. Ranges are numbered from 0 in the order they are added.
     pub(super) fn add(&mut self, start: i128, size: i128) {
         let number = self.starts.len() as u32;
         self.starts.push(start);
@@ -23,7 +24,7 @@ impl Intervals {
         if size <= 0 {
             return;
         }
-        // The covered parts around and inside the range become one piece with it, so no part is visited twice.
+        // The covered parts that the range touches are merged with it, so no part is visited twice.
         let (mut from, mut to, mut at) = (start, end, start);
         if let Some((&before, &until)) = self.covered.range(..=start).next_back()
             && until >= start
@@ -34,7 +35,7 @@ impl Intervals {
             self.covered.remove(&before);
             (from, at) = (before, until);
         }
-        // `at` may pass the end, and then nothing is left to join.
+        // `at` may pass the end; then nothing is left to merge.
         while at <= end
             && let Some((&next, &until)) = self.covered.range(at..=end).next()
         {
@@ -51,7 +52,7 @@ impl Intervals {
         self.covered.insert(from, to);
     }
 
-    /// Returns the number and the start of the range that holds `address`.
+    /// Returns the number and the start of the first range added that contains `address`.
     pub(super) fn find(&self, address: i128) -> Option<(u32, i128)> {
         let (_, &(end, number)) = self.pieces.range(..=address).next_back()?;
         (address < end).then(|| (number, self.starts[number as usize]))
@@ -65,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_range_that_holds_an_address_is_found(
+        fn the_first_range_added_that_contains_an_address_is_found(
             ranges in prop::collection::vec((0i128..60, -1i128..20), 0..30),
         ) {
             let mut intervals = Intervals::default();

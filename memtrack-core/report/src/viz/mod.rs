@@ -2,9 +2,9 @@
 //! [`segments_folded`], [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for
 //! a flame graph.
 //!
-//! All take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
+//! All reports take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
 //! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file: where
-//! PyTorch gives up, they report as much as the file allows, and the oddities describe its faults.
+//! PyTorch fails, a report contains as much as the file allows, and the oddities describe what is wrong with the file.
 
 mod blocks;
 mod compare;

@@ -1,14 +1,14 @@
-//! Exact numbers of records, and numbers as PyTorch writes them. A column holds numbers of up to 64 bits; larger ones lie
-//! beside it, and the texts must show them.
+//! Exact numbers in records, and numbers as PyTorch prints them. A column holds numbers of up to 64 bits; larger numbers
+//! are stored outside the column, and the reports must print them too.
 
 use super::sink::push_decimal;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 use memtrack_model::snapshot::{Snapshot, Value};
 
-/// Larger magnitudes count as this one: no memory is as large, and sums must not overflow.
-const LARGEST: i128 = 1 << 90;
+/// Larger magnitudes are clamped to this one: no memory is that large, and sums must not overflow.
+const MAX_MAGNITUDE: i128 = 1 << 90;
 
-/// Returns the integer under `key`; 0 where there is none.
+/// Returns the integer under `key`; 0 if there is none.
 pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     match records.odd_under(row, key) {
         Some(value) => integer_of(value),
@@ -16,7 +16,7 @@ pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     }
 }
 
-/// Returns the integer under `key` of an event, which `column` holds unless it is odd.
+/// Returns the integer under `key` of an event: `column`, unless the file has a value there that does not fit the column.
 pub(super) fn event_integer(
     snapshot: &Snapshot,
     details: &Records,
@@ -30,26 +30,26 @@ pub(super) fn event_integer(
     snapshot.event_value(row, key).map_or(column.into(), |value| integer_of(&value))
 }
 
-/// Returns the integer nearest to a value; 0 for NaN and for other types.
+/// Converts a value to an integer, truncating floats; 0 for NaN and for other types.
 pub(super) fn integer_of(value: &Value) -> i128 {
     match value {
-        // `as` cuts the fraction and converts NaN to 0.
-        Value::Float(number) => (*number as i128).clamp(-LARGEST, LARGEST),
+        // `as` truncates the fraction and converts NaN to 0.
+        Value::Float(number) => (*number as i128).clamp(-MAX_MAGNITUDE, MAX_MAGNITUDE),
         Value::Big(bytes) if bytes.len() > 11 => {
             if bytes.last().is_some_and(|last| last & 0x80 != 0) {
-                -LARGEST
+                -MAX_MAGNITUDE
             } else {
-                LARGEST
+                MAX_MAGNITUDE
             }
         }
-        other => other.as_i128().unwrap_or(0).clamp(-LARGEST, LARGEST),
+        other => other.as_i128().unwrap_or(0).clamp(-MAX_MAGNITUDE, MAX_MAGNITUDE),
     }
 }
 
-/// Appends a size as PyTorch writes it: one decimal, ties to even, and a unit of 1024.
+/// Appends a size as PyTorch prints it: one decimal, ties rounded to even, and a binary unit.
 pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     const UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
-    // Python divides floats, which hold 53 bits; dividing those by 1024 is exact.
+    // Python divides floats, which have 53 bits; dividing them by 1024 is exact.
     let rounded = bytes as f64 as i128;
     let magnitude = rounded.unsigned_abs();
     let mut unit = 0;
@@ -70,11 +70,11 @@ pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     out.extend_from_slice(UNITS[unit].as_bytes());
 }
 
-/// Returns the digits of an integer of any width, little-endian in two's complement; `None` when it has more
-/// digits than Python would print.
+/// Formats an integer of any width, given as little-endian two's complement; `None` if it has more digits than Python
+/// would print.
 pub(super) fn wide_decimal(bytes: &[u8]) -> Option<String> {
-    const MOST_BYTES: usize = 1785;
-    if bytes.len() > MOST_BYTES {
+    const MAX_BYTES: usize = 1785;
+    if bytes.len() > MAX_BYTES {
         return None;
     }
     let negative = bytes.last().is_some_and(|last| last & 0x80 != 0);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_pytorch() {
+    fn sizes_are_printed_like_pytorchs() {
         for (bytes, text) in [
             (0, "0.0B"),
             (100, "100.0B"),

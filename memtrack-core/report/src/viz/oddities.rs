@@ -1,16 +1,17 @@
-//! The oddities of a file. Reports go on where PyTorch stops, and collect here the values that they had to assume; the
-//! command prints them beside the report.
+//! The oddities of a file. Where PyTorch would fail, reports continue, and collect here the values that they had to assume;
+//! the command prints the oddities in addition to the report.
 
 use std::fmt;
 
-/// Oddities, each kind with its first example and its number.
+/// The oddities of a file: for each kind, the first example and the count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
 impl Oddities {
-    /// Records an oddity: the text that is the same for all of its `kind`, and the subject of the first one.
+    /// Records an oddity: its `kind` is the text that all oddities of the kind share, and `first` names the subject of the
+    /// first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
         match self.kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
@@ -18,12 +19,12 @@ impl Oddities {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no oddities.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Adds those of `other`.
+    /// Adds the oddities of `other`.
     pub fn extend(&mut self, other: Self) {
         for (kind, first, times) in other.kinds {
             match self.kinds.iter_mut().find(|known| known.0 == kind) {

@@ -1,35 +1,35 @@
-//! The page string of a segment: a character per 20 MiB for the blocks in it.
+//! The page string of a segment: one character per 20 MiB page, which shows the blocks on the page.
 
 use super::oddities::Oddities;
 use std::collections::HashMap;
 
-/// Bytes of a page.
-pub(super) const PAGE: i128 = 20 << 20;
+/// The bytes of a page.
+pub(super) const PAGE_BYTES: i128 = 20 << 20;
 
-/// The most pages of one report: two segments of a petabyte and some.
-const MOST_PAGES: u64 = 128 << 20;
-/// The most strokes of one report, each a block on a page.
-const MOST_STROKES: u64 = 256 << 20;
-/// The most pages of one segment that several blocks share.
-const MOST_SHARED: usize = 2 << 20;
+/// The maximum number of pages of one report: enough for two segments of a petabyte and a few more.
+const MAX_PAGES: u64 = 128 << 20;
+/// The maximum number of block parts of one report: a block counts once for each page that it is on.
+const MAX_BLOCK_PARTS: u64 = 256 << 20;
+/// The maximum number of pages of one segment that several blocks share.
+const MAX_SHARED_PAGES: usize = 2 << 20;
 
-/// Draws page strings.
+/// A writer of page strings, within the limits for one report.
 pub(super) struct Pages {
-    /// The filled bytes of the pages that blocks fill in part, or several blocks share. Others are empty, or
+    /// The filled share of each page that blocks fill partly, or that several blocks share. All other pages are empty, or
     /// full of one block: real segments have few pages here, however large they are.
     filled: HashMap<usize, f64, foldhash::fast::RandomState>,
     pages_left: u64,
-    strokes_left: u64,
+    block_parts_left: u64,
 }
 
 impl Pages {
-    /// Creates the pages of one report.
+    /// Creates a writer for one report.
     pub(super) fn new() -> Self {
-        Self { filled: HashMap::default(), pages_left: MOST_PAGES, strokes_left: MOST_STROKES }
+        Self { filled: HashMap::default(), pages_left: MAX_PAGES, block_parts_left: MAX_BLOCK_PARTS }
     }
 
     /// Draws the string of a segment: `ranges` are the offset and requested size of each active block. The
-    /// first block on a page paints its letter; from the second on the page shows its filled share.
+    /// first block on a page puts its letter there; with a second block, the page shows its filled share instead.
     pub(super) fn draw(
         &mut self,
         total: i128,
@@ -37,13 +37,13 @@ impl Pages {
         odd: &mut Oddities,
         name: impl Fn() -> String,
     ) -> String {
-        let count = if total > 0 { (total - 1) / PAGE + 1 } else { 0 };
-        let strokes: i128 = ranges.iter().map(|&(_, size)| size.max(0) / PAGE + 2).sum();
-        let take =
+        let count = if total > 0 { (total - 1) / PAGE_BYTES + 1 } else { 0 };
+        let block_parts: i128 = ranges.iter().map(|&(_, size)| size.max(0) / PAGE_BYTES + 2).sum();
+        let subtract =
             |left: u64, number: i128| u64::try_from(number).ok().and_then(|number| left.checked_sub(number));
-        let budget = take(self.pages_left, count).zip(take(self.strokes_left, strokes));
+        let budget = subtract(self.pages_left, count).zip(subtract(self.block_parts_left, block_parts));
         let cells = budget.and_then(|budget| {
-            (self.pages_left, self.strokes_left) = budget;
+            (self.pages_left, self.block_parts_left) = budget;
             self.cells(count as usize, ranges, odd, &name)
         });
         cells.unwrap_or_else(|| {
@@ -52,7 +52,7 @@ impl Pages {
         })
     }
 
-    /// Returns `None` when too many pages are shared.
+    /// Returns the characters of the pages; `None` if blocks share too many pages.
     fn cells(
         &mut self,
         count: usize,
@@ -64,24 +64,24 @@ impl Pages {
         self.filled.clear();
         for (index, &(start, size)) in ranges.iter().enumerate() {
             let end = start + size;
-            for page in start.div_euclid(PAGE)..=(end - 1).div_euclid(PAGE) {
+            for page in start.div_euclid(PAGE_BYTES)..=(end - 1).div_euclid(PAGE_BYTES) {
                 let Some(at) = usize::try_from(page).ok().filter(|&at| at < count) else {
                     odd.note("has blocks beyond its end", &name);
                     continue;
                 };
-                let overlap = end.min((page + 1) * PAGE) - start.max(page * PAGE);
+                let overlap = end.min((page + 1) * PAGE_BYTES) - start.max(page * PAGE_BYTES);
                 let first = cells[at] == b' ';
                 if first {
                     cells[at] = b'a' + (index % 26) as u8;
                 }
-                if first && overlap == PAGE {
+                if first && overlap == PAGE_BYTES {
                     continue;
                 }
-                if self.filled.len() >= MOST_SHARED {
+                if self.filled.len() >= MAX_SHARED_PAGES {
                     return None;
                 }
                 let filled = self.filled.entry(at).or_insert(if first { 0.0 } else { 1.0 });
-                *filled += overlap as f64 / PAGE as f64;
+                *filled += overlap as f64 / PAGE_BYTES as f64;
                 if !first {
                     cells[at] = b"0123456789*"[((*filled * 10.0) as usize).min(10)];
                 }
@@ -101,16 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn a_page_shows_its_only_block_or_how_full_it_is() {
-        let half = PAGE / 2;
-        assert_eq!(draw(3 * PAGE, &[(0, half), (half, PAGE)]).0, "*b ");
-        assert_eq!(draw(PAGE, &[(0, half), (half, 1)]).0, "5");
+    fn a_page_shows_its_only_block_or_its_filled_share() {
+        let half = PAGE_BYTES / 2;
+        assert_eq!(draw(3 * PAGE_BYTES, &[(0, half), (half, PAGE_BYTES)]).0, "*b ");
+        assert_eq!(draw(PAGE_BYTES, &[(0, half), (half, 1)]).0, "5");
     }
 
     #[test]
-    fn endless_segments_are_counted_and_not_drawn() {
+    fn pages_of_huge_segments_are_counted_and_not_drawn() {
         let (text, odd) = draw(1 << 80, &[]);
         assert!(text.ends_with(" pages") && !odd.is_empty());
-        assert!(!draw(PAGE, &[(0, 3 * PAGE)]).1.is_empty());
+        assert!(!draw(PAGE_BYTES, &[(0, 3 * PAGE_BYTES)]).1.is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! The characters that Python 3.11 prints unescaped inside quotes. Its `repr` follows Unicode 14, Rust's own
-//! escaping a newer one, so the ranges are kept here for `repr`.
+//! The characters that Python 3.11 prints unescaped inside quotes. Python's `repr` follows Unicode 14, and Rust's own
+//! escaping follows a newer version, so this table replaces it.
 
-/// Code points at which printable and not printable alternate, beginning with not printable; generated from Python's own
-/// `str.isprintable`.
+/// The first code points of ranges that are alternately not printable and printable, beginning with not printable; generated
+/// from Python's own `str.isprintable`.
 #[rustfmt::skip]
-const TURNS: [u32; 1401] = [
+const RANGE_STARTS: [u32; 1401] = [
     0x0, 0x20, 0x7f, 0xa1, 0xad, 0xae, 0x378, 0x37a, 0x380, 0x384, 0x38b, 0x38c, 0x38d, 0x38e, 0x3a2, 0x3a3,
     0x530, 0x531, 0x557, 0x559, 0x58b, 0x58d, 0x590, 0x591, 0x5c8, 0x5d0, 0x5eb, 0x5ef, 0x5f5, 0x606, 0x61c,
     0x61d, 0x6dd, 0x6de, 0x70e, 0x710, 0x74b, 0x74d, 0x7b2, 0x7c0, 0x7fb, 0x7fd, 0x82e, 0x830, 0x83f, 0x840,
@@ -124,16 +124,16 @@ const TURNS: [u32; 1401] = [
 
 /// Returns whether Python prints the code point unescaped.
 pub(super) fn is_printable(code_point: u32) -> bool {
-    // Nearly all text is ASCII, and the search would take nearly all of the time of a long one.
+    // Nearly all text is ASCII, and for a long text the search would take nearly all of the time.
     if code_point < 0x7f {
         return code_point >= 0x20;
     }
-    TURNS.partition_point(|&turn| turn <= code_point) % 2 == 0
+    RANGE_STARTS.partition_point(|&start| start <= code_point) % 2 == 0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TURNS, is_printable};
+    use super::{RANGE_STARTS, is_printable};
 
     #[test]
     fn letters_are_printable_and_control_direction_and_unassigned_characters_are_not() {
@@ -143,9 +143,11 @@ mod tests {
                 .into_iter()
                 .all(|c| !is_printable(c))
         );
-        // The shortcut agrees with the table.
+        // The fast path agrees with the table.
         assert!(
-            (0..0x7f).all(|c| is_printable(c) == TURNS.partition_point(|&turn| turn <= c).is_multiple_of(2))
+            (0..0x7f)
+                .all(|c| is_printable(c)
+                    == RANGE_STARTS.partition_point(|&start| start <= c).is_multiple_of(2))
         );
     }
 }

@@ -1,8 +1,7 @@
-//! The bookkeeping of the event listing: a letter for each allocation and segment, and the segment that an address lies
-//! in. `trace` writes it as text, `trace_json` as JSON.
+//! The state of the event listing: a name for each allocation and segment, and the segment that contains an address.
+//! `trace` writes the listing as text, `trace_json` as JSON.
 //!
-//! The rules are PyTorch's, with their quirks: names are not reused, and a segment that was freed still has its
-//! addresses.
+//! The rules are PyTorch's, with their quirks: names are not reused, and a freed segment keeps its address range.
 
 use super::blocks::Blocks;
 use super::intervals::Intervals;
@@ -13,12 +12,12 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::HashMap;
 
-/// The number of a name.
+/// The name of a block or segment in the listing, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(u32);
 
 impl Name {
-    /// Appends `a` … `z`, `a1` … `z1`, `a2` …
+    /// Appends the name: `a` … `z`, `a1` … `z1`, `a2` …
     pub(super) fn push(self, out: &mut Vec<u8>) {
         out.push(b'a' + (self.0 % 26) as u8);
         if self.0 >= 26 {
@@ -27,23 +26,23 @@ impl Name {
     }
 }
 
-/// The segment that an allocation lies in.
+/// The segment that contains an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum ContainingSegment {
     /// A segment that the trace allocated.
     Named(Name),
     /// One of the file's segments, by its row.
     Row(u32),
-    /// An unknown segment: the offset is the address.
-    Nowhere,
+    /// No known segment: the offset is the address.
+    Unknown,
 }
 
-/// The segments at the end, by their allocated bytes: PyTorch looks up addresses there that the trace does not
-/// contain.
+/// The segments in the final state of the file, with their allocated bytes: PyTorch looks up an address in them if no
+/// segment of the trace contains it.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {
-    /// Creates the segments of a whole file; segments without `allocated_size` count with their size.
+    /// Collects the segments of the file; for one without `allocated_size`, its size is used.
     pub(super) fn of(blocks: Blocks<'_>, odd: &mut Oddities) -> Self {
         let mut intervals = Intervals::default();
         let segments = &blocks.pytorch.segments;
@@ -63,23 +62,24 @@ impl FinalSegments {
     }
 }
 
-/// The meaning of one event.
+/// One decoded event of the listing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) action: Action,
     pub(super) address: i128,
     pub(super) size: i128,
-    /// The new name of an `alloc` or `segment_alloc`; else the name of the event's subject.
+    /// The new name for an `alloc` or `segment_alloc`; otherwise the name of the block or segment that the event is about.
     pub(super) name: Option<Name>,
-    /// For an `alloc`: the segment, and the offset there.
-    pub(super) home: Home,
+    /// For an `alloc`: the segment that contains the block.
+    pub(super) segment: ContainingSegment,
+    /// For an `alloc`: the offset in that segment.
     pub(super) offset: i128,
 }
 
-/// The state of one device's listing.
+/// The state of the listing of one device.
 pub(super) struct Replay<'a> {
     blocks: Blocks<'a>,
-    last: &'a FinalSegments,
+    final_segments: &'a FinalSegments,
     next_name: u32,
     segments: Intervals,
     segment_names: Vec<Name>,
@@ -88,11 +88,11 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Creates the listing of one device.
-    pub(super) fn new(blocks: Blocks<'a>, last: &'a FinalSegments) -> Self {
+    /// Creates the state before the first event of a device.
+    pub(super) fn new(blocks: Blocks<'a>, final_segments: &'a FinalSegments) -> Self {
         Self {
             blocks,
-            last,
+            final_segments,
             next_name: 0,
             segments: Intervals::default(),
             segment_names: Vec::new(),
@@ -101,7 +101,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Processes the next event.
+    /// Decodes the next event and updates the state.
     pub(super) fn step(&mut self, row: usize) -> Step {
         let (events, details) = (&self.blocks.snapshot.events, &self.blocks.pytorch.events);
         let number = |key, column| event_integer(self.blocks.snapshot, details, row, key, column);
@@ -114,13 +114,14 @@ impl<'a> Replay<'a> {
             _ => number(Key::Addr, events.address[row]),
         };
         let size = number(Key::Size, events.size_bytes[row]);
-        let mut step = Step { action, address, size, name: None, home: Home::Nowhere, offset: address };
+        let mut step =
+            Step { action, address, size, name: None, segment: ContainingSegment::Unknown, offset: address };
         match action {
             Action::Alloc => {
                 let name = self.new_name();
                 self.named_blocks.insert(address, name);
                 step.name = Some(name);
-                (step.home, step.offset) = self.find(address);
+                (step.segment, step.offset) = self.find(address);
             }
             Action::SegmentAlloc => {
                 let name = self.new_name();
@@ -143,13 +144,13 @@ impl<'a> Replay<'a> {
         Name(self.next_name - 1)
     }
 
-    fn find(&self, address: i128) -> (Home, i128) {
+    fn find(&self, address: i128) -> (ContainingSegment, i128) {
         if let Some((number, start)) = self.segments.find(address) {
-            return (Home::Named(self.segment_names[number as usize]), address - start);
+            return (ContainingSegment::Named(self.segment_names[number as usize]), address - start);
         }
-        match self.last.0.find(address) {
-            Some((row, start)) => (Home::Row(row), address - start),
-            None => (Home::Nowhere, address),
+        match self.final_segments.0.find(address) {
+            Some((row, start)) => (ContainingSegment::Row(row), address - start),
+            None => (ContainingSegment::Unknown, address),
         }
     }
 }

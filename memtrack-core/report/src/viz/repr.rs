@@ -1,5 +1,5 @@
-//! Values as Python's `repr` and `str` write them: the event listing shows unknown events this way. Works on bytes,
-//! because names may hold lone surrogates.
+//! Values as Python's `repr` and `str` format them: the event listing prints unknown events this way. The text is bytes,
+//! because names may contain lone surrogates.
 
 use super::number::wide_decimal;
 use super::printable::is_printable;
@@ -8,21 +8,23 @@ use memtrack_model::python_float::python_float_repr;
 use memtrack_model::snapshot::pytorch::event_value_at;
 use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 
-/// Values that refer to each other would be written without end, so a text is cut after this many bytes: one for a value
-/// in place of a number or a word, and one for a whole event, whose stack may be long.
-const MOST_OF_A_WORD: usize = 4 << 10;
-const MOST_OF_AN_EVENT: usize = 1 << 20;
-/// The bytes that the events of a snapshot may take together: this many, and a number for each.
-const EVENTS_TOGETHER: usize = 64 << 20;
-const EVENTS_EACH: usize = 64 << 10;
+/// The maximum bytes of a value in place of a number or a word. A longer text is cut, because values that refer to each other
+/// could make it arbitrarily long.
+const MAX_VALUE_BYTES: usize = 4 << 10;
+/// The maximum bytes of a whole event, whose stack may be long.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+/// The maximum bytes of all events of a snapshot together: this many, plus [`BYTES_PER_EVENT`] for each event.
+const BASE_EVENT_BYTES: usize = 64 << 20;
+const BYTES_PER_EVENT: usize = 64 << 10;
 
-/// Writes values of one snapshot.
+/// A writer of values of one snapshot.
 pub(super) struct Repr<'a> {
     snapshot: &'a Snapshot,
-    /// The most bytes of one text, and of all.
-    most: usize,
-    left: usize,
-    /// The end of the text at most.
+    /// The maximum bytes of one text.
+    max_bytes: usize,
+    /// The bytes left for all further texts.
+    bytes_left: usize,
+    /// The length of the output at which the current text is cut.
     end: usize,
     /// Whether the last text was cut.
     pub(super) cut: bool,
@@ -31,33 +33,34 @@ pub(super) struct Repr<'a> {
 impl<'a> Repr<'a> {
     /// Creates a writer for a value in place of a number or a word.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, most: MOST_OF_A_WORD, left: usize::MAX, end: 0, cut: false }
+        Self { snapshot, max_bytes: MAX_VALUE_BYTES, bytes_left: usize::MAX, end: 0, cut: false }
     }
 
     /// Creates a writer for the events of a listing.
     pub(super) fn of_events(snapshot: &'a Snapshot) -> Self {
-        let left = EVENTS_TOGETHER.saturating_add(snapshot.events.len().saturating_mul(EVENTS_EACH));
-        Self { snapshot, most: MOST_OF_AN_EVENT, left, end: 0, cut: false }
+        let bytes_left =
+            BASE_EVENT_BYTES.saturating_add(snapshot.events.len().saturating_mul(BYTES_PER_EVENT));
+        Self { snapshot, max_bytes: MAX_EVENT_BYTES, bytes_left, end: 0, cut: false }
     }
 
-    /// Writes `str(value)`: a string as it is, anything else as its `repr`, cut where it gets too long.
+    /// Writes `str(value)`: a string unchanged, any other value as its `repr`, which is cut where it gets too long.
     pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
-            _ => self.bounded(out, |repr, out| repr.value(out, value)),
+            _ => self.write_bounded(out, |repr, out| repr.value(out, value)),
         }
     }
 
-    fn bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
+    fn write_bounded(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self, &mut Vec<u8>)) {
         let start = out.len();
         self.cut = false;
-        self.end = start + self.most.min(self.left);
+        self.end = start + self.max_bytes.min(self.bytes_left);
         write(self, out);
-        self.left = self.left.saturating_sub(out.len() - start);
+        self.bytes_left = self.bytes_left.saturating_sub(out.len() - start);
     }
 
-    /// Returns whether there is no room for more, and marks the text as cut.
-    fn full(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Returns whether the text has reached its maximum length; if so, appends `...` and marks it as cut.
+    fn cut_if_full(&mut self, out: &mut Vec<u8>) -> bool {
         let full = out.len() >= self.end;
         if full {
             out.extend_from_slice(b"...");
@@ -66,7 +69,7 @@ impl<'a> Repr<'a> {
         full
     }
 
-    /// Writes the event of a row as its dictionary.
+    /// Writes the event in `row` as a dictionary, as in the file.
     pub(super) fn event(&mut self, out: &mut Vec<u8>, row: usize) {
         let Some(pytorch) = self.snapshot.pytorch.as_deref() else { return };
         let keys = &pytorch.events.shape_of(row).keys;
@@ -75,7 +78,7 @@ impl<'a> Repr<'a> {
             (key.clone(), value.unwrap_or(Value::None))
         });
         let entries: Vec<_> = entries.collect();
-        self.bounded(out, |repr, out| repr.dictionary(out, &entries));
+        self.write_bounded(out, |repr, out| repr.dictionary(out, &entries));
     }
 
     /// Writes `repr(value)`.
@@ -89,8 +92,8 @@ impl<'a> Repr<'a> {
                 None => out.extend_from_slice(b"<integer of too many digits>"),
             },
             Value::Float(number) => out.extend_from_slice(python_float_repr(*number).as_bytes()),
-            Value::Str(id) => quoted(out, self.snapshot.strings.bytes(*id)),
-            Value::Bytes(bytes) => quoted_bytes(out, bytes),
+            Value::Str(id) => push_quoted(out, self.snapshot.strings.bytes(*id)),
+            Value::Bytes(bytes) => push_quoted_bytes(out, bytes),
             Value::Tuple(items) => match &items[..] {
                 [one] => {
                     out.push(b'(');
@@ -108,8 +111,8 @@ impl<'a> Repr<'a> {
             Value::Stack(stack) => {
                 out.push(b'[');
                 for (place, &frame) in self.snapshot.named.get(*stack).iter().enumerate() {
-                    separate(out, place);
-                    if self.full(out) {
+                    push_separator(out, place);
+                    if self.cut_if_full(out) {
                         break;
                     }
                     self.frame(out, frame);
@@ -123,8 +126,8 @@ impl<'a> Repr<'a> {
     fn items(&mut self, out: &mut Vec<u8>, open: &str, items: &[Value], close: &str) {
         out.extend_from_slice(open.as_bytes());
         for (place, item) in items.iter().enumerate() {
-            separate(out, place);
-            if self.full(out) {
+            push_separator(out, place);
+            if self.cut_if_full(out) {
                 break;
             }
             self.value(out, item);
@@ -135,8 +138,8 @@ impl<'a> Repr<'a> {
     fn dictionary(&mut self, out: &mut Vec<u8>, entries: &[(Value, Value)]) {
         out.push(b'{');
         for (place, (key, value)) in entries.iter().enumerate() {
-            separate(out, place);
-            if self.full(out) {
+            push_separator(out, place);
+            if self.cut_if_full(out) {
                 break;
             }
             self.value(out, key);
@@ -160,19 +163,19 @@ impl<'a> Repr<'a> {
     }
 }
 
-fn separate(out: &mut Vec<u8>, place: usize) {
+fn push_separator(out: &mut Vec<u8>, place: usize) {
     if place > 0 {
         out.extend_from_slice(b", ");
     }
 }
 
-/// Returns the quote that Python chooses.
+/// Returns the quote character that Python chooses.
 fn quote_for(bytes: &[u8]) -> u8 {
     if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' }
 }
 
-/// Writes the escapes that strings and bytes share; `false` when the byte is not one of them.
-fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
+/// Writes a byte that strings and bytes escape alike; returns `false` for any other byte.
+fn push_escape(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
     match byte {
         b'\n' => out.extend_from_slice(b"\\n"),
         b'\r' => out.extend_from_slice(b"\\r"),
@@ -185,7 +188,7 @@ fn escaped(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
 }
 
 /// Writes a string in quotes.
-fn quoted(out: &mut Vec<u8>, text: &[u8]) {
+fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     let quote = quote_for(text);
     out.push(quote);
     let mut at = 0;
@@ -198,10 +201,10 @@ fn quoted(out: &mut Vec<u8>, text: &[u8]) {
         };
         let character = &text[at..(at + length).min(text.len())];
         at += length;
-        if length == 1 && escaped(out, first, quote) {
+        if length == 1 && push_escape(out, first, quote) {
             continue;
         }
-        // The bits of a character: those of its first byte, then six of each that follows.
+        // The bits of a character: those of its first byte, then six of each continuation byte.
         let lead = if length == 1 { u32::from(first) } else { u32::from(first) & (0x7f >> length) };
         let code = character[1..].iter().fold(lead, |code, byte| code << 6 | u32::from(byte & 0x3f));
         match code {
@@ -214,11 +217,11 @@ fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(quote);
 }
 
-fn quoted_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+fn push_quoted_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let quote = quote_for(bytes);
     out.extend_from_slice(&[b'b', quote]);
     for &byte in bytes {
-        if !escaped(out, byte, quote) {
+        if !push_escape(out, byte, quote) {
             match byte {
                 0x20..0x7f => out.push(byte),
                 _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),

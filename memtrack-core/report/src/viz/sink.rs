@@ -1,15 +1,14 @@
-//! An output buffer: the reports append to it, and it is passed to the writer in large pieces. Nothing is allocated per
-//! line.
+//! An output buffer: reports append to it, and it is written in large pieces. No line allocates memory.
 
 use super::number::push_size;
 use std::io::{self, Write};
 
-/// The buffer is flushed when it holds more.
-const FULL: usize = 64 << 10;
+/// The buffer is flushed when it holds this many bytes.
+const FLUSH_BYTES: usize = 64 << 10;
 
-/// A buffer before a writer.
+/// A buffer in front of a writer.
 pub(super) struct Sink<'w, W: Write> {
-    /// Text that was appended and not flushed yet.
+    /// Text that was appended but not flushed yet.
     pub(super) text: Vec<u8>,
     writer: &'w mut W,
 }
@@ -17,7 +16,7 @@ pub(super) struct Sink<'w, W: Write> {
 impl<'w, W: Write> Sink<'w, W> {
     /// Creates an empty buffer.
     pub(super) fn new(writer: &'w mut W) -> Self {
-        Self { text: Vec::with_capacity(FULL + 4096), writer }
+        Self { text: Vec::with_capacity(FLUSH_BYTES + 4096), writer }
     }
 
     /// Appends text.
@@ -30,21 +29,21 @@ impl<'w, W: Write> Sink<'w, W> {
         push_decimal(&mut self.text, number);
     }
 
-    /// Appends a size as PyTorch writes it.
+    /// Appends a size as PyTorch prints it.
     pub(super) fn size(&mut self, bytes: i128) {
         push_size(&mut self.text, bytes);
     }
 
     /// Flushes the buffer when it is full; called between lines.
-    pub(super) fn relax(&mut self) -> io::Result<()> {
-        if self.text.len() >= FULL {
+    pub(super) fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.text.len() >= FLUSH_BYTES {
             self.writer.write_all(&self.text)?;
             self.text.clear();
         }
         Ok(())
     }
 
-    /// Flushes the rest.
+    /// Writes the rest of the buffer.
     pub(super) fn finish(self) -> io::Result<()> {
         self.writer.write_all(&self.text)
     }

@@ -1,4 +1,4 @@
-//! Stacks as PyTorch folds them: outermost first, frames of the interpreter and the dispatcher left out. Each
+//! Stacks as PyTorch folds them: outermost frame first, without the frames of the interpreter and the dispatcher. Each
 //! distinct name is checked once.
 
 use super::repr::Repr;
@@ -8,7 +8,7 @@ use memtrack_model::event::StackId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId};
 
-/// A function whose name contains one of these is left out.
+/// Frames whose function name contains one of these are hidden.
 const HIDDEN_NAMES: [&str; 8] = [
     "unwind::unwind",
     "CapturedTraceback::gather",
@@ -19,7 +19,7 @@ const HIDDEN_NAMES: [&str; 8] = [
     "PyObject_",
     "PyFunction_",
 ];
-/// A function of a file whose name contains one of these is left out.
+/// Frames whose file name contains one of these are hidden.
 const HIDDEN_FILES: [&str; 10] = [
     "core/boxing",
     "/Register",
@@ -34,12 +34,14 @@ const HIDDEN_FILES: [&str; 10] = [
 ];
 
 /// Longer stacks are cut: a file that repeats one long frame could make them arbitrarily long.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
-/// Writes the stacks of one snapshot.
+/// A writer for the stacks of one snapshot.
 pub(super) struct Stacks<'a> {
     snapshot: &'a Snapshot,
+    /// By string: whether it hides a frame as the function's name, if that was checked.
     names: Vec<Option<bool>>,
+    /// By string: whether it hides a frame as the file's name, if that was checked.
     files: Vec<Option<bool>>,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Stacks<'a> {
         Self { snapshot, names: vec![None; strings], files: vec![None; strings] }
     }
 
-    /// Appends a stack: `<non-python>` when it has no frames, nothing when all of them are left out.
+    /// Appends a stack: `<non-python>` if it has no frames, and no text if all its frames are hidden.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, stack: StackId) {
         let frames = self.snapshot.named.get(stack);
         if frames.is_empty() {
@@ -65,54 +67,54 @@ impl<'a> Stacks<'a> {
             if !std::mem::take(&mut first) {
                 out.push(b';');
             }
-            if out.len() - start >= MOST_BYTES {
+            if out.len() - start >= MAX_BYTES {
                 return out.extend_from_slice(b"...");
             }
             push_frame(out, self.snapshot, frame);
         }
     }
 
-    /// Returns the texts of the frames that are shown, innermost first.
-    pub(super) fn shown(&mut self, stack: StackId) -> Vec<String> {
+    /// Returns the texts of the visible frames, innermost first.
+    pub(super) fn texts(&mut self, stack: StackId) -> Vec<String> {
         let snapshot = self.snapshot;
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         let mut bytes = 0;
         for &frame in snapshot.named.get(stack) {
             if self.is_hidden(frame) {
                 continue;
             }
-            if bytes >= MOST_BYTES {
-                shown.push("...".into());
+            if bytes >= MAX_BYTES {
+                visible.push("...".into());
                 break;
             }
             let mut text = Vec::new();
             push_frame(&mut text, snapshot, frame);
             bytes += text.len();
-            shown.push(String::from_utf8_lossy(&text).into_owned());
+            visible.push(String::from_utf8_lossy(&text).into_owned());
         }
-        shown
+        visible
     }
 
-    /// Returns the frames that are shown, innermost first; none where there is no stack. One that is cut ends with an
+    /// Returns the visible frames for JSON, innermost first; `None` if there are none. A stack that was cut ends with an
     /// empty frame.
     pub(super) fn answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
         let snapshot = self.snapshot;
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         let mut bytes = 0;
         for &frame in snapshot.named.get(stack) {
             if self.is_hidden(frame) {
                 continue;
             }
-            if bytes >= MOST_BYTES {
-                shown.push(FrameAnswer::default());
+            if bytes >= MAX_BYTES {
+                visible.push(FrameAnswer::default());
                 break;
             }
             let frame = frame_answer(snapshot, frame);
             let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
             bytes += length(&frame.function) + length(&frame.file);
-            shown.push(frame);
+            visible.push(frame);
         }
-        (!shown.is_empty()).then_some(shown)
+        (!visible.is_empty()).then_some(visible)
     }
 
     fn is_hidden(&mut self, frame: FrameId) -> bool {
@@ -131,7 +133,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns a frame for JSON.
+/// Converts a frame for JSON.
 fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
     let odd = |key| snapshot.frames.records.odd_under(frame.index(), key);
     let text = |key, id: StringId| {
@@ -151,7 +153,7 @@ fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
     }
 }
 
-/// Appends `file:line:function`, with the file's last part only.
+/// Appends `file:line:function`, with only the last component of the file's path.
 fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let records = &snapshot.frames.records;
     let odd = |key| records.odd_under(frame.index(), key);

@@ -1,9 +1,10 @@
-//! `stats`: how full the segments are. [`Stats`] has the numbers; its text is PyTorch's, byte for byte.
+//! `stats`: the allocated and free bytes of each segment. [`Stats`] has the numbers; its text is the same as PyTorch's, byte
+//! for byte.
 
 use super::blocks::Blocks;
 use super::number::push_size;
 use super::oddities::Oddities;
-use super::pages::{PAGE, Pages};
+use super::pages::{PAGE_BYTES, Pages};
 use super::sink::Sink;
 use memtrack_model::answer::WideAnswer;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -15,23 +16,23 @@ use std::io::{self, Write};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentFill {
-    /// Its address.
+    /// The address of the segment.
     pub address: i128,
-    /// Its bytes.
+    /// The bytes of the segment.
     pub total: i128,
-    /// Its stream as Python writes it; empty for the default one.
+    /// The stream of the segment as Python prints it; empty for the default stream.
     pub stream: String,
     /// Requested bytes of allocated blocks.
     pub allocated: i128,
-    /// Bytes of those blocks that rounding added.
+    /// Bytes that rounding added to allocated blocks.
     pub internal: i128,
     /// Bytes of all other blocks.
     pub external: i128,
-    /// A character per 20 MiB; empty for a segment of less.
+    /// The page string, one character per 20 MiB; empty for a smaller segment.
     pub pages: String,
 }
 
-/// The sizes of the segments and their blocks, and the sums.
+/// The sizes of the segments and their blocks, and the totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -39,9 +40,9 @@ pub struct Stats {
     pub segments: Vec<SegmentFill>,
     /// Bytes of all segments.
     pub reserved: i128,
-    /// Requested bytes.
+    /// Requested bytes of allocated blocks.
     pub allocated: i128,
-    /// Bytes lost to rounding.
+    /// Bytes that rounding added to allocated blocks.
     pub internal: i128,
     /// Bytes of blocks that are not allocated.
     pub external: i128,
@@ -53,12 +54,12 @@ impl Stats {
     /// Computes the numbers of `snapshot`.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let blocks = Blocks::of(snapshot);
-        let handed_out = |segment| -> i128 {
+        let allocated_bytes = |segment| -> i128 {
             let active = |block: &usize| blocks.state(*block) == b"active_allocated";
-            blocks.of_segment(segment).filter(active).map(|block| blocks.size(block)).sum()
+            blocks.segment_blocks(segment).filter(active).map(|block| blocks.size(block)).sum()
         };
         let mut order: Vec<_> =
-            blocks.segments().map(|row| (blocks.total(row), handed_out(row), row)).collect();
+            blocks.segments().map(|row| (blocks.total(row), allocated_bytes(row), row)).collect();
         order.sort_by_key(|&(total, active, _)| (total, active));
         let (mut stats, mut pages, mut ranges) = (Self::default(), Pages::new(), Vec::new());
         for (total, _, row) in order {
@@ -79,7 +80,7 @@ impl Stats {
         let mut fill = SegmentFill { address: blocks.address(row), total, ..SegmentFill::default() };
         ranges.clear();
         let mut offset = 0;
-        for block in blocks.of_segment(row) {
+        for block in blocks.segment_blocks(row) {
             let size = blocks.size(block);
             if blocks.state(block) == b"active_allocated" {
                 let (requested, _) = blocks.requested(block, &mut self.odd);
@@ -93,9 +94,9 @@ impl Stats {
         }
         let address = fill.address;
         let name = || format!("segment {row} at {address:#x}");
-        let found = fill.external + fill.internal + fill.allocated;
-        if found != total {
-            let what = || format!("{} ({found} of {total} bytes)", name());
+        let block_bytes = fill.external + fill.internal + fill.allocated;
+        if block_bytes != total {
+            let what = || format!("{} ({block_bytes} of {total} bytes)", name());
             self.odd.note("its blocks do not add up to its size; they are counted as they are", what);
         }
         if !blocks.is_default_stream(row) {
@@ -103,7 +104,7 @@ impl Stats {
             blocks.push_stream(&mut stream, row);
             fill.stream = String::from_utf8_lossy(&stream).into_owned();
         }
-        if total >= PAGE {
+        if total >= PAGE_BYTES {
             fill.pages = pages.draw(total, ranges, &mut self.odd, name);
         }
         self.reserved += total;
@@ -120,9 +121,9 @@ impl Stats {
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let mut sink = Sink::new(out);
         sink.str("Summary of segments >= ");
-        sink.size(PAGE);
+        sink.size(PAGE_BYTES);
         sink.str(" in size\n");
-        for segment in self.segments.iter().filter(|segment| segment.total >= PAGE) {
+        for segment in self.segments.iter().filter(|segment| segment.total >= PAGE_BYTES) {
             sink.str("[");
             sink.str(&segment.pages);
             sink.str("] ");
@@ -135,7 +136,7 @@ impl Stats {
                 sink.str(&segment.stream);
             }
             sink.str("\n");
-            sink.relax()?;
+            sink.flush_if_full()?;
         }
         sink.str("segments: ");
         sink.decimal(self.segments.len() as i128);
@@ -169,13 +170,13 @@ impl Stats {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns [`Self::answer`] as a JSON value.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 
-/// The sizes of the segments and their blocks, and the sums.
+/// The sizes of the segments and their blocks, and the totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -186,7 +187,7 @@ pub struct StatsAnswer {
     pub total_reserved_bytes: WideAnswer,
     /// Requested bytes of allocated blocks.
     pub total_allocated_bytes: WideAnswer,
-    /// Bytes that rounding added to them.
+    /// Bytes that rounding added to allocated blocks.
     pub internal_free_bytes: WideAnswer,
     /// Bytes of all other blocks.
     pub external_free_bytes: WideAnswer,
@@ -197,26 +198,26 @@ pub struct StatsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SegmentFillAnswer {
-    /// Its address, as `0x…`.
+    /// The segment's address, as `0x…`.
     pub address: String,
-    /// Its stream.
+    /// The segment's stream.
     pub stream: String,
-    /// Its bytes.
+    /// The segment's bytes.
     pub total_bytes: WideAnswer,
     /// Requested bytes of allocated blocks.
     pub allocated_bytes: WideAnswer,
-    /// Bytes that rounding added to them.
+    /// Bytes that rounding added to allocated blocks.
     pub internal_free_bytes: WideAnswer,
     /// Bytes of all other blocks.
     pub external_free_bytes: WideAnswer,
 }
 
-/// Formats an address as in JSON.
+/// Formats an address for JSON.
 pub(super) fn hex(address: i128) -> String {
     if address < 0 { address.to_string() } else { format!("{address:#x}") }
 }
 
-/// Writes free bytes, and their share inside blocks.
+/// Appends the free bytes, and the percentage of them that rounding added to allocated blocks.
 fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     let total = external + internal;
     push_size(out, total);
@@ -226,7 +227,7 @@ fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     }
 }
 
-/// The meaning of the page strings, in PyTorch's words: part of the format.
+/// The legend of the page strings: PyTorch's text, and part of the format.
 const LEGEND: &str = "
 
 Legend:

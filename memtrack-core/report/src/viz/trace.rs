@@ -1,8 +1,8 @@
-//! `trace`: every event as a line of code, byte for byte as PyTorch's, including its odd total.
+//! `trace`: every event as a line of pseudocode, byte for byte the same as PyTorch's, including its wrong total.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
-use super::replay::{FinalSegments, Home, Replay, Step};
+use super::replay::{ContainingSegment, FinalSegments, Replay, Step};
 use super::repr::Repr;
 use super::sink::Sink;
 use memtrack_model::event::Action;
@@ -10,7 +10,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
-/// Writes the events of all devices. There is no line break after a device's total.
+/// Writes the events of all devices. As in PyTorch, no line break follows the total of a device.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -20,7 +20,7 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
     if !blocks.pytorch.has(Key::DeviceTraces) {
         odd.note("holds no `device_traces`: only segments were saved", || "the file".into());
     }
-    let last = FinalSegments::of(blocks, &mut odd);
+    let final_segments = FinalSegments::of(blocks, &mut odd);
     let mut sink = Sink::new(out);
     let mut repr = Repr::of_events(snapshot);
     for (device, rows) in blocks.pytorch.traces.iter().enumerate() {
@@ -30,13 +30,13 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
         sink.str(" ----------------\n");
         sink.decimal(rows.len() as i128);
         sink.str(" entries\n");
-        let mut replay = Replay::new(blocks, &last);
-        // PyTorch adds to the loop's own index, which the next event overwrites: only the last event counts.
+        let mut replay = Replay::new(blocks, &final_segments);
+        // PyTorch adds to the loop variable, which the next event overwrites, so only the last event counts.
         let mut total = (last_row - rows.start) as i128;
         for row in rows.clone() {
             let step = replay.step(row);
             line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
-            sink.relax()?;
+            sink.flush_if_full()?;
             if row == last_row {
                 total += match step.action {
                     Action::Alloc => step.size,
@@ -64,13 +64,13 @@ fn line<W: Write>(
         Action::Alloc => {
             name(sink, step);
             sink.str(" = ");
-            match step.home {
-                Home::Named(segment) => segment.push(&mut sink.text),
-                Home::Row(segment) => {
+            match step.segment {
+                ContainingSegment::Named(segment) => segment.push(&mut sink.text),
+                ContainingSegment::Row(segment) => {
                     sink.str("seg_");
                     sink.decimal(segment.into());
                 }
-                Home::Nowhere => sink.str("MEM"),
+                ContainingSegment::Unknown => sink.str("MEM"),
             }
             sink.str("[");
             sink.decimal(step.offset);
@@ -133,7 +133,7 @@ fn line<W: Write>(
     sink.str("\n");
 }
 
-/// Writes the name of the event's subject, or its address when no known segment or block has it.
+/// Writes the name of the block or segment that the event is about, or the address if it has no name.
 fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),

@@ -1,8 +1,8 @@
-//! `trace` as JSON, event by event: the names of the listing, and the content of the events.
+//! `trace` as JSON, event by event: the names in the listing, and the content of the events.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
-use super::replay::{FinalSegments, Home, Name, Replay, Step};
+use super::replay::{ContainingSegment, FinalSegments, Name, Replay, Step};
 use super::stacks::Stacks;
 use super::stats::hex;
 use memtrack_model::answer::{DeviceAnswer, FrameAnswer, WideAnswer};
@@ -28,11 +28,11 @@ pub struct TraceAnswer {
 pub struct DeviceTraceAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Its events, in the order of the file.
+    /// The device's events, in the order of the file.
     pub entries: Vec<EntryAnswer>,
 }
 
-/// One event. Keys that do not apply to its action are null.
+/// An event. Keys that do not apply to the action are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -43,11 +43,11 @@ pub struct EntryAnswer {
     pub address: Option<String>,
     /// For an out-of-memory event: free bytes of the device.
     pub device_free_bytes: Option<WideAnswer>,
-    /// The bytes.
+    /// The size in bytes.
     pub size_bytes: WideAnswer,
     /// The stream, by its raw handle.
     pub stream: u64,
-    /// The time, in µs; null where the file has none.
+    /// The time, in µs; null if the file has none.
     pub time_us: Option<u64>,
     /// The block's or segment's name in the listing.
     pub name: Option<String>,
@@ -55,20 +55,21 @@ pub struct EntryAnswer {
     pub segment: Option<String>,
     /// For an allocation: the offset in the segment.
     pub offset_bytes: Option<WideAnswer>,
-    /// The program's own text for the event.
+    /// The text that the program attached to the event.
     pub user_metadata: Option<String>,
-    /// The stack, innermost first, without the frames that PyTorch leaves out; null where there is none.
+    /// The stack, innermost first, without the frames that PyTorch hides; null if there is none.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// Writes the events of all devices as one JSON object, a [`TraceAnswer`] that names `schema`, an event a line.
+/// Writes the events of all devices as one JSON object, with one event per line: a [`TraceAnswer`], with a key for the
+/// name of its `schema`.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
 pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write) -> io::Result<Oddities> {
     let blocks = Blocks::of(snapshot);
     let mut odd = Oddities::default();
-    let last = FinalSegments::of(blocks, &mut odd);
+    let final_segments = FinalSegments::of(blocks, &mut odd);
     let mut stacks = Stacks::of(snapshot);
     write!(out, "{{\"schema\": \"{schema}\", \"devices\": [")?;
     for (number, rows) in blocks.pytorch.traces.iter().enumerate() {
@@ -79,7 +80,7 @@ pub fn trace_json(snapshot: &PytorchSnapshot, schema: &str, out: &mut impl Write
         write!(out, "{between}\n{{\"device\": ")?;
         serde_json::to_writer(&mut *out, &DeviceAnswer::new(device.0, &name, is_heap, false))?;
         out.write_all(b", \"entries\": [")?;
-        let mut replay = Replay::new(blocks, &last);
+        let mut replay = Replay::new(blocks, &final_segments);
         for row in rows.clone() {
             let step = replay.step(row);
             out.write_all(if row > rows.start { b",\n" } else { b"\n" })?;
@@ -98,10 +99,10 @@ fn entry(blocks: Blocks<'_>, row: usize, step: &Step, stacks: &mut Stacks<'_>) -
         _ => step.action.name().to_owned(),
     };
     let (is_oom, is_alloc) = (step.action == Action::Oom, step.action == Action::Alloc);
-    let segment = match step.home {
-        Home::Named(segment) => Some(text(segment)),
-        Home::Row(segment) => Some(format!("seg_{segment}")),
-        Home::Nowhere => None,
+    let segment = match step.segment {
+        ContainingSegment::Named(segment) => Some(text(segment)),
+        ContainingSegment::Row(segment) => Some(format!("seg_{segment}")),
+        ContainingSegment::Unknown => None,
     };
     let metadata = snapshot.strings.get(blocks.pytorch.events.text(row, Key::UserMetadata));
     EntryAnswer {

@@ -1,5 +1,5 @@
-//! The true contents of the segments: requested bytes under their stacks, rounding, and free blocks as free.
-//! Pictures and `--json` show this; the folded lines repeat the numbers that PyTorch computes from stale sizes.
+//! The true contents of the segments: requested bytes by stack, bytes that rounding added, and free blocks. Pictures and
+//! `--json` use these numbers; the folded lines repeat those that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The grouping of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// Streams.
+    /// One group for each stream.
     Stream,
-    /// Segments.
+    /// One group for each segment.
     Segment,
 }
 
 impl Grouping {
-    /// Returns the title of its picture.
+    /// Returns the title of a picture with this grouping.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Stream => "Memory by stream",
@@ -44,12 +44,12 @@ pub enum Part {
     Requested,
     /// The bytes that rounding added.
     Rounding,
-    /// A free block, which is free as a whole.
+    /// All bytes of a free block.
     Free,
 }
 
 impl Part {
-    /// Returns its name in lower case.
+    /// Returns the name of the part, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requested => "requested",
@@ -69,11 +69,11 @@ pub struct UsageRow {
     pub state: StringId,
     /// The part of the blocks.
     pub part: Part,
-    /// The stack that allocated them.
+    /// The stack that allocated the blocks.
     pub stack: StackId,
     /// The bytes; never negative.
     pub bytes: i128,
-    /// The same, with the data for its error.
+    /// The same bytes as a sum, from which their error is computed.
     sum: Sum,
 }
 
@@ -83,11 +83,11 @@ pub struct UsageRow {
 pub struct Group {
     /// The device.
     pub device: DeviceId,
-    /// The stream, as Python writes it.
+    /// The stream, as Python prints it.
     pub stream: String,
-    /// The segment's address; none for a whole stream.
+    /// The segment's address; `None` for a whole stream.
     pub segment: Option<i128>,
-    /// The segment's pool, (0, 0) being the default one; none for a whole stream, and where the file names none.
+    /// The segment's pool, where (0, 0) is the default one; `None` for a whole stream, or if the file names no pool.
     pub pool: Option<(u64, u64)>,
 }
 
@@ -97,11 +97,11 @@ pub struct Usage<'a> {
     snapshot: &'a Snapshot,
     /// The groups.
     pub groups: Vec<Group>,
-    /// The rows, in the order in which they first appear in the file.
+    /// The rows, in the order of their first blocks in the file.
     pub rows: Vec<UsageRow>,
     /// Inconsistencies in the file.
     pub odd: Oddities,
-    /// The heap, and the precision of its samples.
+    /// The host heap, and the precision of its samples.
     heap: Option<(DeviceId, Precision)>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Usage<'a> {
             if group == next {
                 usage.groups.push(of);
             }
-            for block in blocks.of_segment(segment) {
+            for block in blocks.segment_blocks(segment) {
                 let state = blocks.pytorch.blocks.text(block, Key::State);
                 for (part, stack, bytes) in parts(blocks, block, &mut usage.odd) {
                     let next = usage.rows.len();
@@ -160,7 +160,7 @@ impl<'a> Usage<'a> {
                     }
                     let row = &mut usage.rows[row];
                     row.bytes += bytes;
-                    // A sampled block counts as requested in full.
+                    // All bytes of a sampled block count as requested.
                     match samples.weighed(blocks.pytorch.blocks.text(block, Key::UserMetadata), 0) {
                         sample if sample.estimated => row.sum.add(sample.size_bytes as f64, sample.blocks),
                         _ => row.sum.add(bytes as f64, 1.0),
@@ -171,12 +171,12 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// Returns the devices, each once.
+    /// Returns the devices of the groups.
     pub fn devices(&self) -> BTreeSet<DeviceId> {
         self.groups.iter().map(|group| group.device).collect()
     }
 
-    /// Formats a title: `what`, the device if there is only one, and the sum.
+    /// Formats a title: `what`, then the device or the number of devices, then the totals.
     pub fn title(&self, what: &str) -> String {
         let devices = self.devices();
         let of = match devices.len() {
@@ -197,7 +197,7 @@ impl<'a> Usage<'a> {
             false => (error.as_bytes(bytes_of(Part::Requested)), " (small blocks were sampled)"),
         };
         if is_heap {
-            // A heap reserves nothing, and its rounding is not visible.
+            // A heap reserves no segments, and its rounding is unknown.
             return format!("{what}{of}: {requested} in use{estimated}");
         }
         format!(
@@ -206,12 +206,12 @@ impl<'a> Usage<'a> {
         )
     }
 
-    /// Formats `bytes`, those of all rows, with their error.
-    pub fn shown(&self, bytes: u64) -> String {
+    /// Formats `bytes`, the sum of all rows, with the error of that sum.
+    pub fn format_with_error(&self, bytes: u64) -> String {
         self.error_of(self.rows.iter()).as_bytes(bytes)
     }
 
-    /// Returns the error of the sum of rows, some of which are of the heap.
+    /// Returns the error of a sum of rows, some of which may be sampled blocks of the heap.
     fn error_of<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
         let (mut sum, mut precision) = (Sum::default(), Precision::default());
         for row in rows {
@@ -229,8 +229,8 @@ impl<'a> Usage<'a> {
         u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
     }
 
-    /// Returns lines for a flame graph, each `frame;frame;… bytes`, below `prefix`. Frames contain no `;` and no line
-    /// breaks. Several devices have a root each.
+    /// Returns lines for a flame graph, each `frame;frame;… bytes` and beginning with `prefix`. Frames contain no `;` and no
+    /// line breaks. If there are several devices, each has a root frame.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
         let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
@@ -253,7 +253,7 @@ impl<'a> Usage<'a> {
                 Part::Free => {}
                 Part::Rounding => line += ";(rounding)",
                 Part::Requested => {
-                    let frames = stacks.shown(row.stack);
+                    let frames = stacks.texts(row.stack);
                     if frames.is_empty() {
                         line += ";(no stack)";
                     }
@@ -309,24 +309,24 @@ pub struct UsageAnswer {
     pub device: DeviceAnswer,
     /// The stream.
     pub stream: String,
-    /// The segment's address, as `0x…`; null where a row is of a whole stream.
+    /// The segment's address, as `0x…`; null for the row of a whole stream.
     pub segment: Option<String>,
-    /// The segment's pool, whose number has two parts; null where the file names none.
+    /// The segment's pool, whose number has two parts; null if the file names no pool.
     pub pool: Option<[u64; 2]>,
-    /// The state of the blocks, in PyTorch's words.
+    /// The state of the blocks, as PyTorch names it.
     pub state: String,
     /// The part of the blocks.
     pub part: Part,
-    /// The bytes of that part.
+    /// The bytes of that part of the blocks.
     pub size_bytes: WideAnswer,
     /// The error of these bytes.
     pub size_bytes_error: Option<ErrorAnswer>,
-    /// The stack that allocated the blocks, innermost first, without the frames that PyTorch leaves out; null where there
-    /// is no stack.
+    /// The stack that allocated the blocks, innermost first, without the frames that PyTorch hides; null if there is no
+    /// stack.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// Returns the parts of a block, which add up to its size; none of them is negative.
+/// Returns the parts of a block: none is negative, and together they have the block's size.
 fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
     let size = blocks.size(block);
     if size < 0 {

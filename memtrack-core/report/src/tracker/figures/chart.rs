@@ -1,12 +1,12 @@
-//! Draws one figure: title, legend, axes, step lines, markers. Everything is placed in pixels by an estimate of
-//! the width of text, generous enough that nothing is clipped with any font.
+//! Draws one figure: title, legend, axes, step lines, markers. The layout uses an upper bound for the width of text, so that
+//! no text is clipped with any font.
 
 use super::marks::{Mark, marks};
-use super::peak::ShownPeak;
+use super::peak::PeakLabel;
 use super::steps::{is_drawable, lines};
 use super::{Figure, palette};
 use crate::figures::{
-    AXIS, Axis, BACKGROUND, Canvas, Drawn, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
+    AXIS, Axis, BACKGROUND, Canvas, DrawResult, GRID, LABEL, LEGEND, MUTED, Point, TITLE, width_of,
 };
 use crate::tracker::Sample;
 use crate::tracker::TrackerStats;
@@ -16,30 +16,30 @@ use plotters::prelude::{DrawingArea, DrawingBackend};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-/// Width of a figure in pixels, at scale 1.
+/// The width of a figure in pixels, at scale 1.
 pub const WIDTH: u32 = 960;
-/// Height of a figure in pixels, at scale 1.
+/// The height of a figure in pixels, at scale 1.
 pub const HEIGHT: u32 = 420;
 
-/// Space around everything.
+/// The space around the figure.
 const MARGIN: i32 = 16;
-/// Height of a line of the legend.
-const LEGEND_LINE: i32 = 22;
-/// The most lines of the legend. Markers that do not fit still have their lines in the plot.
-const LEGEND_LINES: i32 = 3;
-/// Room for the count of entries that do not fit, in pixels.
-const MORE: i32 = 130;
-/// Lines of markers over the whole height are on average at least this many pixels apart; more markers are ticks above
-/// the plot, because their lines would hide the series.
-const LINES_APART: usize = 12;
-/// Height of such a tick. Each name has a row of them.
-const TICK: i32 = 7;
-/// Rows of ticks; further names share the last.
-const TICK_ROWS: usize = 4;
-/// Space between ticks of one name, in pixels.
-const TICKS_APART: i32 = 2;
+/// The height of a line of the legend.
+const LEGEND_LINE_HEIGHT: i32 = 22;
+/// The maximum number of lines of the legend. Markers that do not fit still have their lines in the plot.
+const MAX_LEGEND_LINES: i32 = 3;
+/// The width of the text that counts the entries that do not fit, in pixels.
+const MORE_WIDTH: i32 = 130;
+/// If lines of markers would be on average less than this many pixels apart, the markers are ticks above the plot, because
+/// their lines would hide the series.
+const MIN_LINE_DISTANCE: usize = 12;
+/// The height of the tick of a marker. Each marker name has a row of ticks.
+const TICK_HEIGHT: i32 = 7;
+/// The maximum number of rows of ticks; further names share the last row.
+const MAX_TICK_ROWS: usize = 4;
+/// The minimum distance between ticks of one marker name, in pixels; closer ones are omitted.
+const MIN_TICK_DISTANCE: i32 = 2;
 
-/// Draws `figure` on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
+/// Draws `figure` so that it covers `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
 /// themselves need a font named `sans-serif`, in the styles normal and bold.
 ///
 /// # Errors
@@ -60,18 +60,18 @@ pub fn draw<DB: DrawingBackend>(
     root.present()
 }
 
-/// The sign before a name in the legend.
+/// The symbol in front of a name in the legend.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum Swatch {
     Line,
     Peak,
     Marker,
-    /// None: the counted entries have no room.
+    /// No symbol: the text that counts the entries that do not fit.
     More,
 }
 
-impl Sign {
-    /// Returns its width.
+impl Swatch {
+    /// Returns the width of the symbol and the space after it.
     const fn width(self) -> i32 {
         match self {
             Self::Line | Self::Peak => 25,
@@ -84,8 +84,8 @@ impl Sign {
 struct Entry {
     name: String,
     color: RGBColor,
-    sign: Sign,
-    /// Left end and middle, in pixels of scale 1.
+    swatch: Swatch,
+    /// The left end and the vertical middle, in pixels of scale 1.
     at: Point,
 }
 
@@ -97,9 +97,9 @@ struct Chart<'a, DB: DrawingBackend> {
     memory: Axis,
     legend: Vec<Entry>,
     marks: Vec<Mark>,
-    /// Rows of ticks above the plot; 0: markers are lines.
+    /// The number of rows of ticks above the plot; 0 if markers are lines.
     tick_rows: i32,
-    peak: Option<ShownPeak<'a>>,
+    peak: Option<PeakLabel<'a>>,
     /// The plot's corners, in pixels of scale 1.
     left: i32,
     top: i32,
@@ -109,13 +109,13 @@ struct Chart<'a, DB: DrawingBackend> {
 
 impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn new(stats: &'a TrackerStats, figure: Figure, canvas: Canvas<'a, DB>) -> Self {
-        let shown = shown(stats, figure);
-        let count = shown.iter().map(|series| series.samples.len()).max().unwrap_or(0);
-        // The peak is one of allocated bytes.
+        let all_series = series_of(stats, figure);
+        let count = all_series.iter().map(|series| series.samples.len()).max().unwrap_or(0);
+        // The peak is that of allocated bytes.
         let has_peak = matches!(figure, Figure::All | Figure::Allocated);
-        let peak = ShownPeak::of(stats).filter(|_| has_peak && count > 0);
-        let values = shown.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
-        let values = values.chain(peak.as_ref().map(ShownPeak::mib));
+        let peak = PeakLabel::of(stats).filter(|_| has_peak && count > 0);
+        let values = all_series.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
+        let values = values.chain(peak.as_ref().map(PeakLabel::mib));
         let range = values.filter(|mib| is_drawable(*mib)).fold(None, |range: Option<(f64, f64)>, mib| {
             let (low, high) = range.unwrap_or((mib, mib));
             Some((low.min(mib), high.max(mib)))
@@ -123,10 +123,10 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (low, high) = range.unwrap_or((0.0, 1.0));
         let (calls, memory) = (Axis::of_calls(count), Axis::of_memory(low, high));
         let marks = marks(stats);
-        let (legend, top) = lay_out_legend(&shown, peak.as_ref(), &marks);
-        let seen: usize = marks.iter().map(|mark| seen(mark, &calls)).sum();
-        let is_many = seen * LINES_APART > WIDTH as usize - 100;
-        let tick_rows = if is_many { marks.len().min(TICK_ROWS) as i32 } else { 0 };
+        let (legend, top) = lay_out_legend(&all_series, peak.as_ref(), &marks);
+        let line_count: usize = marks.iter().map(|mark| positions_on_axis(mark, &calls)).sum();
+        let is_many = line_count * MIN_LINE_DISTANCE > WIDTH as usize - 100;
+        let tick_rows = if is_many { marks.len().min(MAX_TICK_ROWS) as i32 } else { 0 };
         let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
         let half_last = calls.ticks.last().map_or(0, |tick| width_of(&tick.1, LABEL.0) / 2);
         Self {
@@ -140,13 +140,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             tick_rows,
             peak,
             left: MARGIN + labels.max(24) + 8,
-            top: top + 24 + tick_rows * (TICK + 1),
+            top: top + 24 + tick_rows * (TICK_HEIGHT + 1),
             right: WIDTH as i32 - MARGIN - half_last,
             bottom: HEIGHT as i32 - 56,
         }
     }
 
-    /// Returns the point at these shares of both axes, in real pixels.
+    /// Returns the point at these positions on both axes (from 0 to 1), in real pixels.
     fn at(&self, call: f64, memory: f64) -> Point {
         let scale = f64::from(self.canvas.scale());
         let x = f64::from(self.left) + call * f64::from(self.right - self.left);
@@ -154,18 +154,18 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         ((x * scale).round() as i32, (y * scale).round() as i32)
     }
 
-    /// Draws title, grid, axes and their labels.
-    fn frame(&self) -> Drawn<DB> {
+    /// Draws the title, the grid, the axes and their labels.
+    fn frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
-            let y = self.at(0.0, self.memory.share(*value)).1 / canvas.scale();
+            let y = self.at(0.0, self.memory.position(*value)).1 / canvas.scale();
             canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
         canvas.text("MiB", (self.left - 8, self.top - 16), HPos::Right, LABEL)?;
         for (value, label) in &self.calls.ticks {
-            let x = self.at(self.calls.share(*value), 0.0).0 / canvas.scale();
+            let x = self.at(self.calls.position(*value), 0.0).0 / canvas.scale();
             canvas.line((x, self.bottom), (x, self.bottom + 5), AXIS, 2)?;
             canvas.text(label, (x, self.bottom + 17), HPos::Center, LABEL)?;
         }
@@ -174,13 +174,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
     }
 
-    fn series(&self) -> Drawn<DB> {
-        let shown = shown(self.stats, self.figure);
-        if shown.iter().all(|series| series.samples.is_empty()) {
+    fn series(&self) -> DrawResult<DB> {
+        let all_series = series_of(self.stats, self.figure);
+        if all_series.iter().all(|series| series.samples.is_empty()) {
             let middle = ((self.left + self.right) / 2, (self.top + self.bottom) / 2);
             return self.canvas.text("no operator was recorded", middle, HPos::Center, LEGEND);
         }
-        for series in shown {
+        for series in all_series {
             let values = series.samples.iter().map(|sample| sample.mib);
             for line in lines(values, &self.calls, &self.memory, |call, memory| self.at(call, memory)) {
                 self.canvas.path(line, series.color, series.width)?;
@@ -189,23 +189,27 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws a dashed line over the whole height before the operator that each marker points to; many are ticks above the
-    /// plot.
-    fn markers(&self) -> Drawn<DB> {
+    /// Draws a dashed line over the whole height for each marker, at the operator that follows it; if there are many, ticks
+    /// above the plot instead.
+    fn markers(&self) -> DrawResult<DB> {
         let many = self.tick_rows > 0;
         let scale = self.canvas.scale();
         for (row, mark) in self.marks.iter().enumerate() {
             let row = (row as i32).min(self.tick_rows - 1);
-            let top = self.top - (self.tick_rows - row) * (TICK + 1);
-            let mut before = i32::MIN;
-            for call in &mark.at[..seen(mark, &self.calls)] {
-                let x = self.at(self.calls.share(*call as f64), 0.0).0;
-                if many && x < before.saturating_add(TICKS_APART * scale) {
+            let top = self.top - (self.tick_rows - row) * (TICK_HEIGHT + 1);
+            let mut previous_x = i32::MIN;
+            for call in &mark.positions[..positions_on_axis(mark, &self.calls)] {
+                let x = self.at(self.calls.position(*call as f64), 0.0).0;
+                if many && x < previous_x.saturating_add(MIN_TICK_DISTANCE * scale) {
                     continue;
                 }
-                before = x;
+                previous_x = x;
                 if many {
-                    self.canvas.path(vec![(x, top * scale), (x, (top + TICK) * scale)], mark.color, 2)?;
+                    self.canvas.path(
+                        vec![(x, top * scale), (x, (top + TICK_HEIGHT) * scale)],
+                        mark.color,
+                        2,
+                    )?;
                     continue;
                 }
                 for from in (self.top..self.bottom).step_by(9) {
@@ -217,13 +221,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws a dotted line at the height of the peak, a triangle at its position, and the number.
-    fn peak(&self) -> Drawn<DB> {
+    /// Draws a dotted line at the height of the peak, a triangle at its operator, and the number.
+    fn peak(&self) -> DrawResult<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
-        let share = self.memory.share(peak.mib());
+        let height = self.memory.position(peak.mib());
         let call = peak.call().filter(|call| *call <= self.calls.to);
-        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.share(call)), share);
+        let (x, y) = self.at(call.map_or(0.0, |call| self.calls.position(call)), height);
         for from in (self.left..self.right).step_by(6) {
             let to = (from + 2).min(self.right);
             self.canvas.path(vec![(from * scale, y), (to * scale, y)], palette::PEAK, 3)?;
@@ -240,55 +244,56 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
             if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
         // Above the line, unless that would be outside the plot.
         let middle = if y - 18 < self.top { y + 11 } else { y - 9 };
-        self.canvas.filled((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
+        self.canvas.rectangle((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
         self.canvas.text(&text, (at, middle), side, LABEL)
     }
 
-    fn legend(&self) -> Drawn<DB> {
-        for Entry { name, color, sign, at: (x, y) } in &self.legend {
-            match sign {
-                Sign::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
-                Sign::Peak => {
+    fn legend(&self) -> DrawResult<DB> {
+        for Entry { name, color, swatch, at: (x, y) } in &self.legend {
+            match swatch {
+                Swatch::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
+                Swatch::Peak => {
                     for dot in (0..18).step_by(6) {
                         self.canvas.line((x + dot, *y), (x + dot + 2, *y), *color, 4)?;
                     }
                 }
-                Sign::Marker => {
+                Swatch::Marker => {
                     self.canvas.line((x + 3, y - 8), (x + 3, y - 2), *color, 4)?;
                     self.canvas.line((x + 3, y + 2), (x + 3, y + 8), *color, 4)?;
                 }
-                Sign::More => {}
+                Swatch::More => {}
             }
-            self.canvas.text(name, (x + sign.width(), *y), HPos::Left, LEGEND)?;
+            self.canvas.text(name, (x + swatch.width(), *y), HPos::Left, LEGEND)?;
         }
         Ok(())
     }
 }
 
-/// Returns the number of positions of a marker on the axis.
-fn seen(mark: &Mark, calls: &Axis) -> usize {
-    mark.at.partition_point(|at| *at as f64 <= calls.to)
+/// Returns the number of positions of a marker that are on the axis.
+fn positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
+    mark.positions.partition_point(|at| *at as f64 <= calls.to)
 }
 
-/// One line of a figure.
-struct Shown<'a> {
+/// One series of a figure.
+struct Series<'a> {
     name: &'static str,
     samples: &'a [Sample],
     color: RGBColor,
-    /// In half pixels.
+    /// The width of the line in half pixels.
     width: i32,
 }
 
-/// Returns the series of a figure, from back to front. Where lines coincide, the wider one behind still shows.
-fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
+/// Returns the series of a figure, from back to front. Where lines coincide, the wider one in the back is still visible.
+fn series_of(stats: &TrackerStats, figure: Figure) -> Vec<Series<'_>> {
     let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 3);
     let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 5);
     let allocated = (Figure::Allocated, &stats.memories_allocated, palette::ALLOCATED, 3);
-    let wanted =
-        [reserved, active, allocated].into_iter().filter(|(own, ..)| figure == Figure::All || *own == figure);
-    wanted
-        .map(|(own, samples, color, width)| Shown {
-            name: own.name(),
+    let selected = [reserved, active, allocated]
+        .into_iter()
+        .filter(|(kind, ..)| figure == Figure::All || *kind == figure);
+    selected
+        .map(|(kind, samples, color, width)| Series {
+            name: kind.name(),
             samples,
             color,
             width: if figure == Figure::All { width } else { 3 },
@@ -296,37 +301,46 @@ fn shown(stats: &TrackerStats, figure: Figure) -> Vec<Shown<'_>> {
         .collect()
 }
 
-/// Places the legend's entries in as many lines as they need, up to [`LEGEND_LINES`]; also returns the end of
-/// the last line. Entries that do not fit are counted.
-fn lay_out_legend(shown: &[Shown<'_>], peak: Option<&ShownPeak<'_>>, marks: &[Mark]) -> (Vec<Entry>, i32) {
+/// Places the entries of the legend in as many lines as they need, up to [`MAX_LEGEND_LINES`], and also returns the lower end of
+/// the last line. If entries do not fit, the last one counts them.
+fn lay_out_legend(
+    all_series: &[Series<'_>],
+    peak: Option<&PeakLabel<'_>>,
+    marks: &[Mark],
+) -> (Vec<Entry>, i32) {
     let right = WIDTH as i32 - MARGIN;
-    let series = shown.iter().rev().map(|series| (series.name.to_owned(), series.color, Sign::Line));
-    let peak = peak.map(|peak| (peak.long(), palette::PEAK, Sign::Peak));
-    let markers = marks.iter().map(|mark| (mark.legend(), mark.color, Sign::Marker));
-    let entries: Vec<(String, RGBColor, Sign)> = series.chain(peak).chain(markers).collect();
+    let series = all_series.iter().rev().map(|series| (series.name.to_owned(), series.color, Swatch::Line));
+    let peak = peak.map(|peak| (peak.long(), palette::PEAK, Swatch::Peak));
+    let markers = marks.iter().map(|mark| (mark.legend(), mark.color, Swatch::Marker));
+    let entries: Vec<(String, RGBColor, Swatch)> = series.chain(peak).chain(markers).collect();
     let total = entries.len();
     let (mut line, mut x) = (0, MARGIN);
     let mut legend: Vec<Entry> = Vec::new();
-    for (name, color, sign) in entries {
-        let width = sign.width() + width_of(&name, LEGEND.0);
+    for (name, color, swatch) in entries {
+        let width = swatch.width() + width_of(&name, LEGEND.0);
         // The last line must have room left for the count of further entries.
-        let reserve = if line + 1 == LEGEND_LINES { MORE } else { 0 };
+        let reserve = if line + 1 == MAX_LEGEND_LINES { MORE_WIDTH } else { 0 };
         if x > MARGIN && x + width + reserve > right {
-            if line + 1 == LEGEND_LINES {
+            if line + 1 == MAX_LEGEND_LINES {
                 let more = format!("and {} more", total - legend.len());
-                legend.push(Entry { name: more, color: MUTED, sign: Sign::More, at: (x, legend_y(line)) });
+                legend.push(Entry {
+                    name: more,
+                    color: MUTED,
+                    swatch: Swatch::More,
+                    at: (x, legend_y(line)),
+                });
                 break;
             }
             line += 1;
             x = MARGIN;
         }
-        legend.push(Entry { name, color, sign, at: (x, legend_y(line)) });
+        legend.push(Entry { name, color, swatch, at: (x, legend_y(line)) });
         x += width + 14;
     }
-    (legend, legend_y(line) + LEGEND_LINE / 2)
+    (legend, legend_y(line) + LEGEND_LINE_HEIGHT / 2)
 }
 
-/// Returns the middle of a line of the legend.
+/// Returns the vertical middle of a line of the legend.
 const fn legend_y(line: i32) -> i32 {
-    50 + line * LEGEND_LINE
+    50 + line * LEGEND_LINE_HEIGHT
 }

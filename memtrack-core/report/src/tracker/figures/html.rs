@@ -1,18 +1,18 @@
-//! The figures as one HTML page: four inline SVG images and the operators that grew most. It loads nothing, runs no
-//! script, and follows the reader's choice of a light or a dark screen.
+//! The figures as one HTML page: four inline SVG images and the operators that made memory grow most. The page loads no
+//! other files, runs no scripts, and follows the browser's light or dark colour scheme.
 
-use super::peak::ShownPeak;
+use super::peak::PeakLabel;
 use super::{Figure, FigureError, palette, render_svg};
 use crate::tracker::TrackerStats;
 use std::fmt::Write;
 
-/// The number of operators in the table.
-const TOP: usize = 20;
+/// The maximum number of operators in the table.
+const TABLE_ROWS: usize = 20;
 
-/// Returns a page with the four figures and, where there are records, the 20 operators that made memory grow most.
+/// Returns a page with the four figures and, if there are records, the 20 operators that made memory grow most.
 ///
 /// # Errors
-/// Those of [`render_svg`].
+/// Fails when [`render_svg`] does.
 pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     let mut page = String::from(HEAD);
     page.push_str("<style>\n@media (prefers-color-scheme: dark) {\n");
@@ -30,7 +30,7 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
             "<p>{operators} operator calls; {retries} allocation retries. Memory is in MiB (1048576 bytes), read after each operator: what an operator allocates and frees again is between two readings.</p>"
         ),
     );
-    if let Some(peak) = ShownPeak::of(stats) {
+    if let Some(peak) = PeakLabel::of(stats) {
         let peak = peak.long();
         line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
     }
@@ -50,9 +50,9 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     Ok(page)
 }
 
-/// Writes the operators that grew most. A file without records has none, and the page has no table.
+/// Writes the table of operators that made memory grow most. Without records, the page has no table.
 fn table(page: &mut String, stats: &TrackerStats) {
-    let Ok(summary) = stats.summary(TOP) else { return };
+    let Ok(summary) = stats.summary(TABLE_ROWS) else { return };
     line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
     line(
         page,
@@ -73,7 +73,7 @@ fn table(page: &mut String, stats: &TrackerStats) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Appends a line; a `String` takes everything.
+/// Appends a line; writing to a `String` cannot fail.
 fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(page, "{text}");
 }

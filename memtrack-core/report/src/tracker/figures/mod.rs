@@ -1,8 +1,8 @@
-//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each alone. memtrack draws step
-//! lines in MiB whose legend also names the markers; the peak, which the series may lack, is a separate line. The library
-//! makes SVG and HTML; [`draw`] takes any plotters backend, which is how the command line makes PNG.
+//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each counter separately. memtrack
+//! draws step lines in MiB, and the legend also names the markers; the peak, which may be missing in the series, is a separate
+//! line. The library writes SVG and HTML; [`draw`] takes any plotters backend, and the command uses it to write PNG.
 //!
-//! Nothing here measures text with a font: SVG is drawn without any, and the layout is the same for all backends.
+//! No code here measures text with a font: SVG is drawn without fonts, and the layout is the same for all backends.
 
 mod chart;
 mod html;
@@ -35,10 +35,10 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// All four, in PyTorch's order.
+    /// All four figures, in PyTorch's order.
     pub const EACH: [Self; 4] = [Self::All, Self::Allocated, Self::Active, Self::Reserved];
 
-    /// Returns its name in file names.
+    /// Returns the name of the figure in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -48,7 +48,7 @@ impl Figure {
         }
     }
 
-    /// Returns its title.
+    /// Returns the title of the figure.
     const fn title(self) -> &'static str {
         match self {
             Self::All => "Memory after each operator",
@@ -58,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure's own file beside `path`: `run.svg` becomes `run-allocated.svg`.
+    /// Returns the path of the file for this figure, in the folder of `path`: `run.svg` becomes `run-allocated.svg`.
     pub fn path(self, path: &Path) -> PathBuf {
         let mut name = path.file_stem().unwrap_or_default().to_owned();
         name.push("-");
@@ -71,12 +71,12 @@ impl Figure {
     }
 }
 
-/// Returns a figure as an SVG image: text stays text in the reader's sans-serif font.
+/// Returns a figure as an SVG image. Text stays text, in the viewer's sans-serif font.
 ///
 /// # Errors
-/// None in practice: drawing goes to memory.
+/// Never fails in practice, because it draws to memory.
 pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, FigureError> {
-    // Coordinates of this backend are whole; drawn at twice the size, lines lie on half pixels.
+    // This backend has integer coordinates; drawing at twice the size allows half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -93,7 +93,7 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
 /// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
 ///
 /// # Errors
-/// Fails when the suffix is neither of these, or a file cannot be written.
+/// Fails when the suffix is neither `.html` nor `.svg`, or a file cannot be written.
 pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec<PathBuf>, FigureError> {
     let path = path.as_ref();
     let mut files = Vec::new();
@@ -120,7 +120,7 @@ pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FigureError {
-    /// The file's suffix is not that of a kind of figure that the library makes.
+    /// The file's suffix is neither `.html` nor `.svg`.
     Suffix(PathBuf),
     /// The file cannot be written.
     Io(PathBuf, io::Error),

@@ -1,5 +1,5 @@
-//! The colours of the figures, distinct also for colour-blind readers. Every role has its own colour, so that the HTML
-//! page can replace each one on a dark screen.
+//! The colours of the figures, which colour-blind readers can distinguish too. Every role has its own colour, so that the
+//! HTML page can replace each one in the dark colour scheme.
 
 use crate::figures::{AXIS, BACKGROUND, GRID, MUTED, TEXT};
 use plotters::style::RGBColor;
@@ -8,12 +8,12 @@ pub(super) const ALLOCATED: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 pub(super) const ACTIVE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 pub(super) const RESERVED: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 pub(super) const PEAK: RGBColor = RGBColor(0x0a, 0x52, 0x94);
-const BOUNDARY: RGBColor = RGBColor(0xcf, 0x22, 0x2e);
-const START: RGBColor = RGBColor(0x10, 0x12, 0x14);
-const OTHERS: [RGBColor; 3] =
+const FORWARD_END: RGBColor = RGBColor(0xcf, 0x22, 0x2e);
+const FORWARD_START: RGBColor = RGBColor(0x10, 0x12, 0x14);
+const OTHER_MARKERS: [RGBColor; 3] =
     [RGBColor(0x82, 0x50, 0xdf), RGBColor(0x9a, 0x5b, 0x2e), RGBColor(0xbf, 0x39, 0x89)];
 
-/// The replacement of each colour on a dark screen, as hexadecimal.
+/// The replacement of each colour in the dark colour scheme, as hexadecimal digits.
 pub(super) const DARK: [(RGBColor, &str); 14] = [
     (BACKGROUND, "0d1117"),
     (TEXT, "e6edf3"),
@@ -24,19 +24,19 @@ pub(super) const DARK: [(RGBColor, &str); 14] = [
     (ACTIVE, "f0b429"),
     (RESERVED, "2ec99b"),
     (PEAK, "8fc7ff"),
-    (BOUNDARY, "ff7b72"),
-    (START, "f0f6fc"),
-    (OTHERS[0], "bc9cff"),
-    (OTHERS[1], "d2a279"),
-    (OTHERS[2], "f778ba"),
+    (FORWARD_END, "ff7b72"),
+    (FORWARD_START, "f0f6fc"),
+    (OTHER_MARKERS[0], "bc9cff"),
+    (OTHER_MARKERS[1], "d2a279"),
+    (OTHER_MARKERS[2], "f778ba"),
 ];
 
 /// Returns the colour of the `index`-th marker: red for the end of the forward pass and black for its start, as in
 /// PyTorch.
 pub(super) fn marker(name: &str, index: usize) -> RGBColor {
     match name {
-        "fw_bw_boundary" => BOUNDARY,
-        "fw_start" => START,
-        _ => OTHERS[index % OTHERS.len()],
+        "fw_bw_boundary" => FORWARD_END,
+        "fw_start" => FORWARD_START,
+        _ => OTHER_MARKERS[index % OTHER_MARKERS.len()],
     }
 }

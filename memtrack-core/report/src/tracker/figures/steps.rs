@@ -1,6 +1,6 @@
-//! A series as a line of steps on whole pixels: a counter keeps its value until the next operator. However many
-//! samples share a pixel column, the line takes four points for it (first, lowest, highest, last), so that a figure
-//! of a million operators is no larger than one of a thousand, and no peak is lost.
+//! A series as a step line on whole pixels: a counter keeps its value until the next operator. However many samples are in
+//! one pixel column, the line has four points there (first, lowest, highest, last), so that a figure of a million operators
+//! is no larger than one of a thousand, and no peak is lost.
 
 use crate::figures::{Axis, Point};
 
@@ -13,8 +13,8 @@ struct Column {
     last: i32,
 }
 
-/// Returns the lines of a series; there are several if NaN values leave gaps. `at` places the share of the
-/// way along both axes.
+/// Returns the lines of a series; there are several if values that cannot be drawn leave gaps. `at` converts positions on
+/// both axes (from 0 to 1) to a point.
 pub(super) fn lines(
     values: impl Iterator<Item = f64>,
     calls: &Axis,
@@ -27,8 +27,8 @@ pub(super) fn lines(
     let mut count = 0;
     for (index, value) in values.enumerate() {
         count = index + 1;
-        let share = if is_drawable(value) { memory.share(value) } else { 0.0 };
-        let (x, y) = at(calls.share(index as f64), share);
+        let height = if is_drawable(value) { memory.position(value) } else { 0.0 };
+        let (x, y) = at(calls.position(index as f64), height);
         if !is_drawable(value) {
             end(&mut line, column.take(), x);
             lines.push(std::mem::take(&mut line));
@@ -46,19 +46,19 @@ pub(super) fn lines(
             }
         }
     }
-    let (x, _) = at(calls.share(count as f64), 0.0);
+    let (x, _) = at(calls.position(count as f64), 0.0);
     end(&mut line, column, x);
     lines.push(line);
     lines.retain(|line| line.len() > 1);
     lines
 }
 
-/// Returns whether a value has a place on an axis.
+/// Returns whether a value can be drawn on an axis.
 pub(super) fn is_drawable(mib: f64) -> bool {
     mib.abs() < 1e300
 }
 
-/// Ends a column: its points, and the step that leads to the column at `x`.
+/// Ends a column: appends its points, and the step to the column at `x`.
 fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
     let Some(column) = column else { return };
     for y in [column.first, column.lowest, column.highest, column.last] {
@@ -67,7 +67,7 @@ fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
     push(line, (x, column.last));
 }
 
-/// Appends a point; one that only continues a level run replaces its end.
+/// Appends a point. If it only extends a horizontal line, it replaces the end of that line.
 fn push(line: &mut Vec<Point>, point: Point) {
     match line[..] {
         [.., last] if last == point => {}

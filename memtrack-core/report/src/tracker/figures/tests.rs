@@ -1,4 +1,4 @@
-//! The figures as files: their content, their size, and that they are self-contained.
+//! Tests of the figures as files: their content, their size, and that they are self-contained.
 
 use super::*;
 use crate::tracker::AllocatedPeak;
@@ -34,7 +34,7 @@ fn a_figure_names_its_series_and_its_markers() {
     assert!(svg.contains("Active memory") && !svg.contains("reserved"));
 }
 
-/// Returns the positions of lines of this colour, in pixels of the image.
+/// Returns the first points of all lines of this colour, in pixels of the image.
 fn lines_of(svg: &str, color: &str) -> Vec<(i32, i32)> {
     let stroke = format!("stroke=\"{color}\"");
     let points = svg.lines().filter(|line| line.contains(&stroke)).filter_map(|line| {
@@ -72,7 +72,7 @@ fn each_step_has_its_markers() {
             let mut columns: Vec<i32> = lines_of(&svg, color).iter().map(|(x, _)| *x).collect();
             columns.sort_unstable();
             columns.dedup();
-            // One of them is that of the legend.
+            // One of the lines is in the legend.
             assert_eq!(columns.len(), count + 1, "{name} of {count} steps");
             let at = match count {
                 1 => format!("{name} (at {first})"),
@@ -84,7 +84,7 @@ fn each_step_has_its_markers() {
 }
 
 #[test]
-fn markers_of_very_many_steps_are_thinned_and_hide_no_series() {
+fn markers_of_very_many_steps_are_thinned_out_and_do_not_hide_the_series() {
     let svg = render_svg(&steps(50_000, 4), Figure::Allocated).unwrap();
     assert!(svg.len() < 250_000, "{} bytes", svg.len());
     assert!(svg.contains("fw_start (50000, at 0 to 199996)"));
@@ -98,7 +98,7 @@ fn markers_of_very_many_steps_are_thinned_and_hide_no_series() {
 }
 
 #[test]
-fn a_peak_inside_an_operator_is_marked_with_what_the_series_lack() {
+fn a_peak_inside_an_operator_is_drawn_with_its_distance_above_the_series() {
     let mut stats = steps(10, 5);
     stats.peak = Some(AllocatedPeak::new(77.7, 77.7, Some(31), true));
     for figure in [Figure::All, Figure::Allocated] {
@@ -110,7 +110,7 @@ fn a_peak_inside_an_operator_is_marked_with_what_the_series_lack() {
     }
     assert!(!render_svg(&stats, Figure::Reserved).unwrap().contains("peak"));
     assert!(render_html(&stats).unwrap().contains("<strong>Peak 77.7 MiB inside"));
-    // The axis reaches it.
+    // The axis includes the peak.
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
     assert!(
         svg.contains("\n80\n") && !render_svg(&steps(10, 5), Figure::Allocated).unwrap().contains("\n80\n")
@@ -118,7 +118,7 @@ fn a_peak_inside_an_operator_is_marked_with_what_the_series_lack() {
 }
 
 #[test]
-fn a_peak_that_may_have_been_higher_is_a_bound() {
+fn a_peak_that_may_have_been_higher_is_a_lower_bound() {
     let mut stats = steps(2, 5);
     stats.peak = Some(AllocatedPeak::new(20.0, f64::INFINITY, Some(10), false));
     let svg = render_svg(&stats, Figure::Allocated).unwrap();
@@ -132,7 +132,7 @@ fn a_peak_that_may_have_been_higher_is_a_bound() {
 }
 
 #[test]
-fn many_operators_stay_a_sane_size() {
+fn figures_of_many_operators_stay_small() {
     let page = render_html(&run(200_000)).unwrap();
     assert!(page.len() < 400_000, "{} bytes", page.len());
 }
@@ -148,7 +148,7 @@ fn names_from_files_are_escaped() {
 }
 
 #[test]
-fn a_page_loads_nothing() {
+fn a_page_loads_no_other_files() {
     let page = render_html(&run(10)).unwrap();
     let links = page.replace("http://www.w3.org/2000/svg", "");
     assert!(!links.contains("http") && !links.contains("src=") && !links.contains("url("));
@@ -179,7 +179,7 @@ fn markers_without_room_in_the_legend_are_counted() {
 }
 
 #[test]
-fn the_suffix_picks_the_files() {
+fn the_suffix_determines_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(write_figures(&run(5), path("run.html")).unwrap(), [path("run.html")]);

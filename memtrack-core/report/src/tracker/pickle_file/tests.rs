@@ -1,15 +1,15 @@
-//! Files of statistics that are not quite what PyTorch writes.
+//! Tests of files of statistics, including files that differ from those that PyTorch writes.
 
 use super::*;
 use proptest::prelude::*;
 
-fn loaded(stats: &TrackerStats) -> TrackerStats {
+fn save_and_load(stats: &TrackerStats) -> TrackerStats {
     TrackerStats::load_from(&stats.save_to(Vec::new()).unwrap()[..]).unwrap()
 }
 
 #[test]
 fn an_empty_run_is_saved_and_loaded() {
-    assert_eq!(loaded(&TrackerStats::default()), TrackerStats::default());
+    assert_eq!(save_and_load(&TrackerStats::default()), TrackerStats::default());
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_peak_and_the_markers_of_all_steps_are_saved_and_loaded() {
     }
     for index in [Some(2), None] {
         stats.peak = Some(AllocatedPeak::new(77.5, f64::INFINITY, index, true));
-        let read = loaded(&stats);
+        let read = save_and_load(&stats);
         assert_eq!(read, stats);
         assert_eq!(read.markers, [("fw_start".to_owned(), 2)]);
         assert_eq!(read.earlier_markers, [("fw_start".into(), 0), ("fw_start".into(), 1)]);
@@ -51,17 +51,16 @@ fn integers_count_as_mib_and_records_come_in_any_order() {
 }
 
 #[test]
-fn other_pickles_are_refused_with_the_place() {
-    let refusal = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
-    assert!(refusal(b"].").contains("a list"));
-    assert!(refusal(b"}.").contains("memories_allocated"));
+fn other_pickles_are_rejected_with_the_position() {
+    let error = |bytes: &[u8]| TrackerStats::load_from(bytes).unwrap_err().to_string();
+    assert!(error(b"].").contains("a list"));
+    assert!(error(b"}.").contains("memories_allocated"));
     assert!(
-        refusal(b"}X\x12\x00\x00\x00memories_allocated}K\x05U\x01aG\x00\x00\x00\x00\x00\x00\x00\x00\x86ss.")
+        error(b"}X\x12\x00\x00\x00memories_allocated}K\x05U\x01aG\x00\x00\x00\x00\x00\x00\x00\x00\x86ss.")
             .contains("memories_allocated[5]")
     );
     assert!(
-        refusal(b"}X\x12\x00\x00\x00memories_allocated}K\x00Nss.")
-            .contains("memories_allocated[0] holds None")
+        error(b"}X\x12\x00\x00\x00memories_allocated}K\x00Nss.").contains("memories_allocated[0] holds None")
     );
 }
 
@@ -77,7 +76,7 @@ proptest! {
             stats.push(name, *mib, mib + 1.0, 2.0);
         }
         markers.iter().for_each(|name| stats.mark(name));
-        prop_assert_eq!(loaded(&stats), stats);
+        prop_assert_eq!(save_and_load(&stats), stats);
     }
 
     #[test]
